@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit.hpp"
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+namespace {
+
+constexpr int kFolds = 6;
+constexpr int kHuberRounds = 6;
+constexpr double kHuber = 1.345;        // σ beyond which a residual counts linearly
+constexpr double kFloor = 0.005;        // least σ that the weights assume
+constexpr double kWorthwhile = 0.995;   // a simpler fit is taken unless the error falls below this part of its
+
+using Matrix = Eigen::MatrixXd;
+using Vector = Eigen::VectorXd;
+
+/// The least-squares solution over the columns in `active`; zero elsewhere.
+Vector solve_active(const Matrix& a, const Vector& b, const std::vector<bool>& active) {
+  std::vector<int> columns;
+  for (int j = 0; j < a.cols(); ++j)
+    if (active[static_cast<std::size_t>(j)]) columns.push_back(j);
+  Matrix part(a.rows(), static_cast<Eigen::Index>(columns.size()));
+  for (std::size_t j = 0; j < columns.size(); ++j) part.col(static_cast<Eigen::Index>(j)) = a.col(columns[j]);
+  const Vector solved = part.colPivHouseholderQr().solve(b);
+  Vector x = Vector::Zero(a.cols());
+  for (std::size_t j = 0; j < columns.size(); ++j) x[columns[j]] = solved[static_cast<Eigen::Index>(j)];
+  return x;
+}
+
+/// Moves from x towards z as far as no coefficient falls below zero; those that reach it leave the active set.
+void step_towards(Vector& x, const Vector& z, std::vector<bool>& active) {
+  double alpha = 1;
+  for (int j = 0; j < x.size(); ++j)
+    if (active[static_cast<std::size_t>(j)] && z[j] <= 0) alpha = std::min(alpha, x[j] / (x[j] - z[j]));
+  x += alpha * (z - x);
+  for (int j = 0; j < x.size(); ++j)
+    if (active[static_cast<std::size_t>(j)] && x[j] <= 1e-15) active[static_cast<std::size_t>(j)] = false, x[j] = 0;
+}
+
+Vector nnls(const Matrix& a, const Vector& b) {
+  const Eigen::Index n = a.cols();
+  Vector x = Vector::Zero(n);
+  std::vector<bool> active(static_cast<std::size_t>(n), false);
+  const double tolerance = 1e-12 * std::max(1e-300, (a.transpose() * b).cwiseAbs().maxCoeff());
+  for (Eigen::Index round = 0; round < 3 * n; ++round) {
+    const Vector gradient = a.transpose() * (b - a * x);
+    int best = -1;
+    for (int j = 0; j < n; ++j)
+      if (!active[static_cast<std::size_t>(j)] && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best])) best = j;
+    if (best < 0) break;
+    active[static_cast<std::size_t>(best)] = true;
+    for (Eigen::Index inner = 0; inner < 3 * n; ++inner) {
+      const Vector z = solve_active(a, b, active);
+      bool inside = true;
+      for (int j = 0; j < n; ++j) inside = inside && (!active[static_cast<std::size_t>(j)] || z[j] > 0);
+      if (inside) {
+        x = z;
+        break;
+      }
+      step_towards(x, z, active);
+    }
+  }
+  return x;
+}
+
+/// A fit in progress: observations as rows divided by their seconds, so that residuals are relative.
+class RelativeFit {
+ public:
+  explicit RelativeFit(const std::vector<Observation>& observations)
+      : a_(static_cast<Eigen::Index>(observations.size()), static_cast<Eigen::Index>(observations.front().features.size())),
+        weights_(static_cast<Eigen::Index>(observations.size())) {
+    for (Eigen::Index i = 0; i < a_.rows(); ++i) {
+      const Observation& o = observations[static_cast<std::size_t>(i)];
+      for (Eigen::Index j = 0; j < a_.cols(); ++j) a_(i, j) = o.features[static_cast<std::size_t>(j)] / o.seconds;
+      weights_[i] = std::sqrt(o.weight);
+    }
+    scale_columns();
+  }
+
+  Eigen::Index features() const { return a_.cols(); }
+
+  /// Coefficients of the scaled columns, by Huber's weights, from the rows that are not of `left_out` (−1: all rows).
+  Vector solve(const std::vector<bool>& used, int left_out) const {
+    std::vector<Eigen::Index> rows, cols;
+    for (Eigen::Index i = 0; i < a_.rows(); ++i)
+      if (left_out < 0 || fold(i) != left_out) rows.push_back(i);
+    for (Eigen::Index j = 0; j < a_.cols(); ++j)
+      if (used[static_cast<std::size_t>(j)]) cols.push_back(j);
+    const Matrix a = a_(rows, cols);
+    const Vector base = weights_(rows);
+    Vector w = base, part;
+    for (int round = 0; round < kHuberRounds; ++round) {
+      part = nnls(w.asDiagonal() * a, w);
+      const Vector r = a * part - Vector::Ones(a.rows());
+      std::vector<double> sizes(static_cast<std::size_t>(r.size()));
+      for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
+      const double sigma = std::max(kFloor, 1.4826 * median(sizes));
+      for (Eigen::Index i = 0; i < r.size(); ++i) w[i] = base[i] * std::sqrt(std::min(1.0, kHuber * sigma / std::max(1e-300, std::abs(r[i]))));
+    }
+    Vector x = Vector::Zero(a_.cols());
+    for (std::size_t j = 0; j < cols.size(); ++j) x[cols[j]] = part[static_cast<Eigen::Index>(j)];
+    return x;
+  }
+
+  /// ln(measured / predicted) of each row, from coefficients that were fitted without it.
+  std::vector<double> left_out_residuals(const std::vector<bool>& used) const {
+    std::vector<double> out(static_cast<std::size_t>(a_.rows()));
+    for (int f = 0; f < kFolds; ++f) {
+      const Vector predicted = a_ * solve(used, f);
+      for (Eigen::Index i = 0; i < a_.rows(); ++i)
+        if (fold(i) == f) out[static_cast<std::size_t>(i)] = -std::log(std::max(1e-3, predicted[i]));
+    }
+    return out;
+  }
+
+  /// Weighted mean of |residual|, each at most 1.
+  double error(const std::vector<double>& residuals) const {
+    double sum = 0, weights = 0;
+    for (Eigen::Index i = 0; i < a_.rows(); ++i) {
+      const double w = weights_[i] * weights_[i];
+      sum += w * std::min(1.0, std::abs(residuals[static_cast<std::size_t>(i)]));
+      weights += w;
+    }
+    return sum / weights;
+  }
+
+  std::vector<double> unscaled(const Vector& x) const {
+    std::vector<double> out(static_cast<std::size_t>(x.size()));
+    for (Eigen::Index j = 0; j < x.size(); ++j) out[static_cast<std::size_t>(j)] = scales_[j] > 0 ? x[j] / scales_[j] : 0;
+    return out;
+  }
+
+ private:
+  /// A fixed scatter of rows over folds, so that neighbours in a sweep do not share one.
+  static int fold(Eigen::Index i) { return static_cast<int>((static_cast<std::uint64_t>(i) * 2654435761u >> 7) % kFolds); }
+
+  void scale_columns() {
+    scales_ = a_.colwise().norm();
+    for (Eigen::Index j = 0; j < a_.cols(); ++j)
+      if (scales_[j] > 0) a_.col(j) /= scales_[j];
+  }
+
+  Matrix a_;
+  Vector weights_, scales_;
+};
+
+}  // namespace
+
+std::vector<double> nonnegative_least_squares(const std::vector<std::vector<double>>& a, const std::vector<double>& b) {
+  if (a.empty()) return {};
+  Matrix m(static_cast<Eigen::Index>(a.size()), static_cast<Eigen::Index>(a.front().size()));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    for (std::size_t j = 0; j < a[i].size(); ++j) m(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = a[i][j];
+  const Vector x = nnls(m, Eigen::Map<const Vector>(b.data(), static_cast<Eigen::Index>(b.size())));
+  return {x.data(), x.data() + x.size()};
+}
+
+FitResult fit_relative(const std::vector<Observation>& observations) {
+  if (observations.empty()) return {};
+  const RelativeFit fit{observations};
+  std::vector<bool> used(static_cast<std::size_t>(fit.features()), true);
+  if (observations.size() < 2 * used.size()) {  // too few points to judge
+    const Vector x = fit.solve(used, -1);
+    return {fit.unscaled(x), fit.left_out_residuals(used)};
+  }
+  std::vector<double> residuals = fit.left_out_residuals(used);
+  double error = fit.error(residuals);
+  for (std::size_t j = used.size(); j-- > 1;) {  // the first feature, the call, stays
+    used[j] = false;
+    std::vector<double> without = fit.left_out_residuals(used);
+    if (const double e = fit.error(without); e * kWorthwhile <= error) error = e, residuals = std::move(without);
+    else used[j] = true;
+  }
+  return {fit.unscaled(fit.solve(used, -1)), std::move(residuals)};
+}
+
+double spread(std::vector<double> residuals) {
+  for (double& r : residuals) r = std::abs(r);
+  return quantile(std::move(residuals), 0.9) / kNinetyPercent;
+}
+
+LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches) {
+  std::vector<Observation> observations;
+  std::vector<double> noise;
+  LawFit fit;
+  for (const Point* p : points) {
+    const LawInput input{p->work, p->bindings, p->ranks};
+    const FeatureRow row = form.values(input, caches);
+    observations.push_back({{row.begin(), row.begin() + static_cast<std::ptrdiff_t>(form.features.size())}, p->seconds.median, p->weight});
+    noise.push_back(p->seconds.deviation / p->seconds.median);
+    const AxisRow sizes = form.sizes(input);
+    for (std::size_t i = 0; i < form.axes.size(); ++i) {
+      auto& range = fit.range.try_emplace(std::string{form.axes[i]}, std::vector<double>{sizes[i], sizes[i]}).first->second;
+      range = {std::min(range[0], sizes[i]), std::max(range[1], sizes[i])};
+    }
+  }
+  const FitResult result = fit_relative(observations);
+  for (std::size_t i = 0; i < form.features.size(); ++i)
+    if (result.coefficients[i] > 0) fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
+  std::vector<double> sizes;
+  for (const double r : result.residuals) sizes.push_back(std::abs(r));
+  fit.points = static_cast<std::int64_t>(points.size());
+  fit.deviation = median(noise);
+  fit.bias = std::sqrt(std::max(0.0, std::pow(spread(result.residuals), 2) - fit.deviation * fit.deviation));
+  fit.median_error = median(sizes);
+  fit.worst_error = *std::max_element(sizes.begin(), sizes.end());
+  return fit;
+}
+
+}  // namespace orrery

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/random.hpp"
+#include "sim/plan/builder.hpp"
+
+namespace orrery {
+
+/// What a persistent tensor holds before the plan runs; tensors without an entry hold zeros.
+struct Contents {
+  TensorId tensor;
+  std::vector<double> values;
+};
+
+/// Adds ops that stand alone to a plan. What a step would just have computed is written right before the op; weights, caches and states
+/// were last touched the time before, with all other operands of the plan in between.
+class OperandMaker {
+ public:
+  OperandMaker(PlanBuilder& builder, Random& random) : builder_{builder}, random_{random} {}
+
+  /// False for kinds that cannot stand alone: messages, storage, waits of the host.
+  bool add(const Work& work);
+  const std::vector<Contents>& contents() const { return contents_; }
+
+  // For the kinds.
+  /// Written by the op before.
+  Operand fresh(const Shape& shape);
+  /// Last touched in the execution before.
+  Operand stored(const Shape& shape, DType type = DType::F32);
+  /// Stored, with integers from 0 to `below` − 1, in random order or counting up modulo `below`.
+  Operand random_indices(std::int64_t count, std::int64_t below);
+  Operand counting(std::int64_t count, std::int64_t below);
+  /// Stored, with `groups` + 1 offsets that split `rows` evenly.
+  Operand offsets(std::int64_t groups, std::int64_t rows);
+  /// Stored, with normal values.
+  Operand random_values(const Shape& shape);
+  /// Stored, with the unit matrix.
+  Operand unit_matrix(std::int64_t n);
+  Operand result(const Shape& shape, DType type = DType::F32);
+  void emit(const Work& work, const std::vector<Operand>& operands);
+
+ private:
+  TensorId tensor(const Shape& shape, const TensorSpec& spec);
+  Operand filled(std::vector<double> values, const Shape& shape, DType type);
+
+  PlanBuilder& builder_;
+  Random& random_;
+  std::vector<Contents> contents_;
+  std::int64_t serial_ = 0;
+};
+
+/// The same operand, also written.
+inline Operand updated(Operand o) { return updates(o.tensor()); }
+
+}  // namespace orrery

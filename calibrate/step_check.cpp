@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/step_check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace orrery {
+namespace {
+
+constexpr double kLeastShared = 0.2, kStepOfShared = 0.05;
+constexpr std::size_t kFewestSteps = 6;   // to judge by
+constexpr double kUsualShared = 0.6;      // with fewer
+
+double sigma_of(const StepCheck& s, double shared) { return std::hypot(shared * s.shared, std::sqrt(1 - shared * shared) * s.independent); }
+
+/// How many half-widths of the 90 % interval hold 90 % of the steps.
+double stretch(const std::vector<StepCheck>& steps, double shared) {
+  std::vector<double> z;
+  for (const StepCheck& s : steps) z.push_back(std::abs(std::log(s.measured / s.predicted)) / sigma_of(s, shared));
+  return quantile(std::move(z), 0.9) / kNinetyPercent;
+}
+
+}  // namespace
+
+StepCheck check_step(const HostModel& model, const BenchRun& run) {
+  const Scales scales;
+  StepCheck s{.name = run.bench().plan.name, .measured = median(run.totals())};
+  std::map<std::size_t, double> by_law;
+  double independent = 0;
+  for (const Op& op : run.bench().plan.ops) {
+    const Work& work = run.bench().plan.work(op);
+    const OpCost c = model.cost(work, run.bench().bindings, scales);
+    const double error = c.duration.base() * std::hypot(c.deviation, c.bias);
+    s.predicted += c.duration.base() + model.launch(work, scales).enqueue.base();
+    by_law[slot_of(work)] += error;
+    independent += error * error;
+  }
+  double shared = 0;
+  for (const auto& [slot, error] : by_law) shared += error * error;
+  s.shared = std::sqrt(shared) / s.predicted;
+  s.independent = std::sqrt(independent) / s.predicted;
+  return s;
+}
+
+void settle_bias(HostParameters& parameters, const std::vector<StepCheck>& steps) {
+  double shared = kUsualShared, widen = 1;
+  if (steps.size() >= kFewestSteps) {
+    shared = kLeastShared;
+    while (shared < 1 && stretch(steps, shared) > 1) shared = std::min(1.0, shared + kStepOfShared);
+    widen = std::max(1.0, stretch(steps, shared));
+  }
+  for (auto& [name, law] : parameters.laws) {
+    const double sigma = std::hypot(law.deviation, law.bias);
+    law.deviation = std::sqrt(1 - shared * shared) * sigma;
+    law.bias = shared * sigma * widen;
+  }
+}
+
+}  // namespace orrery

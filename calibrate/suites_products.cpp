@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Suites of what multiplies: products, attention, small dense algebra.
+#include "calibrate/draw.hpp"
+#include "calibrate/suites_products.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr double kMostFlops = 1.2e9;  // of one measured op
+
+/// Sizes of a product, drawn until it is short enough; one in eight may have the width of a vocabulary.
+Gemm draw_sizes(Random& r, std::int64_t m_low, std::int64_t m_high) {
+  for (;;) {
+    Gemm g{.m = log_integer(r, m_low, m_high), .n = width(r, 32, 4096), .k = width(r, 32, 4096)};
+    if (m_high > 64 && r.below(2) == 0) g.m = (g.m + 31) / 32 * 32;
+    if (r.below(8) == 0) g.n = width(r, 4096, 32768);
+    if (2.0 * double(g.m) * double(g.n) * double(g.k) <= kMostFlops) return g;
+  }
+}
+
+AttentionShape draw_attention(Random& r) {
+  constexpr std::int64_t kDims[] = {16, 32, 64, 64, 80, 96, 128};
+  for (;;) {
+    AttentionShape s{.batch = log_integer(r, 1, 16), .q = width(r, 9, 1024), .causal = r.below(3) != 0, .scale = 0.125};
+    s.kv = s.q;
+    s.kv_heads = log_integer(r, 1, 12);
+    s.heads = s.kv_heads * (r.below(3) == 0 ? 4 : 1);
+    s.qk_dim = s.v_dim = one_of(r, kDims);
+    if (s.heads <= 16 && 4 * s.pairs({}) * double(s.heads * s.qk_dim) <= kMostFlops / 4) return s;
+  }
+}
+
+}  // namespace
+
+Work draw_forward_nt(Random& r) {
+  Gemm g = draw_sizes(r, 9, 4096);
+  g.transpose_b = true;
+  g.bias = r.below(3) == 0;
+  return g;
+}
+Work draw_forward_nn(Random& r) {
+  Gemm g = draw_sizes(r, 9, 4096);
+  g.bias = r.below(2) == 0;
+  return g;
+}
+/// A weight's gradient: the tokens are the inner dimension.
+Work draw_gradient_tn(Random& r) {
+  Gemm g = draw_sizes(r, 16, 4096);
+  std::swap(g.m, g.k);
+  if (g.m <= 8) g.m = 16;
+  if (r.below(4) == 0 && g.n > g.m) std::swap(g.m, g.n);
+  g.transpose_a = true;
+  g.accumulate = r.below(3) == 0;
+  return g;
+}
+Work draw_tt(Random& r) {
+  Gemm g = draw_sizes(r, 16, 1024);
+  g.transpose_a = g.transpose_b = true;
+  return g;
+}
+Work draw_batched(Random& r) {
+  Gemm g = draw_sizes(r, 16, 256);
+  g.n = width(r, 16, 256);
+  g.k = width(r, 16, 256);
+  g.batch = log_integer(r, 2, 16);
+  g.transpose_b = r.below(2) == 0;
+  return g;
+}
+Work draw_few_nt(Random& r) {
+  Gemm g = draw_sizes(r, 1, 8);
+  g.transpose_b = true;
+  return g;
+}
+Work draw_few_nn(Random& r) {
+  Gemm g = draw_sizes(r, 1, 8);
+  g.bias = r.below(2) == 0;
+  return g;
+}
+Work draw_few_tn(Random& r) {
+  Gemm g = draw_sizes(r, 1, 8);
+  g.transpose_a = true;
+  return g;
+}
+Work draw_grouped(Random& r) {
+  const std::int64_t groups = log_integer(r, 2, 16);
+  return GroupedGemm{.rows = groups * log_integer(r, 16, 128), .n = width(r, 64, 512), .k = width(r, 64, 512), .groups = groups,
+                     .mode = static_cast<GroupedMode>(r.below(3))};
+}
+
+Work draw_attention_forward(Random& r) { return AttentionForward{draw_attention(r)}; }
+Work draw_attention_backward(Random& r) { return AttentionBackward{draw_attention(r)}; }
+Work draw_attention_decode(Random& r) {
+  AttentionShape s = draw_attention(r);
+  s.q = r.below(4) == 0 ? log_integer(r, 1, 8) : 1;
+  s.kv = width(r, 16, 2048);
+  if (s.kv.base < s.q) s.kv = s.q;
+  return AttentionForward{s, false};
+}
+
+Work draw_cholesky(Random& r) { return Cholesky{log_integer(r, 8, 192)}; }
+Work draw_cholesky_solve(Random& r) { return CholeskySolve{log_integer(r, 8, 192), log_integer(r, 1, 64)}; }
+Work draw_dots(Random& r) { return DotInteractionForward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)}; }
+Work draw_dots_backward(Random& r) { return DotInteractionBackward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)}; }
+
+}  // namespace orrery

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# One way to find a package and one to declare a library, so that messages, warnings, sanitizers and include roots are
+# the same everywhere.
+
+# orrery_package(NAME VERSION DEBIAN_PACKAGE [arguments of find_package]): required, and says how to get it.
+macro(orrery_package name version debian)
+  find_package(${name} ${version} QUIET ${ARGN})
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "${name} ${version} or newer is missing: `apt-get install ${debian}`, or run ./bootstrap build")
+  endif()
+endmacro()
+
+find_program(ORRERY_CCACHE ccache)
+if(ORRERY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # ccache takes a precompiled header only when told that its macros and times do not matter.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ORRERY_CCACHE})
+endif()
+find_program(ORRERY_MOLD mold)
+
+add_library(orrery_options INTERFACE)
+target_include_directories(orrery_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(orrery_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(orrery_options INTERFACE -Wno-restrict)  # false positives of GCC 12 on std::string
+endif()
+if(ORRERY_WERROR)
+  target_compile_options(orrery_options INTERFACE -Werror)
+endif()
+if(ORRERY_SANITIZE)
+  target_compile_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer
+                                                 -fno-sanitize-recover=all)
+  target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
+endif()
+if(ORRERY_MOLD)
+  target_link_options(orrery_options INTERFACE -fuse-ld=mold)
+endif()
+
+# orrery_library(NAME SOURCES a.cpp … LINKS other … [PRIVATE hidden …]): a static library of one folder.
+function(orrery_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC orrery_options ${ARG_LINKS} PRIVATE ${ARG_PRIVATE})
+endfunction()

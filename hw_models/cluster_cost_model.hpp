@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "hw_models/collective.hpp"
+#include "hw_models/device_model.hpp"
+#include "sim/machine/cluster.hpp"
+#include "sim/plan/tensor.hpp"
+
+namespace orrery {
+
+/// The cost model of a cluster: the device's laws, and closed forms over the cluster's links for all that leaves a device.
+class ClusterCostModel final : public CostModel {
+ public:
+  ClusterCostModel(const Cluster& cluster, std::unique_ptr<DeviceModel> device);
+
+  OpCost cost(const Work& work, const Bindings& bindings, RankId rank) const override;
+  OpCost collective(const Collective& work, std::span<const RankId> ranks) const override;
+  OpCost transfer(Bytes bytes, RankId from, RankId to) const override;
+  LaunchCost launch(const Work& work, RankId rank) const override;
+  std::string extrapolation(const Work& work, const Bindings& bindings, RankId rank) const override;
+
+  /// Makes a parameter faster or slower by a factor, for what-if; see `knobs()`. Throws UserError on unknown names.
+  void scale_parameter(std::string_view name, double factor) { scales_.scale(name, factor); }
+
+  const DeviceModel& device() const { return *device_; }
+  const Cluster& cluster() const { return cluster_; }
+  /// "dgx_h100, h100_sxm (unfitted)": for timelines.
+  std::string machine() const;
+  /// What one rank may use of a tier. Ranks of a node share its memory and disks; where a device is the host, its memory too.
+  Bytes capacity(Tier tier) const;
+
+ private:
+  Hop hop(const Link& link) const;
+  Hop hop_inside() const;
+  Hop hop_between(std::int64_t ranks_of_node) const;
+  OpCost copy(const Copy& work, const Bindings& bindings) const;
+  OpCost uncertain(Seconds duration) const;
+
+  Cluster cluster_;
+  std::unique_ptr<DeviceModel> device_;
+  Scales scales_;
+};
+
+}  // namespace orrery

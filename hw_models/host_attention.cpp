@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Laws of attention. The tiles below are those of the host kernels.
+#include <algorithm>
+#include <cmath>
+
+#include "hw_models/host_laws.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kRowTile = 8;
+constexpr double kMillion = 1e6;
+
+double pad(std::int64_t n, std::int64_t to) { return double((n + to - 1) / to * to); }
+std::int64_t tile_cols(DType t) { return t == DType::F64 ? 16 : 32; }
+
+const AttentionShape& shape_of(const Work& work) {
+  if (const auto* f = std::get_if<AttentionForward>(&work)) return f->shape;
+  return std::get<AttentionBackward>(work).shape;
+}
+
+/// Scores in the tiles that one head of one sequence visits, with the rows padded or as they are.
+struct Visited {
+  double padded = 0, rows = 0, tiles = 0;
+};
+
+Visited visit_tiles(const AttentionShape& s, std::int64_t kv) {
+  Visited v;
+  for (std::int64_t i = 0; i < s.q; i += kQueryTile) {
+    const std::int64_t rows = std::min(kQueryTile, s.q - i), offset = kv - s.q;
+    const std::int64_t end = s.causal ? std::clamp<std::int64_t>(i + rows + offset, 0, kv) : kv;
+    const std::int64_t begin = s.window > 0 ? std::clamp<std::int64_t>(i + offset - s.window + 1, 0, end) : 0;
+    const double tiles = double((end + kKeyTile - 1) / kKeyTile - begin / kKeyTile);
+    v.tiles += tiles;
+    v.padded += tiles * double(kKeyTile) * pad(rows, kRowTile);
+    v.rows += tiles * double(kKeyTile) * double(rows);
+  }
+  return v;
+}
+
+/// Sequences of unequal length hold fewer scores than `batch` of the longest.
+double batch_of(const AttentionShape& s, std::int64_t kv) {
+  if (s.ragged_pairs == 0) return double(s.batch);
+  return double(s.ragged_pairs) / (double(s.q) * double(std::max<std::int64_t>(1, kv)));
+}
+
+constexpr Feature kFeatures[] = {{"call", Spends::Overhead, "op"},
+                                 {"head", Spends::Overhead, "head of a sequence"},
+                                 {"math", Spends::Math, "10^6 FLOP of whole tiles"},
+                                 {"scores", Spends::Math, "10^6 scores"},
+                                 {"pack", Spends::Memory, "10^6 elements of keys and values"},
+                                 {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
+                                 {"far", Spends::Memory, "MB beyond the second-level cache"},
+                                 {"dram", Spends::Memory, "MB beyond the last cache"}};
+constexpr std::string_view kAxes[] = {"q", "kv", "dim", "heads"};
+
+Bytes moved(const LawInput& in) {
+  const Amount a = amount(in.work, in.bindings);
+  return a.read + a.written;
+}
+
+/// Time of tiled attention over heads H (Hkv of keys), batch b, queries in tiles of 64, keys in tiles of 128; S is the number of
+/// scores in visited tiles, S₈ the same with rows padded to 8:
+///
+///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(dk + ⌈dv⌉₃₂) + rows·b·H·q·(dk + dv) + misses
+///
+/// Leaves out bias and masks, which add a read of a score each. Coefficients: `attention.tiled`, fitted by calibrate.
+FeatureRow attention_values(const LawInput& in, const Caches& caches) {
+  const AttentionShape& s = shape_of(in.work);
+  const std::int64_t kv = s.kv.at(in.bindings);
+  const double b = batch_of(s, kv), heads = b * double(s.heads), width = pad(s.v_dim, tile_cols(s.dtype));
+  const Visited v = visit_tiles(s, kv);
+  const Bytes size = moved(in);
+  return {1,
+          heads,
+          2 * heads * v.padded * (double(s.qk_dim) + width) / kMillion,
+          heads * v.rows / kMillion,
+          b * double(s.kv_heads) * pad(kv, kKeyTile) * (double(s.qk_dim) + width) / kMillion,
+          heads * double(s.q) * double(s.qk_dim + s.v_dim) / kMillion,
+          size.base() / kMillion * spill(size, caches.l2),
+          size.base() / kMillion * spill(size, caches.l3)};
+}
+
+/// Time of the gradient: the five products of each visited tile, and packing of keys, values, queries and outputs both ways:
+///
+///   t = call + b·H·head + math·2·b·H·(S₈·(dk + dv + ⌈dk⌉₃₂) + S·(⌈dk⌉₃₂ + ⌈dv⌉₃₂)) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(…) + rows·… + misses
+///
+/// Leaves out the bias gradient. Coefficients: `attention_backward`, fitted by calibrate.
+FeatureRow backward_values(const LawInput& in, const Caches& caches) {
+  const AttentionShape& s = shape_of(in.work);
+  const std::int64_t kv = s.kv.at(in.bindings);
+  const double b = batch_of(s, kv), heads = b * double(s.heads), dk = double(s.qk_dim), dv = double(s.v_dim);
+  const double wk = pad(s.qk_dim, tile_cols(s.dtype)), wv = pad(s.v_dim, tile_cols(s.dtype));
+  const Visited v = visit_tiles(s, kv);
+  const Bytes size = moved(in);
+  return {1,
+          heads,
+          2 * heads * (v.padded * (dk + dv + wk) + v.rows * (wk + wv)) / kMillion,
+          heads * v.rows / kMillion,
+          b * double(s.kv_heads) * pad(kv, kKeyTile) * (dk + dv + 2 * wk + wv) / kMillion,
+          heads * double(s.q) * 2 * (dk + dv) / kMillion,
+          size.base() / kMillion * spill(size, caches.l2),
+          size.base() / kMillion * spill(size, caches.l3)};
+}
+
+constexpr Feature kDecodeFeatures[] = {{"call", Spends::Overhead, "op"},
+                                       {"head", Spends::Overhead, "head of keys of a sequence"},
+                                       {"math", Spends::Math, "10^6 FLOP"},
+                                       {"scores", Spends::Math, "10^6 scores"},
+                                       {"keys", Spends::Memory, "10^6 elements of keys and values"},
+                                       {"far", Spends::Memory, "MB of keys and values beyond the second-level cache"},
+                                       {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use"},
+                                       {"dram", Spends::Memory, "MB of keys and values beyond the last cache"}};
+
+/// Time of attention of few queries, which reads keys and values once, where they lie:
+///
+///   t = call + b·Hkv·head + math·2·b·H·q·kv·(dk + dv) + scores·b·H·q·kv + keys·b·Hkv·kv·(dk + dv) + misses of keys and values
+///
+/// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
+FeatureRow decode_values(const LawInput& in, const Caches& caches) {
+  const AttentionShape& s = shape_of(in.work);
+  const double all = double(s.kv.at(in.bindings)), kv = s.window > 0 ? std::min(all, double(s.window)) : all, b = double(s.batch);
+  const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv, keys = b * double(s.kv_heads) * kv * dims;
+  const Bytes size{keys * bits(s.dtype) / 8.0};
+  return {1,
+          b * double(s.kv_heads),
+          2 * scores * dims / kMillion,
+          scores / kMillion,
+          keys / kMillion,
+          size.base() / kMillion * spill(size, caches.l2),
+          size.base() / kMillion * spill(kReuseDistance * size, caches.l3),
+          size.base() / kMillion * spill(size, caches.l3)};
+}
+
+AxisRow attention_sizes(const LawInput& in) {
+  const AttentionShape& s = shape_of(in.work);
+  return {double(s.q), double(s.kv.at(in.bindings)), double(std::max(s.qk_dim, s.v_dim)), double(s.batch * s.heads)};
+}
+
+}  // namespace
+
+const LawForm& attention_form() {
+  static constexpr LawForm kForm{"attention", "tiled attention", Knob::AttentionRate, kFeatures, attention_values, kAxes, attention_sizes};
+  return kForm;
+}
+
+const LawForm& attention_decode_form() {
+  static constexpr LawForm kForm{"attention_decode", "attention of few queries", Knob::AttentionRate, kDecodeFeatures, decode_values, kAxes,
+                                 attention_sizes};
+  return kForm;
+}
+
+const LawForm& attention_backward_form() {
+  static constexpr LawForm kForm{"attention_backward", "gradient of attention", Knob::AttentionRate, kFeatures, backward_values, kAxes,
+                                 attention_sizes};
+  return kForm;
+}
+
+}  // namespace orrery

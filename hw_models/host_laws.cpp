@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hw_models/host_laws.hpp"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+constexpr std::int64_t kFewRows = 8;     // up to so many rows a product streams its right operand
+constexpr std::int64_t kFewQueries = 8;  // up to so many queries attention reads keys where they lie
+
+/// The position of a kind in Work.
+template <class K, std::size_t I = 0>
+constexpr std::size_t index_of() {
+  if constexpr (std::is_same_v<std::variant_alternative_t<I, Work>, K>)
+    return I;
+  else
+    return index_of<K, I + 1>();
+}
+
+constexpr std::string_view kTransposes[] = {"nn", "nt", "tn", "tt", "few_nn", "few_nt", "few_tn", "few_tt"};
+constexpr std::string_view kActivations[] = {"relu", "gelu_tanh", "gelu_erf", "silu", "tanh", "quick_gelu", "sigmoid"};
+constexpr std::string_view kNorms[] = {"layer", "rms"};
+constexpr std::string_view kAttention[] = {"tiled", "decode"};
+constexpr std::string_view kSampling[] = {"greedy", "drawn"};
+constexpr std::string_view kRotations[] = {"half", "interleaved"};
+constexpr std::string_view kScalings[] = {"constant", "by_row"};
+constexpr std::string_view kScores[] = {"softmax", "sigmoid"};
+constexpr std::string_view kMessages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "barrier"};
+
+/// The names of a kind's variants; none when there is one only.
+template <class K>
+constexpr std::span<const std::string_view> variants() {
+  if constexpr (std::is_same_v<K, Gemm>) return kTransposes;
+  else if constexpr (requires(K k) { k.kind == ActivationKind::Silu; }) return kActivations;
+  else if constexpr (requires(K k) { k.kind == NormKind::Rms; }) return kNorms;
+  else if constexpr (std::is_same_v<K, AttentionForward>) return kAttention;
+  else if constexpr (std::is_same_v<K, Sample>) return kSampling;
+  else if constexpr (std::is_same_v<K, RotaryEmbedding>) return kRotations;
+  else if constexpr (std::is_same_v<K, ScaleRows>) return kScalings;
+  else if constexpr (requires(K k) { k.score; }) return kScores;
+  else if constexpr (std::is_same_v<K, Collective>) return kMessages;
+  else return {};
+}
+
+std::size_t variant_of(const Gemm& g) {
+  return (g.m <= kFewRows ? 4u : 0u) + (g.transpose_a ? 2u : 0u) + (g.transpose_b ? 1u : 0u);
+}
+std::size_t variant_of(const AttentionForward& a) { return a.shape.q <= kFewQueries ? 1 : 0; }
+std::size_t variant_of(const Sample& s) { return s.temperature > 0 ? 1 : 0; }
+std::size_t variant_of(const RotaryEmbedding& r) { return r.interleaved ? 1 : 0; }
+std::size_t variant_of(const ScaleRows& s) { return s.by_row ? 1 : 0; }
+
+template <class K>
+std::size_t variant_of(const K& k) {
+  if constexpr (requires { k.score; }) return static_cast<std::size_t>(k.score);
+  else if constexpr (requires { k.kind; }) return static_cast<std::size_t>(k.kind);
+  else return 0;
+}
+
+template <std::size_t... I>
+std::span<const std::string_view> variants_at(std::size_t kind, std::index_sequence<I...>) {
+  std::span<const std::string_view> found;
+  ((I == kind ? void(found = variants<std::variant_alternative_t<I, Work>>()) : void()), ...);
+  return found;
+}
+
+}  // namespace
+
+Gemm even_groups(const GroupedGemm& g) {
+  const std::int64_t rows = (g.rows + g.groups - 1) / std::max<std::int64_t>(1, g.groups);
+  Gemm even{.batch = g.groups, .accumulate = g.accumulate, .dtype = g.dtype};
+  switch (g.mode) {
+    case GroupedMode::Forward:
+      even.m = rows, even.n = g.n, even.k = g.k, even.transpose_b = g.transpose_b;
+      break;
+    case GroupedMode::InputGradient:
+      even.m = rows, even.n = g.k, even.k = g.n, even.transpose_b = !g.transpose_b;
+      break;
+    case GroupedMode::WeightGradient:
+      even.m = g.transpose_b ? g.n : g.k, even.n = g.transpose_b ? g.k : g.n, even.k = rows, even.transpose_a = true;
+      break;
+  }
+  return even;
+}
+
+double spill(Bytes size, Bytes cache) {
+  const double x = size / cache;
+  return x * x / (1 + x * x);
+}
+
+std::size_t slot_of(const Work& work) {
+  if (const auto* g = std::get_if<GroupedGemm>(&work)) return index_of<Gemm>() * kMaxVariants + variant_of(even_groups(*g));
+  const std::size_t variant = std::visit([](const auto& w) { return variant_of(w); }, work);
+  return work.index() * kMaxVariants + variant;
+}
+
+std::string slot_name(std::size_t slot) {
+  const std::size_t kind = slot / kMaxVariants, variant = slot % kMaxVariants;
+  const auto names = variants_at(kind, std::make_index_sequence<kNumKinds>{});
+  if (variant < names.size()) return fmt::format("{}.{}", kind_name(kind), names[variant]);
+  return names.empty() && variant == 0 ? std::string{kind_name(kind)} : std::string{};
+}
+
+const LawForm& form_of(std::size_t slot) {
+  const std::size_t kind = slot / kMaxVariants, variant = slot % kMaxVariants;
+  switch (kind) {
+    case index_of<Gemm>():
+      return variant < 4 ? gemm_form() : few_rows_form();
+    case index_of<AttentionForward>():
+      return variant == 0 ? attention_form() : attention_decode_form();
+    case index_of<AttentionBackward>():
+      return attention_backward_form();
+    case index_of<Collective>():
+    case index_of<Send>():
+    case index_of<Recv>():
+      return message_form();
+    case index_of<Cholesky>():
+    case index_of<CholeskySolve>():
+    case index_of<DotInteractionForward>():
+    case index_of<DotInteractionBackward>():
+      return dense_form();
+    default:
+      return stream_form();
+  }
+}
+
+}  // namespace orrery

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the time of each op kind grows with its sizes on a CPU: laws that are linear in features which the host kernels' loops
+// suggest. `calibrate` fits the coefficients; HostModel applies them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hw_models/scales.hpp"
+#include "sim/plan/work.hpp"
+
+namespace orrery {
+
+/// What a feature's time is spent on; decides which knobs scale it.
+enum class Spends : std::uint8_t { Overhead, Math, Memory };
+
+/// One term of a law: coefficient · value.
+struct Feature {
+  std::string_view name;
+  Spends on = Spends::Overhead;
+  std::string_view unit;  // that the coefficient is the time of
+};
+
+constexpr std::size_t kMaxFeatures = 12;
+using FeatureRow = std::array<double, kMaxFeatures>;
+
+constexpr std::size_t kMaxAxes = 4;
+using AxisRow = std::array<double, kMaxAxes>;
+
+/// Sizes of the caches that one core sees.
+struct Caches {
+  Bytes l2, l3;
+};
+
+/// An op as a law sees it.
+struct LawInput {
+  const Work& work;
+  const Bindings& bindings;
+  std::int64_t ranks = 1;  // of a collective
+};
+
+/// The form of a law, shared by all kinds that it describes; each kind (and variant of it) has coefficients of its own.
+struct LawForm {
+  std::string_view name;
+  std::string_view summary;
+  Knob math = Knob::GemmRate;  // scales what is spent on math
+  std::span<const Feature> features;
+  FeatureRow (*values)(const LawInput& input, const Caches& caches) = nullptr;
+  std::span<const std::string_view> axes;  // sizes whose fitted range is kept
+  AxisRow (*sizes)(const LawInput& input) = nullptr;
+};
+
+/// Products, tiled and with few rows; attention, tiled and decoding, and its gradient; what streams through memory; small dense
+/// algebra; messages between ranks of one computer.
+const LawForm& gemm_form();
+const LawForm& few_rows_form();
+const LawForm& attention_form();
+const LawForm& attention_decode_form();
+const LawForm& attention_backward_form();
+const LawForm& stream_form();
+const LawForm& dense_form();
+const LawForm& message_form();
+
+/// Which coefficients an op uses: a kind and a variant of it, such as the transposes of a product.
+constexpr std::size_t kMaxVariants = 8;
+constexpr std::size_t kNumSlots = kNumKinds * kMaxVariants;
+std::size_t slot_of(const Work& work);
+/// "gemm.nt", "activation.silu", "adamw": the name in parameter files. Empty for numbers that no op has.
+std::string slot_name(std::size_t slot);
+const LawForm& form_of(std::size_t slot);
+
+/// The product that a grouped one amounts to when its groups are even: one batch entry per group.
+Gemm even_groups(const GroupedGemm& g);
+
+/// The part of `size` that a cache of capacity `cache` does not keep: size² / (size² + cache²), a smooth step.
+double spill(Bytes size, Bytes cache);
+
+/// Between two uses of a tensor a step touches about so many times its size: the state of the caches that an op finds.
+constexpr double kReuseDistance = 12;
+
+}  // namespace orrery

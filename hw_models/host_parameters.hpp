@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hw_models/device_model.hpp"
+
+namespace orrery {
+
+/// The coefficients of one law, and how well they fit.
+struct LawFit {
+  std::map<std::string, Seconds> coefficients;           // by feature, per its unit; features left out cost nothing
+  std::map<std::string, std::vector<double>> range;      // by axis: least and most of the points fitted
+  double deviation = 0;
+  double bias = 0;
+  std::int64_t points = 0;
+  double median_error = 0, worst_error = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v.required("coefficients", coefficients, "time per unit of each feature");
+    v.required("range", range, "least and most of each size that was measured");
+    v.required("deviation", deviation, "relative standard deviation of one op, independent of all others", at_least(0));
+    v.required("bias", bias, "relative standard deviation that all ops of the law share", at_least(0));
+    v.field("points", points, "measured points that the fit used", at_least(0));
+    v.field("median_error", median_error, "median of the residuals, relative", at_least(0));
+    v.field("worst_error", worst_error, "largest residual, relative", at_least(0));
+  }
+};
+
+/// Parameters of a computer's cores, as its file has them.
+struct HostParameters {
+  Provenance provenance;
+  Bytes l2, l3;
+  BytesPerSecond memory_bandwidth;
+  FlopsPerSecond peak;
+  Seconds dispatch;
+  double drift = 0;
+  std::map<std::string, LawFit> laws;
+  CommunicationParameters communication;
+
+  template <class V>
+  void visit(V& v) {
+    v.required("provenance", provenance, "where the numbers come from");
+    v.required("l2", l2, "second-level cache of a core", more_than(Bytes{0}));
+    v.required("l3", l3, "last-level cache", more_than(Bytes{0}));
+    v.required("memory_bandwidth", memory_bandwidth, "rate of memory, all cores together", more_than(BytesPerSecond{0}));
+    v.required("peak", peak, "most arithmetic of one core that a product reached", more_than(FlopsPerSecond{0}));
+    v.required("dispatch", dispatch, "time between two ops of a stream", at_least(Seconds{0}));
+    v.field("drift", drift, "how much the machine's speed varied while it was measured", at_least(0));
+    v.required("laws", laws, "fits by kind of op");
+    v.field("communication", communication, "messages that leave the computer");
+  }
+};
+
+/// Throws UserError with all problems: unknown keys, units, laws and features that no op has.
+HostParameters read_host_parameters(const Node& document);
+/// The document that `read_host_parameters` reads back.
+Node write_host_parameters(const HostParameters& parameters);
+
+}  // namespace orrery

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace orrery {
+
+/// What `--what-if` and `orrery sensitivity` may scale. A rate of 2 is twice as fast, a latency of 2 twice as long.
+enum class Knob : std::uint8_t {
+  GemmRate,
+  AttentionRate,
+  MemoryBandwidth,
+  LaunchOverhead,
+  LinkBandwidth,
+  LinkLatency,
+  NicBandwidth,
+  NicLatency,
+  HostLinkBandwidth,
+  HostRate,
+  DiskBandwidth
+};
+constexpr int kNumKnobs = 11;
+
+struct KnobInfo {
+  std::string_view name;  // "link.bandwidth"
+  std::string_view summary;
+};
+/// In the order of Knob.
+std::span<const KnobInfo> knobs();
+
+/// Factors by knob, all 1 at first.
+class Scales {
+ public:
+  double operator[](Knob k) const { return factors_[static_cast<std::size_t>(k)]; }
+  void scale(Knob k, double factor) { factors_[static_cast<std::size_t>(k)] *= factor; }
+  /// By name. Throws UserError naming the parameters there are, or when the factor is not positive.
+  void scale(std::string_view name, double factor);
+
+ private:
+  std::array<double, kNumKnobs> factors_ = filled();
+  static constexpr std::array<double, kNumKnobs> filled() {
+    std::array<double, kNumKnobs> ones{};
+    for (double& f : ones) f = 1.0;
+    return ones;
+  }
+};
+
+}  // namespace orrery

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward attention by tiles: for every kv head, query tile and key tile S = QKᵀ and dP = dO·Vᵀ give P and dS, which
+// add to dQ (kept per query tile) and to dK, dV (kept per kv head).
+#include <cmath>
+
+#include "kernels/host/attention_tile.hpp"
+
+namespace orrery::kernels {
+namespace {
+
+template <class T>
+struct Buffers {
+  std::int64_t dim, v_dim, width, v_width;  // width: padded to whole panels
+  T *key_cols, *key_rows, *value_cols, *dk, *dv;
+  T *query, *query_rows, *d_out, *d_out_rows, *delta, *probability, *d_score, *dq;
+
+  Buffers(const AttentionDims& d, void* workspace)
+      : dim{d.qk_dim}, v_dim{d.v_dim}, width{padded_cols<T>(dim)}, v_width{padded_cols<T>(v_dim)} {
+    Arena arena{workspace};
+    const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile;
+    key_cols = arena.take<T>(padded * dim);
+    key_rows = arena.take<T>(padded * width);
+    value_cols = arena.take<T>(padded * v_dim);
+    dk = arena.take<T>(padded * width);
+    dv = arena.take<T>(padded * v_width);
+    query = arena.take<T>(kQueryTile * dim);
+    query_rows = arena.take<T>(kQueryTile * width);
+    d_out = arena.take<T>(kQueryTile * v_dim);
+    d_out_rows = arena.take<T>(kQueryTile * v_width);
+    delta = arena.take<T>(kQueryTile);
+    probability = arena.take<T>(kQueryTile * kKeyTile);
+    d_score = arena.take<T>(kQueryTile * kKeyTile);
+    dq = arena.take<T>(kQueryTile * width);
+  }
+};
+
+template <class T>
+struct QueryTile {
+  std::int64_t h, first, rows;
+  const T* lse;
+
+  std::int64_t padded_rows() const { return (rows + kTileRows - 1) / kTileRows * kTileRows; }
+};
+
+/// Q and dO in both packed forms, δ_i = dO_i·o_i, dQ = 0.
+template <class T>
+void load_queries(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x) {
+  const AttentionArgs<T>& f = args.forward;
+  const std::int64_t q_token = f.q_strides.token, o_token = f.o_strides.token, d_token = args.d_o_strides.token;
+  const T* q = f.q + query_at(s, f.layout, f.q_strides, t.h) + t.first * q_token;
+  const T* o = f.o + query_at(s, f.layout, f.o_strides, t.h) + t.first * o_token;
+  const T* d = args.d_o + query_at(s, f.layout, args.d_o_strides, t.h) + t.first * d_token;
+  pack_row_tiles(t.rows, x.dim, q, {1, q_token}, x.query);
+  pack_row_tiles(t.rows, x.v_dim, d, {1, d_token}, x.d_out);
+  pack_panels(t.rows, x.dim, q, {q_token, 1}, x.query_rows);
+  pack_panels(t.rows, x.v_dim, d, {d_token, 1}, x.d_out_rows);
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    const T *d_row = d + r * d_token, *o_row = o + r * o_token;
+    x.delta[r] = reduce_add<T>(x.v_dim, [&](auto at) { return at(d_row) * at(o_row); });
+  }
+  std::fill(x.dq, x.dq + kQueryTile * x.width, T(0));
+}
+
+/// Turns row r of scores and dP into P = e^(S − lse) and dS = P·(dP − δ), both 0 where nothing is visible.
+template <class T>
+void probability_row(const AttentionArgs<T>& f, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
+                     std::int64_t r, std::int64_t j0) {
+  T *p = x.probability + r * kKeyTile, *ds = x.d_score + r * kKeyTile;
+  if (r >= t.rows || t.lse[r] == -std::numeric_limits<T>::infinity()) {
+    std::fill(p, p + kKeyTile, T(0));
+    std::fill(ds, ds + kKeyTile, T(0));
+    return;
+  }
+  map(kKeyTile, p, [&](auto at) { return at(p) * f.scale; });
+  mask_scores(f.mask, s, t.h, t.first + r, j0, kKeyTile, p);
+  each<T>(kKeyTile, [&](auto at, std::int64_t j) {
+    const auto probability = exp(at(p) - t.lse[r]);
+    put(ds, j, probability * (at(ds) - x.delta[r]));
+    put(p, j, probability);
+  });
+}
+
+template <class T>
+void add_bias_gradient(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t,
+                       const Buffers<T>& x, std::int64_t j0) {
+  const std::int64_t n = std::min(kKeyTile, s.kv_len - j0);
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    T* row = args.dbias + (t.h * s.q_len + t.first + r) * s.kv_len + j0;
+    const T* ds = x.d_score + r * kKeyTile;
+    map(n, row, [&](auto at) { return at(row) + at(ds); });
+  }
+}
+
+template <class T>
+void key_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
+              std::int64_t tile) {
+  const std::int64_t j0 = tile * kKeyTile, rows = t.padded_rows();
+  const auto packed = [](const T* a, std::int64_t k) {
+    return [a, k](std::int64_t i) { return StepRows<T>{a + i * k, kTileRows}; };
+  };
+  const auto transposed = [](const T* a) { return [a](std::int64_t i) { return StepRows<T>{a + i, kKeyTile}; }; };
+  const auto scores = [&](std::int64_t i) { return tile_rows(x.d_score + i * kKeyTile, kKeyTile, kTileRows); };
+  multiply_panels<Write::Overwrite>(rows, kKeyTile, x.dim, packed(x.query, x.dim), x.key_cols + j0 * x.dim,
+                                    x.probability, kKeyTile);
+  multiply_panels<Write::Overwrite>(rows, kKeyTile, x.v_dim, packed(x.d_out, x.v_dim), x.value_cols + j0 * x.v_dim,
+                                    x.d_score, kKeyTile);
+  for (std::int64_t r = 0; r < rows; ++r) probability_row(args.forward, s, t, x, r, j0);
+  if (args.dbias) add_bias_gradient(args, s, t, x, j0);
+  multiply_panels<Write::Accumulate>(kKeyTile, x.v_width, t.rows, transposed(x.probability), x.d_out_rows,
+                                     x.dv + j0 * x.v_width, x.v_width);
+  multiply_panels<Write::Accumulate>(kKeyTile, x.width, t.rows, transposed(x.d_score), x.query_rows,
+                                     x.dk + j0 * x.width, x.width);
+  multiply_panels<Write::Accumulate>(rows, x.width, kKeyTile, scores, x.key_rows + j0 * x.width, x.dq, x.width);
+}
+
+/// Where a gradient goes: rows of `dim` at to + r·token.
+template <class T>
+struct Rows {
+  T* to;
+  std::int64_t token, count, dim;
+};
+
+/// to (+)= factor·from, rows of `from` being `width` apart.
+template <class T>
+void store_rows(const Rows<T>& x, const T* from, std::int64_t width, T factor, Write write) {
+  for (std::int64_t r = 0; r < x.count; ++r) {
+    T* to = x.to + r * x.token;
+    const T* row = from + r * width;
+    if (write == Write::Accumulate)
+      map(x.dim, to, [&](auto at) { return at(to) + at(row) * factor; });
+    else
+      map(x.dim, to, [&](auto at) { return at(row) * factor; });
+  }
+}
+
+template <class T>
+void query_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x) {
+  const AttentionArgs<T>& f = args.forward;
+  load_queries(args, s, t, x);
+  const std::int64_t begin = s.keys(f.mask, t.first).begin, end = s.keys(f.mask, t.first + t.rows - 1).end;
+  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile) key_tile(args, s, t, x, tile);
+  T* dq = args.dq + query_at(s, f.layout, args.dq_strides, t.h) + t.first * args.dq_strides.token;
+  store_rows<T>({dq, args.dq_strides.token, t.rows, x.dim}, x.dq, x.width, f.scale, args.write_dq);
+}
+
+template <class T>
+void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64_t kv, const Buffers<T>& x) {
+  const AttentionArgs<T>& f = args.forward;
+  const KeyRows<T> keys = key_rows(s, f.layout, f.k, f.k_strides, kv);
+  const KeyRows<T> values = key_rows(s, f.layout, f.v, f.v_strides, kv);
+  pack_keys_as_columns(keys, s.kv_len, x.dim, x.key_cols);
+  pack_keys_as_rows(keys, s.kv_len, x.dim, x.key_rows);
+  pack_keys_as_columns(values, s.kv_len, x.v_dim, x.value_cols);
+  const std::int64_t padded = key_tiles(s.kv_len) * kKeyTile;
+  std::fill(x.dk, x.dk + padded * x.width, T(0));
+  std::fill(x.dv, x.dv + padded * x.v_width, T(0));
+  const std::int64_t group = f.dims.heads / f.dims.kv_heads;
+  for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+    for (std::int64_t i = 0; i < s.q_len; i += kQueryTile)
+      query_tile<T>(args, s, {h, i, std::min(kQueryTile, s.q_len - i), lse_row(f, s, h) + i}, x);
+  T* dk = args.dk + key_at(s, f.layout, args.dk_strides, kv);
+  T* dv = args.dv + key_at(s, f.layout, args.dv_strides, kv);
+  store_rows<T>({dk, args.dk_strides.token, s.kv_len, x.dim}, x.dk, x.width, f.scale, args.write_dkv);
+  store_rows<T>({dv, args.dv_strides.token, s.kv_len, x.v_dim}, x.dv, x.v_width, T(1), args.write_dkv);
+}
+
+}  // namespace
+
+std::size_t attention_backward_workspace(const AttentionDims& d, std::size_t element_size) {
+  const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile, lanes = 128 / static_cast<std::int64_t>(element_size);
+  const std::int64_t w = (d.qk_dim + lanes - 1) / lanes * lanes, v = (d.v_dim + lanes - 1) / lanes * lanes;
+  const std::int64_t elements =
+      padded * (d.qk_dim + d.v_dim + 2 * w + v) + kQueryTile * (d.qk_dim + d.v_dim + 2 * w + v + 1 + 2 * kKeyTile);
+  return static_cast<std::size_t>(elements) * element_size + 13 * 64;
+}
+
+template <class T>
+void attention_backward(const AttentionBackwardArgs<T>& args) {
+  const AttentionDims& d = args.forward.dims;
+  if (args.dbias && args.write_dbias == Write::Overwrite)
+    std::fill(args.dbias, args.dbias + d.heads * d.q_len * d.kv_len, T(0));
+  const Buffers<T> buffers{d, args.workspace};
+  for (std::int64_t b = 0; b < d.batch; ++b) {
+    const Sequence s = sequence(args.forward, b);
+    for (std::int64_t kv = 0; kv < d.kv_heads; ++kv) kv_head(args, s, kv, buffers);
+  }
+}
+
+template void attention_backward<float>(const AttentionBackwardArgs<float>&);
+template void attention_backward<double>(const AttentionBackwardArgs<double>&);
+
+}  // namespace orrery::kernels

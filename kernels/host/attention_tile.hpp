@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// What forward, decode and backward of attention share: where a sequence lies, which keys a query sees, tiles and
+// packing. For sources of this folder.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/host/attention.hpp"
+#include "kernels/host/gemm_tile.hpp"
+
+namespace orrery::kernels {
+
+constexpr std::int64_t kQueryTile = 64, kKeyTile = 128;
+
+/// Number of key tiles that cover `n` keys.
+constexpr std::int64_t key_tiles(std::int64_t n) { return (n + kKeyTile - 1) / kKeyTile; }
+
+/// Rows of one kv head: row j starts at base + (j / page, from the table)·page_stride + (j % page)·token.
+template <class T>
+struct KeyRows {
+  const T* base;
+  std::int64_t token;
+  const std::int32_t* table;
+  std::int64_t page, page_stride;
+
+  const T* operator()(std::int64_t j) const {
+    return table ? base + table[j / page] * page_stride + j % page * token : base + j * token;
+  }
+};
+
+/// Keys [begin, end) that a query sees.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
+/// One element of the batch.
+struct Sequence {
+  std::int64_t b, q_begin, q_len, kv_len, offset;  // q_begin: first token of cu_q, else 0
+
+  template <class T>
+  KeyRange keys(const AttentionMask<T>& mask, std::int64_t i) const {
+    const std::int64_t p = i + offset;
+    const std::int64_t end = mask.causal ? std::clamp<std::int64_t>(p + 1, 0, kv_len) : kv_len;
+    const std::int64_t begin = mask.window == kNoWindow ? 0 : std::clamp<std::int64_t>(p - mask.window + 1, 0, end);
+    return {begin, end};
+  }
+};
+
+template <class T>
+Sequence sequence(const AttentionArgs<T>& args, std::int64_t b) {
+  const AttentionLayout& l = args.layout;
+  const std::int64_t q_begin = l.cu_q ? l.cu_q[b] : 0;
+  const std::int64_t q_len = l.cu_q ? l.cu_q[b + 1] - l.cu_q[b] : args.dims.q_len;
+  std::int64_t kv_len = args.dims.kv_len;
+  if (l.kv_lens) kv_len = l.kv_lens[b];
+  if (l.cu_kv) kv_len = l.cu_kv[b + 1] - l.cu_kv[b];
+  return {b, q_begin, q_len, kv_len, args.mask.query_offset.value_or(kv_len - q_len)};
+}
+
+/// Offset of query token 0 of head h in a tensor with the batch layout of q.
+inline std::int64_t query_at(const Sequence& s, const AttentionLayout& l, const TokenStrides& x, std::int64_t h) {
+  return (l.cu_q ? s.q_begin * x.token : s.b * x.batch) + h * x.head;
+}
+
+/// Offset of key token 0 of kv head h in a tensor with the batch layout of k (not paged).
+inline std::int64_t key_at(const Sequence& s, const AttentionLayout& l, const TokenStrides& x, std::int64_t h) {
+  return (l.cu_kv ? l.cu_kv[s.b] * x.token : s.b * x.batch) + h * x.head;
+}
+
+template <class T>
+KeyRows<T> key_rows(const Sequence& s, const AttentionLayout& l, const T* x, const TokenStrides& st, std::int64_t h) {
+  if (l.block_table) return {x + h * st.head, st.token, l.block_table + s.b * l.max_blocks, l.page, st.batch};
+  return {x + key_at(s, l, st, h), st.token, nullptr, 1, 0};
+}
+
+template <class T>
+T* lse_row(const AttentionArgs<T>& args, const Sequence& s, std::int64_t h) {
+  if (args.layout.cu_q) return args.lse + h * args.layout.cu_q[args.dims.batch] + s.q_begin;
+  return args.lse + (s.b * args.dims.heads + h) * args.dims.q_len;
+}
+
+/// Adds the additive masks of query i, keys j0 … j0+n−1, to its scores, and −∞ where the key is not visible.
+/// `scores` has `width` ≥ n columns.
+template <class T>
+void mask_scores(const AttentionMask<T>& mask, const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j0,
+                 std::int64_t width, T* scores) {
+  const T hidden = -std::numeric_limits<T>::infinity();
+  const auto [begin, end] = s.keys(mask, i);
+  const std::int64_t n = std::min(width, s.kv_len - j0);
+  const auto add_row = [&](const T* row) { map(n, scores, [&](auto at) { return at(scores) + at(row); }); };
+  if (mask.bias) add_row(mask.bias + (h * s.q_len + i) * s.kv_len + j0);
+  if (mask.group_mask) add_row(mask.group_mask + ((s.b % mask.groups) * s.q_len + i) * s.kv_len + j0);
+  if (mask.tree_mask) {
+    const std::int64_t first = s.kv_len - s.q_len;
+    for (std::int64_t j = std::max(j0, first); j < j0 + n; ++j)
+      scores[j - j0] += mask.tree_mask[i * s.q_len + j - first];
+  }
+  const std::int64_t lo = std::clamp<std::int64_t>(begin - j0, 0, width), hi = std::clamp(end - j0, lo, width);
+  std::fill(scores, scores + lo, hidden);
+  std::fill(scores + hi, scores + width, hidden);
+}
+
+/// Keys as columns: panels of kTileCols keys, each [dim, kTileCols]; columns beyond n are zero up to whole key tiles.
+template <class T>
+void pack_keys_as_columns(const KeyRows<T>& rows, std::int64_t n, std::int64_t dim, T* out) {
+  constexpr std::int64_t kWidth = kTileCols<T>;
+  for (std::int64_t j0 = 0; j0 < key_tiles(n) * kKeyTile; j0 += kWidth, out += dim * kWidth) {
+    const std::int64_t width = std::clamp<std::int64_t>(n - j0, 0, kWidth);
+    if (width < kWidth) std::fill(out, out + dim * kWidth, T(0));
+    pack_transposed<T, kWidth>(
+        dim, width, [&](std::int64_t j) { return rows(j0 + j); }, out);
+  }
+}
+
+/// Keys as rows: for each key tile, panels [kKeyTile, kTileCols] over dim; rows beyond n are zero.
+template <class T>
+void pack_keys_as_rows(const KeyRows<T>& rows, std::int64_t n, std::int64_t dim, T* out) {
+  constexpr std::int64_t kWidth = kTileCols<T>;
+  const std::int64_t cols = padded_cols<T>(dim);
+  for (std::int64_t j0 = 0; j0 < n; j0 += kKeyTile, out += kKeyTile * cols) {
+    if (j0 + kKeyTile > n || cols != dim) std::fill(out, out + kKeyTile * cols, T(0));
+    for (std::int64_t j = 0; j < std::min(kKeyTile, n - j0); ++j)
+      for (std::int64_t d = 0; d < dim; d += kWidth)
+        std::copy_n(rows(j0 + j) + d, std::min(kWidth, dim - d), out + d * kKeyTile + j * kWidth);
+  }
+}
+
+/// c[rows,cols] (+)= A·B with whole tiles: rows and cols are multiples of the tile, a(i) the eight rows from i.
+template <Write W, class T, class Rows>
+inline void multiply_panels(std::int64_t rows, std::int64_t cols, std::int64_t k, Rows&& a, const T* b, T* c,
+                            std::int64_t ldc) {
+  for (std::int64_t j = 0; j < cols; j += kTileCols<T>)
+    for (std::int64_t i = 0; i < rows; i += kTileRows) {
+      const Tile<T> tile = multiply_tile(k, a(i), b + j * k);
+      for_tile(tile, kTileRows, kTileCols<T>, [&](std::int64_t r, auto at, auto v) {
+        T* row = c + (i + r) * ldc + j;
+        if constexpr (W == Write::Accumulate) v += at(row);
+        put(row, at.i, v);
+      });
+    }
+}
+
+}  // namespace orrery::kernels

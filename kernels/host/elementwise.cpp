@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/elementwise.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/host/simd.hpp"
+
+namespace orrery::kernels {
+namespace {
+
+/// Upper 16 bits of a float, rounded to nearest even; a NaN keeps its sign and becomes quiet.
+std::uint16_t bf16_bits(float x) {
+  const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+  return static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+/// IEEE half, rounded to nearest even: normal numbers by adding half of an ulp of the result, subnormal ones by adding
+/// ½ as a float, whose ulp is the smallest half.
+std::uint16_t fp16_bits(float x) {
+  const std::uint32_t u = std::bit_cast<std::uint32_t>(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
+  const std::uint32_t normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
+  std::uint32_t h = a < 0x38800000u ? subnormal : normal;
+  h = a >= 0x477ff000u ? 0x7c00u : h;
+  h = a > 0x7f800000u ? 0x7e00u : h;
+  return static_cast<std::uint16_t>(sign | h);
+}
+
+/// Scales the exponent by multiplying: a half's bits, read as a float, are its value times 2^−112.
+float fp16_value(std::uint16_t h) {
+  const std::uint32_t a = h & 0x7fffu, sign = (h & 0x8000u) * 65536u;
+  const float finite = std::bit_cast<float>(a << 13) * 0x1p112f;
+  const std::uint32_t special = (a << 13) + 0x70000000u;
+  return std::bit_cast<float>((a >= 0x7c00u ? special : std::bit_cast<std::uint32_t>(finite)) | sign);
+}
+
+}  // namespace
+
+template <class T>
+void add(std::int64_t n, const T* a, const T* b, T* y) {
+  map(n, y, [&](auto at) { return at(a) + at(b); });
+}
+
+template <class T>
+void scale(std::int64_t n, T alpha, const T* x, T* y) {
+  map(n, y, [&](auto at) { return alpha * at(x); });
+}
+
+template <class T>
+void axpy(std::int64_t n, T alpha, const T* x, T* y) {
+  map(n, y, [&](auto at) { return at(y) + alpha * at(x); });
+}
+
+template <class T>
+void multiply(std::int64_t n, const T* a, const T* b, T* y) {
+  map(n, y, [&](auto at) { return at(a) * at(b); });
+}
+
+template <class T>
+void fill(std::int64_t n, T value, T* y) {
+  std::fill(y, y + n, value);
+}
+
+template <class T>
+void copy(std::int64_t n, const T* x, T* y) {
+  if (n > 0) std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(T));
+}
+
+template <class T>
+void copy_rows(const CopyRowsArgs<T>& a) {
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const T* src = a.src + r * a.src_stride.value_or(a.cols);
+    T* dst = a.dst + r * a.dst_stride.value_or(a.cols);
+    if (a.write == Write::Overwrite)
+      copy(a.cols, src, dst);
+    else
+      add(a.cols, dst, src, dst);
+  }
+}
+
+template <class T>
+void bias_add(std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
+  for (std::int64_t r = 0; r < rows; ++r) add(cols, x + r * cols, bias, y + r * cols);
+}
+
+template <class T>
+void column_sum(std::int64_t rows, std::int64_t cols, const T* x, T* sum, Write write) {
+  if (write == Write::Overwrite) fill(cols, T(0), sum);
+  std::int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const T *x0 = x + r * cols, *x1 = x0 + cols, *x2 = x1 + cols, *x3 = x2 + cols;
+    map(cols, sum, [&](auto at) { return (((at(sum) + at(x0)) + at(x1)) + at(x2)) + at(x3); });
+  }
+  for (; r < rows; ++r) add(cols, sum, x + r * cols, sum);
+}
+
+template <class T>
+void transpose2d(std::int64_t rows, std::int64_t cols, const T* x, T* y) {
+  constexpr std::int64_t kStep = 16;  // a square of 16 × 16 lies in L1 on both sides
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kStep)
+    for (std::int64_t c0 = 0; c0 < cols; c0 += kStep)
+      for (std::int64_t c = c0; c < std::min(c0 + kStep, cols); ++c)
+        for (std::int64_t r = r0; r < std::min(r0 + kStep, rows); ++r) y[c * rows + r] = x[r * cols + c];
+}
+
+void cast(std::int64_t n, const float* x, double* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<double>(x[i]);
+}
+
+void cast(std::int64_t n, const double* x, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i]);
+}
+
+template <class T>
+void to_bf16(std::int64_t n, const T* x, std::uint16_t* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = bf16_bits(static_cast<float>(x[i]));
+}
+
+template <class T>
+void from_bf16(std::int64_t n, const std::uint16_t* x, T* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(std::bit_cast<float>(std::uint32_t{x[i]} << 16));
+}
+
+template <class T>
+void to_fp16(std::int64_t n, const T* x, std::uint16_t* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fp16_bits(static_cast<float>(x[i]));
+}
+
+template <class T>
+void from_fp16(std::int64_t n, const std::uint16_t* x, T* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(fp16_value(x[i]));
+}
+
+#define KERNELS_INSTANTIATE(T)                                                   \
+  template void add<T>(std::int64_t, const T*, const T*, T*);                    \
+  template void scale<T>(std::int64_t, T, const T*, T*);                         \
+  template void axpy<T>(std::int64_t, T, const T*, T*);                          \
+  template void multiply<T>(std::int64_t, const T*, const T*, T*);               \
+  template void fill<T>(std::int64_t, T, T*);                                    \
+  template void copy<T>(std::int64_t, const T*, T*);                             \
+  template void copy_rows<T>(const CopyRowsArgs<T>&);                            \
+  template void bias_add<T>(std::int64_t, std::int64_t, const T*, const T*, T*); \
+  template void column_sum<T>(std::int64_t, std::int64_t, const T*, T*, Write);  \
+  template void transpose2d<T>(std::int64_t, std::int64_t, const T*, T*);        \
+  template void to_bf16<T>(std::int64_t, const T*, std::uint16_t*);              \
+  template void from_bf16<T>(std::int64_t, const std::uint16_t*, T*);            \
+  template void to_fp16<T>(std::int64_t, const T*, std::uint16_t*);              \
+  template void from_fp16<T>(std::int64_t, const std::uint16_t*, T*);
+KERNELS_INSTANTIATE(float)
+KERNELS_INSTANTIATE(double)
+#undef KERNELS_INSTANTIATE
+
+}  // namespace orrery::kernels

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed matrix product: B in blocks of kDepth × kWidth that stay in L2/L3, A in blocks of kHeight × kDepth that stay
+// in L2, an 8 × (2 vectors) tile in registers. Few rows (decoding) stream B instead.
+#include "kernels/host/gemm.hpp"
+
+#include "kernels/host/gemm_small.hpp"
+#include "kernels/host/gemm_tile.hpp"
+
+namespace orrery::kernels {
+namespace {
+
+constexpr std::int64_t kHeight = 128, kDepth = 256, kWidth = 1024;
+
+/// One block of the product: c[m,n] (+)= alpha·a·b (+ bias).
+template <class T>
+struct Block {
+  std::int64_t m, n, k;
+  const T* a;  // packed
+  const T* b;  // packed
+  T* c;
+  std::int64_t ldc;
+  T alpha;
+  const T* bias;
+  bool accumulate;
+};
+
+template <class T>
+void store_tile(const Tile<T>& tile, std::int64_t rows, std::int64_t cols, const Block<T>& s, T* c, const T* bias) {
+  for_tile(tile, rows, cols, [&](std::int64_t i, auto at, auto v) {
+    T* row = c + i * s.ldc;
+    auto y = s.alpha * v;
+    if (s.accumulate) y += at(row);
+    if (bias) y += at(bias);
+    put(row, at.i, y);
+  });
+}
+
+template <class T>
+void multiply_block(const Block<T>& s) {
+  for (std::int64_t j = 0; j < s.n; j += kTileCols<T>) {
+    const T* panel = s.b + j * s.k;
+    const std::int64_t cols = std::min(kTileCols<T>, s.n - j);
+    for (std::int64_t i = 0; i < s.m; i += kTileRows) {
+      const Tile<T> tile = multiply_tile(s.k, StepRows<T>{s.a + i * s.k, kTileRows}, panel);
+      store_tile(tile, std::min(kTileRows, s.m - i), cols, s, s.c + i * s.ldc + j, s.bias ? s.bias + j : nullptr);
+    }
+  }
+}
+
+template <class T>
+struct Operands {
+  const T* a;
+  const T* b;
+  T* c;
+};
+
+template <class T>
+void gemm_packed(const GemmArgs<T>& args, const Operands<T>& x) {
+  const auto [m, n, k] = args.dims;
+  // (p, i) of op(A)ᵀ and (p, j) of op(B)
+  const BlockStrides sa = args.transpose_a == Transpose::No ? BlockStrides{1, args.lda} : BlockStrides{args.lda, 1};
+  const BlockStrides sb = args.transpose_b == Transpose::No ? BlockStrides{args.ldb, 1} : BlockStrides{1, args.ldb};
+  Arena arena{args.workspace};
+  T* packed_a = arena.take<T>(kHeight * std::min(k, kDepth));
+  T* packed_b = arena.take<T>(std::min(k, kDepth) * std::min(padded_cols<T>(n), kWidth));
+  for (std::int64_t j = 0; j < n; j += kWidth) {
+    const std::int64_t width = std::min(kWidth, n - j);
+    for (std::int64_t p = 0; p < k; p += kDepth) {
+      const std::int64_t depth = std::min(kDepth, k - p);
+      pack_panels(depth, width, x.b + p * sb.row + j * sb.col, sb, packed_b);
+      for (std::int64_t i = 0; i < m; i += kHeight) {
+        const std::int64_t height = std::min(kHeight, m - i);
+        pack_row_tiles(height, depth, x.a + p * sa.row + i * sa.col, sa, packed_a);
+        multiply_block<T>({height, width, depth, packed_a, packed_b, x.c + i * args.ldc + j, args.ldc, args.alpha,
+                           args.bias && p == 0 ? args.bias + j : nullptr, p > 0 || args.write == Write::Accumulate});
+      }
+    }
+  }
+}
+
+template <class T>
+void gemm_one(const GemmArgs<T>& args, const Operands<T>& x) {
+  const auto [m, n, k] = args.dims;
+  if (k == 0 || m <= kSmallRows) {
+    multiply_few_rows<T>({.m = m,
+                          .n = n,
+                          .k = k,
+                          .transpose_a = args.transpose_a,
+                          .transpose_b = args.transpose_b,
+                          .a = x.a,
+                          .lda = args.lda,
+                          .b = x.b,
+                          .ldb = args.ldb,
+                          .c = x.c,
+                          .ldc = args.ldc,
+                          .alpha = args.alpha,
+                          .write = args.write,
+                          .bias = args.bias,
+                          .packed_a = static_cast<T*>(args.workspace)});
+  } else {
+    gemm_packed(args, x);
+  }
+}
+
+}  // namespace
+
+std::size_t gemm_workspace(GemmDims dims, std::size_t element_size) {
+  const auto [m, n, k] = dims;
+  const std::int64_t lanes2 = 128 / static_cast<std::int64_t>(element_size);
+  if (m <= kSmallRows) return static_cast<std::size_t>(kSmallRows * k) * element_size + kSmallRows * 64;
+  const std::int64_t depth = std::min(k, kDepth), width = std::min((n + lanes2 - 1) / lanes2 * lanes2, kWidth);
+  return cache_lines(static_cast<std::size_t>(kHeight * depth) * element_size) +
+         cache_lines(static_cast<std::size_t>(depth * width) * element_size);
+}
+
+template <class T>
+void gemm(const GemmArgs<T>& args) {
+  const bool one = args.batch > 1 && args.dims.m > kSmallRows && args.stride_b == 0 &&
+                   args.transpose_a == Transpose::No && args.stride_a == args.dims.m * args.lda &&
+                   args.stride_c == args.dims.m * args.ldc;
+  if (one) {  // the batch is one taller matrix
+    GemmArgs<T> all = args;
+    all.dims.m *= args.batch;
+    return gemm_one<T>(all, {args.a, args.b, args.c});
+  }
+  for (std::int64_t b = 0; b < args.batch; ++b)
+    gemm_one<T>(args, {args.a + b * args.stride_a, args.b + b * args.stride_b, args.c + b * args.stride_c});
+}
+
+template void gemm<float>(const GemmArgs<float>&);
+template void gemm<double>(const GemmArgs<double>&);
+
+}  // namespace orrery::kernels

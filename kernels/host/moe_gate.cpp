@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/moe_gate.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/cross_entropy.hpp"
+#include "kernels/host/simd.hpp"
+
+namespace orrery::kernels {
+namespace {
+
+constexpr double kTiny = 1e-20;
+
+/// Index of the largest of n values, the lowest of equals.
+template <class T>
+std::int64_t largest(std::int64_t n, const T* x) {
+  std::int64_t best = 0;
+  for (std::int64_t i = 1; i < n; ++i) best = x[i] > x[best] ? i : best;
+  return best;
+}
+
+template <class T>
+T group_value(GroupScore kind, std::int64_t n, const T* x) {
+  const T hidden = -std::numeric_limits<T>::infinity();
+  T first = hidden, second = hidden;
+  for (std::int64_t i = 0; i < n; ++i) {
+    second = std::max(second, std::min(first, x[i]));
+    first = std::max(first, x[i]);
+  }
+  return kind == GroupScore::Max || n < 2 ? first : first + second;
+}
+
+/// Hides the experts of all but the best top_groups groups.
+template <class T>
+void limit_groups(const GateArgs<T>& a, T* choice, T* value) {
+  const T hidden = -std::numeric_limits<T>::infinity();
+  const std::int64_t size = a.experts / a.groups;
+  for (std::int64_t g = 0; g < a.groups; ++g) value[g] = group_value(a.group_score, size, choice + g * size);
+  for (std::int64_t i = 0; i < a.top_groups; ++i) value[largest(a.groups, value)] = hidden;
+  for (std::int64_t g = 0; g < a.groups; ++g)
+    if (value[g] != hidden) std::fill(choice + g * size, choice + (g + 1) * size, hidden);
+}
+
+template <class T>
+void gate_token(const GateArgs<T>& a, std::int64_t t, T* choice, T* groups) {
+  const T *scores = a.scores + t * a.experts, *bias = a.selection_bias;
+  if (bias)
+    map(a.experts, choice, [&](auto at) { return at(scores) + at(bias); });
+  else
+    std::copy(scores, scores + a.experts, choice);
+  if (a.groups > 1) limit_groups(a, choice, groups);
+  T *weights = a.weights + t * a.top_k, sum = 0;
+  for (std::int64_t j = 0; j < a.top_k; ++j) {
+    const std::int64_t e = largest(a.experts, choice);
+    choice[e] = -std::numeric_limits<T>::infinity();
+    a.indices[t * a.top_k + j] = static_cast<std::int32_t>(e);
+    weights[j] = scores[e];
+    sum += scores[e];
+  }
+  const T factor = a.normalise ? a.factor / (sum + T(kTiny)) : a.factor;
+  for (std::int64_t j = 0; j < a.top_k; ++j) weights[j] *= factor;
+}
+
+/// ds of the chosen experts is added to `ds` (dlogits is used for it).
+template <class T>
+void weights_gradient(const GateBackwardArgs<T>& a, std::int64_t t, T* ds) {
+  const T *scores = a.scores + t * a.experts, *dw = a.dweights + t * a.top_k;
+  const std::int32_t* index = a.indices + t * a.top_k;
+  T sum = T(kTiny), dot = 0;
+  for (std::int64_t j = 0; j < a.top_k; ++j) {
+    sum += scores[index[j]];
+    dot += dw[j] * scores[index[j]];
+  }
+  for (std::int64_t j = 0; j < a.top_k; ++j)
+    ds[index[j]] += a.normalise ? a.factor * (dw[j] - dot / sum) / sum : a.factor * dw[j];
+}
+
+}  // namespace
+
+std::size_t gate_workspace(std::int64_t experts, std::int64_t groups, std::size_t element_size) {
+  return cache_lines(static_cast<std::size_t>(experts) * element_size) +
+         cache_lines(static_cast<std::size_t>(groups) * element_size);
+}
+
+template <class T>
+void gate(const GateArgs<T>& a) {
+  if (a.score == GateScore::Softmax)
+    softmax(a.tokens, a.experts, a.logits, T(1), a.scores);
+  else
+    map(a.tokens * a.experts, a.scores, [&](auto at) { return sigmoid(at(a.logits)); });
+  Arena arena{a.workspace};
+  T *choice = arena.take<T>(a.experts), *groups = arena.take<T>(a.groups);
+  for (std::int64_t t = 0; t < a.tokens; ++t) gate_token(a, t, choice, groups);
+}
+
+template <class T>
+void gate_backward(const GateBackwardArgs<T>& a) {
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const T* s = a.scores + t * a.experts;
+    T* d = a.dlogits + t * a.experts;
+    if (a.dscores)
+      std::copy_n(a.dscores + t * a.experts, a.experts, d);
+    else
+      std::fill_n(d, a.experts, T(0));
+    weights_gradient(a, t, d);
+    if (a.score == GateScore::Softmax)
+      softmax_backward(1, a.experts, s, d, d);
+    else
+      map(a.experts, d, [&](auto at) { return at(d) * at(s) * (T(1) - at(s)); });
+  }
+}
+
+template <class T>
+T balance_loss(const BalanceLossArgs<T>& a) {
+  double loss = 0;
+  for (std::int64_t e = 0; e < a.experts; ++e) {
+    double mean = 0;
+    for (std::int64_t t = 0; t < a.tokens; ++t) mean += static_cast<double>(a.scores[t * a.experts + e]);
+    loss += a.counts[e] / static_cast<double>(a.tokens * a.top_k) * (mean / static_cast<double>(a.tokens));
+  }
+  return static_cast<T>(static_cast<double>(a.coefficient) * static_cast<double>(a.experts) * loss);
+}
+
+template <class T>
+void balance_loss_backward(const BalanceLossArgs<T>& a, T dloss, T* dscores, Write write) {
+  const T factor = dloss * a.coefficient * static_cast<T>(a.experts) /
+                   (static_cast<T>(a.tokens) * static_cast<T>(a.tokens * a.top_k));
+  for (std::int64_t t = 0; t < a.tokens; ++t)
+    for (std::int64_t e = 0; e < a.experts; ++e) {
+      T& d = dscores[t * a.experts + e];
+      d = (write == Write::Accumulate ? d : T(0)) + factor * static_cast<T>(a.counts[e]);
+    }
+}
+
+#define KERNELS_INSTANTIATE(T)                                \
+  template void gate<T>(const GateArgs<T>&);                  \
+  template void gate_backward<T>(const GateBackwardArgs<T>&); \
+  template T balance_loss<T>(const BalanceLossArgs<T>&);      \
+  template void balance_loss_backward<T>(const BalanceLossArgs<T>&, T, T*, Write);
+KERNELS_INSTANTIATE(float)
+KERNELS_INSTANTIATE(double)
+#undef KERNELS_INSTANTIATE
+
+}  // namespace orrery::kernels

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/op_context.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+/// How the sizes of a [batch, tokens, heads, dim] operand are written down.
+enum class TokenForm { Four, TokensHeadsDim, BatchTokensWidth, TokensWidth, Other };
+
+TokenForm form_of(const Shape& s, std::int64_t heads, std::int64_t dim) {
+  if (s.rank == 4 && s[2] == heads && s[3] == dim) return TokenForm::Four;
+  if (s.rank == 3 && s[1] == heads && s[2] == dim) return TokenForm::TokensHeadsDim;
+  if (s.rank == 3 && s[2] == heads * dim) return TokenForm::BatchTokensWidth;
+  if (s.rank == 2 && s[1] == heads * dim) return TokenForm::TokensWidth;
+  return TokenForm::Other;
+}
+
+}  // namespace
+
+int OpContextBase::num_reads() const {
+  int n = 0;
+  while (n < size() && operand(n).access == Access::Read) ++n;
+  return n;
+}
+
+int OpContextBase::output() const {
+  int i = 0;
+  while (i < size() - 1 && operand(i).access == Access::Read) ++i;
+  return i;
+}
+
+kernels::Write OpContextBase::write_mode(int i) const {
+  return operand(i).access == Access::ReadWrite ? kernels::Write::Accumulate : kernels::Write::Overwrite;
+}
+
+std::int64_t OpContextBase::row_stride(int i, std::int64_t rows, std::int64_t cols) const {
+  if (operand(i).contiguous) return cols;
+  StridedDims dims{layout(i)};
+  const auto inner = dims.take(cols);
+  if (!inner || *inner != 1) refuse_layout(i, "dense rows");
+  if (rows == 1) return cols;
+  const auto stride = dims.take(rows);
+  if (!stride) refuse_layout(i, "evenly spaced rows");
+  return *stride;
+}
+
+MatrixStrides OpContextBase::matrix(int i, std::int64_t batch, std::int64_t rows, std::int64_t cols) const {
+  const bool shared = batch == 1 || elements(i) == rows * cols;
+  if (operand(i).contiguous) return {cols, shared ? 0 : rows * cols};
+  StridedDims dims{layout(i)};
+  const auto inner = dims.take(cols);
+  if (!inner || *inner != 1) refuse_layout(i, "dense rows");
+  MatrixStrides strides{cols, 0};
+  if (rows > 1) {
+    const auto row = dims.take(rows);
+    if (!row) refuse_layout(i, "evenly spaced rows");
+    strides.row = *row;
+  }
+  if (!shared) {
+    const auto next = dims.take(batch);
+    if (!next) refuse_layout(i, "evenly spaced matrices");
+    strides.batch = *next;
+  }
+  return strides;
+}
+
+kernels::TokenStrides OpContextBase::tokens(int i, std::int64_t batch, std::int64_t heads, std::int64_t dim) const {
+  const Layout& l = layout(i);
+  const auto& s = l.strides;
+  switch (form_of(l.shape, heads, dim)) {
+    case TokenForm::Four:
+      return {s[0], s[1], s[2]};
+    case TokenForm::TokensHeadsDim:
+      return {l.shape[0] / batch * s[0], s[0], s[1]};
+    case TokenForm::BatchTokensWidth:
+      return {s[0], s[1], dim};
+    case TokenForm::TokensWidth:
+      return {l.shape[0] / batch * s[0], s[0], dim};
+    default:
+      refuse_layout(i, fmt::format("the shape [batch, tokens, {}, {}]", heads, dim));
+  }
+}
+
+std::int64_t OpContextBase::capacity(int i, std::int64_t batch, std::int64_t heads, std::int64_t dim) const {
+  return elements(i) / (batch * heads * dim);
+}
+
+std::string_view OpContextBase::operand_name(int i) const {
+  return call_.plan->names[call_.plan->tensors[operand(i).tensor.index()].name];
+}
+
+void OpContextBase::refuse_layout(int i, std::string_view needed) const {
+  throw UserError{fmt::format("op '{}' cannot use '{}': it needs {}", op_name(), operand_name(i), needed)};
+}
+
+void OpContextBase::fail(const std::string& what) const {
+  throw DeviceError{
+      fmt::format("op {} '{}' on rank {}: {}", call_.op->id.index(), op_name(), call_.rank.index(), what)};
+}
+
+}  // namespace orrery

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "kernels/host/attention.hpp"
+#include "kernels/host/vision.hpp"
+#include "runtime/host/families.hpp"
+#include "runtime/host/find_kernel.hpp"
+#include "runtime/host/workspaces.hpp"
+
+namespace orrery {
+namespace {
+
+/// Reads of q, k, v, bias and mask, which both directions begin with. `next` is the operand after them.
+template <class T>
+kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T>& c, int& next) {
+  const std::int64_t kv = c.at(s.kv);
+  for (int i : {1, 2})
+    if (const auto room = c.capacity(i, s.batch, s.kv_heads, i == 1 ? s.qk_dim : s.v_dim); kv > room)
+      c.fail(fmt::format("{} keys per sequence, but '{}' holds {}", kv, c.operand_name(i), room));
+  kernels::AttentionArgs<T> a;
+  a.dims = {s.batch, s.q, kv, s.heads, s.kv_heads, s.qk_dim, s.v_dim};
+  a.scale = T(s.scale);
+  a.q = c.data(0);
+  a.q_strides = c.tokens(0, s.batch, s.heads, s.qk_dim);
+  a.k = c.data(1);
+  a.k_strides = c.tokens(1, s.batch, s.kv_heads, s.qk_dim);
+  a.v = c.data(2);
+  a.v_strides = c.tokens(2, s.batch, s.kv_heads, s.v_dim);
+  a.mask.causal = s.causal;
+  if (s.window > 0) a.mask.window = s.window;
+  next = 3;
+  if (s.bias) a.mask.bias = c.dense(next++);
+  if (s.mask_groups > 0) {
+    a.mask.group_mask = c.dense(next++);
+    a.mask.groups = s.mask_groups;
+  }
+  a.workspace = c.workspace();
+  return a;
+}
+
+void check_keys(const AttentionShape& shape, std::int64_t keys, const OpContextBase& c) {
+  if (const std::int64_t planned = planned_keys(shape); keys > planned)
+    c.fail(fmt::format("{} keys per sequence, but scratch was planned for {}", keys, planned));
+}
+
+}  // namespace
+
+template <class T>
+void run(const AttentionForward& w, const OpContext<T>& c) {
+  int next = 0;
+  auto a = common_args(w.shape, c, next);
+  if (w.shape.q > kFewQueries) check_keys(w.shape, a.dims.kv_len, c);
+  a.o = c.data(next);
+  a.o_strides = c.tokens(next, w.shape.batch, w.shape.heads, w.shape.v_dim);
+  const std::size_t scratch = attention_scratch(w.shape, sizeof(T));
+  a.lse = w.keep_lse ? c.dense(next + 1) : reinterpret_cast<T*>(static_cast<std::byte*>(c.workspace()) + scratch);
+  kernels::attention(a);
+}
+
+template <class T>
+void run(const AttentionBackward& w, const OpContext<T>& c) {
+  const AttentionShape& s = w.shape;
+  int o = 0;
+  kernels::AttentionBackwardArgs<T> a;
+  a.forward = common_args(s, c, o);
+  check_keys(s, a.forward.dims.kv_len, c);
+  a.forward.o = c.data(o);
+  a.forward.o_strides = c.tokens(o, s.batch, s.heads, s.v_dim);
+  a.forward.lse = c.dense(o + 1);
+  a.d_o = c.data(o + 2);
+  a.d_o_strides = c.tokens(o + 2, s.batch, s.heads, s.v_dim);
+  const int dq = o + 3;
+  a.dq = c.data(dq);
+  a.dq_strides = c.tokens(dq, s.batch, s.heads, s.qk_dim);
+  a.dk = c.data(dq + 1);
+  a.dk_strides = c.tokens(dq + 1, s.batch, s.kv_heads, s.qk_dim);
+  a.dv = c.data(dq + 2);
+  a.dv_strides = c.tokens(dq + 2, s.batch, s.kv_heads, s.v_dim);
+  a.write_dq = c.write_mode(dq);
+  a.write_dkv = c.write_mode(dq + 1);
+  if (s.bias && c.size() > dq + 3) {
+    a.dbias = c.dense(dq + 3);
+    a.write_dbias = c.write_mode(dq + 3);
+  }
+  a.workspace = c.workspace();
+  kernels::attention_backward(a);
+}
+
+/// The part of the cache that is written, as a layout of its own: its rows are [at, at + rows) of each sequence.
+template <class T>
+void run(const AppendCache& w, const OpContext<T>& c) {
+  const std::int64_t at = c.at(w.at);
+  const std::int64_t capacity = c.elements(1) / (w.batch * w.cols);
+  if (at + w.rows > capacity)
+    c.fail(fmt::format("rows {} to {} of a cache '{}' of {}", at, at + w.rows - 1, c.operand_name(1), capacity));
+  Layout part = c.layout(1);
+  const int tokens = part.shape.rank == 2 && w.batch == 1 ? 0 : 1;
+  if (part.shape[tokens] != capacity) c.refuse_layout(1, "the shape [batch, capacity, …]");
+  part.shape.sizes[static_cast<std::size_t>(tokens)] = w.rows;
+  const std::int64_t first = at * part.strides[static_cast<std::size_t>(tokens)];
+  copy_elements(c.layout(0), c.template element<std::byte>(0), part, reinterpret_cast<std::byte*>(c.data(1) + first),
+                sizeof(T));
+}
+
+template <class T>
+void run(const RelativeBiasForward& w, const OpContext<T>& c) {
+  kernels::relative_bias(kernels::RelativeBiasArgs<T>{
+      .heads = w.heads, .pairs = w.q * c.at(w.kv), .index = c.ints(1), .table = c.dense(0), .bias = c.dense(2)});
+}
+
+template <class T>
+void run(const RelativeBiasBackward& w, const OpContext<T>& c) {
+  kernels::relative_bias_backward(kernels::RelativeBiasBackwardArgs<T>{.heads = w.heads,
+                                                                       .pairs = w.q * w.kv,
+                                                                       .buckets = w.buckets,
+                                                                       .index = c.ints(0),
+                                                                       .dbias = c.dense(1),
+                                                                       .dtable = c.dense(2),
+                                                                       .write = kernels::Write::Accumulate});
+}
+
+/// Sequences of unequal length have no operands that say where they begin: there is no function for them.
+Kernel find_attention(const Work& work) {
+  const AttentionShape* shape = nullptr;
+  if (const auto* f = std::get_if<AttentionForward>(&work)) shape = &f->shape;
+  if (const auto* b = std::get_if<AttentionBackward>(&work)) shape = &b->shape;
+  if (shape && shape->ragged_pairs > 0) return nullptr;
+  return find_typed<AttentionForward, AttentionBackward, AppendCache, RelativeBiasForward, RelativeBiasBackward>(work);
+}
+
+}  // namespace orrery

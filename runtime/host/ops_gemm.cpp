@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/gemm.hpp"
+#include "runtime/host/families.hpp"
+#include "runtime/host/find_kernel.hpp"
+
+namespace orrery {
+namespace {
+
+kernels::Transpose transpose(bool yes) { return yes ? kernels::Transpose::Yes : kernels::Transpose::No; }
+kernels::Write write(bool accumulate) { return accumulate ? kernels::Write::Accumulate : kernels::Write::Overwrite; }
+
+}  // namespace
+
+template <class T>
+void run(const Gemm& g, const OpContext<T>& c) {
+  const int out = g.bias ? 3 : 2;
+  const MatrixStrides a = g.transpose_a ? c.matrix(0, g.batch, g.k, g.m) : c.matrix(0, g.batch, g.m, g.k);
+  const MatrixStrides b = g.transpose_b ? c.matrix(1, g.batch, g.n, g.k) : c.matrix(1, g.batch, g.k, g.n);
+  const MatrixStrides y = c.matrix(out, g.batch, g.m, g.n);
+  kernels::gemm(kernels::GemmArgs<T>{.dims = {g.m, g.n, g.k},
+                                     .transpose_a = transpose(g.transpose_a),
+                                     .transpose_b = transpose(g.transpose_b),
+                                     .a = c.data(0),
+                                     .lda = a.row,
+                                     .b = c.data(1),
+                                     .ldb = b.row,
+                                     .c = c.data(out),
+                                     .ldc = y.row,
+                                     .batch = g.batch,
+                                     .stride_a = a.batch,
+                                     .stride_b = b.batch,
+                                     .stride_c = y.batch,
+                                     .alpha = T(g.alpha),
+                                     .write = write(g.accumulate),
+                                     .bias = g.bias ? c.dense(2) : nullptr,
+                                     .workspace = c.workspace()});
+}
+
+/// Weights [groups, n, k] swap the roles of the products: forward is an input gradient and the other way round, and the
+/// weight gradient takes its operands in the other order.
+template <class T>
+void run(const GroupedGemm& g, const OpContext<T>& c) {
+  const bool gradient = g.mode == GroupedMode::WeightGradient;
+  const bool swap = gradient && g.transpose_b;
+  kernels::GroupedGemmArgs<T> args{.groups = g.groups,
+                                   .k = g.transpose_b ? g.n : g.k,
+                                   .n = g.transpose_b ? g.k : g.n,
+                                   .offsets = c.ints(2),
+                                   .x = c.dense(swap ? 1 : 0),
+                                   .w = c.dense(swap ? 0 : 1),
+                                   .y = c.dense(3),
+                                   .write = write(g.accumulate),
+                                   .workspace = c.workspace()};
+  if (gradient) return kernels::grouped_gemm_weight_gradient(args);
+  if ((g.mode == GroupedMode::Forward) == g.transpose_b) return kernels::grouped_gemm_input_gradient(args);
+  kernels::grouped_gemm(args);
+}
+
+Kernel find_gemm(const Work& work) { return find_typed<Gemm, GroupedGemm>(work); }
+
+}  // namespace orrery

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/normalization.hpp"
+#include "runtime/host/families.hpp"
+#include "runtime/host/find_kernel.hpp"
+
+namespace orrery {
+
+template <class T>
+static void layer_norm(const NormForward& n, const OpContext<T>& c) {
+  const int y = c.num_reads();  // x w [b]
+  kernels::layer_norm(kernels::LayerNormArgs<T>{.rows = n.rows,
+                                                .cols = n.dim,
+                                                .x = c.data(0),
+                                                .x_stride = c.row_stride(0, n.rows, n.dim),
+                                                .gamma = c.dense(1),
+                                                .beta = y > 2 ? c.dense(2) : nullptr,
+                                                .y = c.data(y),
+                                                .y_stride = c.row_stride(y, n.rows, n.dim),
+                                                .mean = c.size() > y + 2 ? c.dense(y + 1) : nullptr,
+                                                .rstd = c.size() > y + 1 ? c.dense(c.size() - 1) : nullptr,
+                                                .epsilon = T(n.epsilon)});
+}
+
+template <class T>
+void run(const NormForward& n, const OpContext<T>& c) {
+  if (n.kind == NormKind::Layer) return layer_norm(n, c);
+  kernels::rms_norm(kernels::RmsNormArgs<T>{.rows = n.rows,
+                                            .cols = n.dim,
+                                            .x = c.data(0),
+                                            .x_stride = c.row_stride(0, n.rows, n.dim),
+                                            .gamma = c.dense(1),
+                                            .y = c.data(2),
+                                            .y_stride = c.row_stride(2, n.rows, n.dim),
+                                            .rstd = c.size() > 3 ? c.dense(3) : nullptr,
+                                            .epsilon = T(n.epsilon)});
+}
+
+template <class T>
+static void layer_norm_backward(const NormBackward& n, const OpContext<T>& c) {
+  kernels::LayerNormBackwardArgs<T> a;
+  a.rows = n.rows;
+  a.cols = n.dim;
+  a.x = c.data(0);
+  a.x_stride = c.row_stride(0, n.rows, n.dim);
+  a.gamma = c.dense(1);
+  a.mean = c.dense(2);
+  a.rstd = c.dense(3);
+  a.dy = c.data(4);
+  a.dy_stride = c.row_stride(4, n.rows, n.dim);
+  a.dx = c.data(5);
+  a.dx_stride = c.row_stride(5, n.rows, n.dim);
+  a.dgamma = c.dense(6);
+  a.dbeta = c.size() > 7 ? c.dense(7) : nullptr;
+  a.write_dx = c.write_mode(5);
+  a.write_parameters = n.accumulate ? kernels::Write::Accumulate : kernels::Write::Overwrite;
+  kernels::layer_norm_backward(a);
+}
+
+template <class T>
+void run(const NormBackward& n, const OpContext<T>& c) {
+  if (n.kind == NormKind::Layer) return layer_norm_backward(n, c);
+  kernels::RmsNormBackwardArgs<T> a;
+  a.rows = n.rows;
+  a.cols = n.dim;
+  a.x = c.data(0);
+  a.x_stride = c.row_stride(0, n.rows, n.dim);
+  a.gamma = c.dense(1);
+  a.rstd = c.dense(2);
+  a.dy = c.data(3);
+  a.dy_stride = c.row_stride(3, n.rows, n.dim);
+  a.dx = c.data(4);
+  a.dx_stride = c.row_stride(4, n.rows, n.dim);
+  a.dgamma = c.dense(5);
+  a.write_dx = c.write_mode(4);
+  a.write_parameters = n.accumulate ? kernels::Write::Accumulate : kernels::Write::Overwrite;
+  kernels::rms_norm_backward(a);
+}
+
+Kernel find_norm(const Work& work) { return find_typed<NormForward, NormBackward>(work); }
+
+}  // namespace orrery

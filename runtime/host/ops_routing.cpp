@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/host/indexing.hpp"
+#include "kernels/host/moe_gate.hpp"
+#include "kernels/host/moe_permute.hpp"
+#include "runtime/host/families.hpp"
+#include "runtime/host/find_kernel.hpp"
+
+namespace orrery {
+namespace {
+
+kernels::GateScore score_of(RouterScore s) {
+  return s == RouterScore::Softmax ? kernels::GateScore::Softmax : kernels::GateScore::Sigmoid;
+}
+
+}  // namespace
+
+/// Groups are ranked as DeepSeek does: by their two best experts where a selection bias is given (V3), by the best one
+/// else (V2).
+template <class T>
+void run(const TopKGate& g, const OpContext<T>& c) {
+  const int out = g.bias ? 2 : 1;
+  kernels::GateArgs<T> a;
+  a.tokens = g.tokens;
+  a.experts = g.experts;
+  a.top_k = g.top_k;
+  a.score = score_of(g.score);
+  a.groups = g.groups;
+  a.top_groups = g.top_groups;
+  a.group_score = g.bias ? kernels::GroupScore::SumOfTop2 : kernels::GroupScore::Max;
+  a.normalise = g.normalise;
+  a.factor = T(g.scaling);
+  a.logits = c.dense(0);
+  a.selection_bias = g.bias ? c.dense(1) : nullptr;
+  a.scores = c.dense(out);
+  a.weights = c.dense(out + 1);
+  a.indices = c.template elements_of<std::int32_t>(out + 2);
+  a.workspace = c.workspace();
+  kernels::gate(a);
+}
+
+template <class T>
+void run(const TopKGateBackward& g, const OpContext<T>& c) {
+  kernels::GateBackwardArgs<T> a;
+  a.tokens = g.tokens;
+  a.experts = g.experts;
+  a.top_k = g.top_k;
+  a.score = score_of(g.score);
+  a.normalise = g.normalise;
+  a.factor = T(g.scaling);
+  a.scores = c.dense(0);
+  a.indices = c.ints(1);
+  a.dweights = c.dense(2);
+  a.dlogits = c.dense(3);
+  kernels::gate_backward(a);
+}
+
+/// The kernel gives the choice of a row; the op its token.
+static void run(const RouteMap& r, const OpContext<void>& c) {
+  auto* source = c.elements_of<std::int32_t>(2);
+  kernels::RouteArgs a;
+  a.tokens = r.tokens;
+  a.experts = r.experts;
+  a.top_k = r.top_k;
+  if (r.capacity > 0) a.capacity = r.capacity;
+  a.indices = c.ints(0);
+  a.counts = static_cast<std::int32_t*>(c.workspace());
+  a.offsets = c.elements_of<std::int32_t>(1);
+  a.choice_of_row = source;
+  a.row_of_choice = c.elements_of<std::int32_t>(3);
+  kernels::route(a);
+  for (std::int64_t i = 0; i < r.tokens * r.top_k; ++i)
+    if (source[i] >= 0) source[i] /= static_cast<std::int32_t>(r.top_k);
+}
+
+template <class T>
+void run(const Permute& p, const OpContext<T>& c) {
+  kernels::gather_rows<T>(p.tokens * p.top_k, p.cols, c.ints(1), c.dense(0), c.dense(c.output()));
+}
+
+template <class T>
+void run(const PermuteBackward& p, const OpContext<T>& c) {
+  kernels::moe_permute_backward<T>(
+      {.tokens = p.tokens, .top_k = p.top_k, .rows = p.tokens * p.top_k, .cols = p.cols, .row_of_choice = c.ints(1)},
+      c.dense(0), c.dense(2), c.write_mode(2));
+}
+
+template <class T>
+void run(const Unpermute& u, const OpContext<T>& c) {
+  kernels::moe_unpermute<T>(
+      {.tokens = u.tokens, .top_k = u.top_k, .rows = u.tokens * u.top_k, .cols = u.cols, .row_of_choice = c.ints(1)},
+      c.dense(0), c.dense(2), c.dense(3), c.write_mode(3));
+}
+
+template <class T>
+void run(const UnpermuteBackward& u, const OpContext<T>& c) {
+  const std::int64_t rows = u.tokens * u.top_k;
+  const std::int32_t* row_of_choice = c.ints(1);
+  auto* choice_of_row = static_cast<std::int32_t*>(c.workspace());
+  std::fill_n(choice_of_row, rows, -1);
+  for (std::int64_t i = 0; i < rows; ++i)
+    if (row_of_choice[i] >= 0) choice_of_row[row_of_choice[i]] = static_cast<std::int32_t>(i);
+  kernels::UnpermuteBackwardArgs<T> a;
+  a.map = {u.tokens, u.top_k, rows, u.cols, row_of_choice, choice_of_row};
+  a.x = c.dense(0);
+  a.weights = c.dense(2);
+  a.dy = c.dense(3);
+  a.dx = c.dense(4);
+  a.dweights = c.dense(5);
+  kernels::moe_unpermute_backward(a);
+}
+
+Kernel find_routing(const Work& work) {
+  if (const Kernel k = find_untyped<RouteMap>(work)) return k;
+  return find_typed<TopKGate, TopKGateBackward, Permute, PermuteBackward, Unpermute, UnpermuteBackward>(work);
+}
+
+}  // namespace orrery

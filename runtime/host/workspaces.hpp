@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/plan/work.hpp"
+
+namespace orrery {
+
+/// Keys per sequence that scratch is planned for: as many as there are, or for a length that is bound at run time the
+/// constant part and 8192 more. Forward attention of few queries reads its cache in place: its scratch does not depend
+/// on the keys.
+std::int64_t planned_keys(const AttentionShape& shape);
+constexpr std::int64_t kFewQueries = 8;
+
+/// Scratch of the attention kernel, without the log-sum-exps that an op that does not keep them needs behind it.
+std::size_t attention_scratch(const AttentionShape& shape, std::size_t element_size);
+
+}  // namespace orrery

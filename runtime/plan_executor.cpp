@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan_executor.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "runtime/clock.hpp"
+#include "runtime/tensor_io.hpp"
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+/// Of a device that holds nothing, an arena is as large as addresses go.
+constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
+
+std::int64_t memory_of_machine() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
+
+std::string_view tensor_name(const Plan& plan, TensorId t) { return plan.names[plan.tensors[t.index()].name]; }
+
+}  // namespace
+
+PlanExecutor::PlanExecutor(std::unique_ptr<const Device> device, const HostOptions& options)
+    : device_{std::move(device)}, options_{options} {
+  if (options_.arena_bytes == 0) options_.arena_bytes = device_->holds_data() ? memory_of_machine() : kUnlimited;
+}
+
+void PlanExecutor::prepare(const Plan& plan) { prepared(plan); }
+
+PreparedPlan& PlanExecutor::prepared(const Plan& plan) {
+  if (const auto it = plans_.find(&plan); it != plans_.end()) return *it->second;
+  while (memories_.size() < static_cast<std::size_t>(plan.mesh.size()))
+    memories_.push_back(std::make_unique<RankMemory>(
+        RankId{memories_.size()},
+        RankMemory::Options{options_.arena_bytes, device_->holds_data(), options_.record_memory}));
+  auto fresh = std::make_unique<PreparedPlan>(plan, *device_, memories_, options_.record_spans);
+  if (fresh->num_threads() > 1) workers_.reserve(fresh->num_threads());
+  in_order_.push_back(fresh.get());
+  return *(plans_[&plan] = std::move(fresh));
+}
+
+void PlanExecutor::execute(const Plan& plan, const Bindings& bindings) {
+  PreparedPlan& p = prepared(plan);
+  if (ends_ns_.capacity() == ends_ns_.size()) ends_ns_.reserve(std::max<std::size_t>(64, 2 * ends_ns_.size()));
+  if (ends_ns_.empty()) {
+    plan_name_ = plan.name;
+    origin_ns_ = now_ns();
+  }
+  p.execute(bindings, static_cast<std::uint32_t>(ends_ns_.size()), workers_);
+  ends_ns_.push_back(now_ns());
+}
+
+const RankRun& PlanExecutor::rank_of(const Plan& plan, TensorId tensor, RankId rank) const {
+  const auto it = plans_.find(&plan);
+  if (it == plans_.end()) throw UserError{fmt::format("plan '{}' is not prepared", plan.name)};
+  if (rank.index() >= it->second->ranks().size())
+    throw UserError{fmt::format("plan '{}' has no rank {}", plan.name, rank.index()),
+                    fmt::format("its ranks are 0 to {}", it->second->ranks().size() - 1)};
+  const RankRun& run = it->second->ranks()[rank.index()];
+  const auto& held = run.program->persistent;
+  if (!std::binary_search(held.begin(), held.end(), plan.owner(tensor)))
+    throw UserError{fmt::format("'{}' is not a persistent tensor of rank {} in plan '{}'", tensor_name(plan, tensor),
+                                rank.index(), plan.name),
+                    "only persistent tensors that an op of the rank uses can be read and written"};
+  return run;
+}
+
+template <class V>
+void PlanExecutor::store(const Plan& plan, TensorId tensor, RankId rank, std::span<const V> values) {
+  prepared(plan);
+  const RankRun& run = rank_of(plan, tensor, rank);
+  const std::int64_t elements = plan.shape(tensor).elements();
+  if (static_cast<std::int64_t>(values.size()) != elements)
+    throw UserError{
+        fmt::format("'{}' has {} elements, {} values are given", tensor_name(plan, tensor), elements, values.size())};
+  if (!device_->holds_data()) return;
+  write_tensor(plan, tensor, run.places[plan.owner(tensor).index()], run.memory->file(), values);
+}
+
+void PlanExecutor::write(const Plan& plan, TensorId tensor, RankId rank, std::span<const double> values) {
+  store(plan, tensor, rank, values);
+}
+
+void PlanExecutor::write(const Plan& plan, TensorId tensor, RankId rank, std::span<const std::int32_t> values) {
+  store(plan, tensor, rank, values);
+}
+
+std::vector<double> PlanExecutor::read(const Plan& plan, TensorId tensor, RankId rank) const {
+  const RankRun& run = rank_of(plan, tensor, rank);
+  if (!device_->holds_data()) return std::vector<double>(static_cast<std::size_t>(plan.shape(tensor).elements()), 0.0);
+  return read_tensor(plan, tensor, run.places[plan.owner(tensor).index()], run.memory->file());
+}
+
+Timeline PlanExecutor::take() {
+  Timeline t;
+  t.source = TimelineSource::Measured;
+  t.plan_name = plan_name_;
+  t.machine = device_->machine();
+  t.num_ranks = static_cast<std::int64_t>(memories_.size());
+  for (PreparedPlan* p : in_order_)
+    for (RankRun& r : p->ranks())
+      for (auto& spans : r.spans) {
+        for (const RawSpan& s : spans)
+          t.spans.push_back(
+              {(s.start_ns - origin_ns_) * 1000, (s.end_ns - origin_ns_) * 1000, s.op, r.rank, s.instance, 0});
+        spans.clear();
+      }
+  std::stable_sort(t.spans.begin(), t.spans.end(), [](const Span& a, const Span& b) {
+    return std::tuple{a.end_ps, a.rank, a.instance, a.op} < std::tuple{b.end_ps, b.rank, b.instance, b.op};
+  });
+  for (auto& m : memories_) m->take_account(origin_ns_, t.peaks, t.memory);
+  std::stable_sort(t.memory.begin(), t.memory.end(),
+                   [](const MemorySample& a, const MemorySample& b) { return a.at_ps < b.at_ps; });
+  for (std::int64_t end : ends_ns_) t.instance_ends_ps.push_back((end - origin_ns_) * 1000);
+  if (!t.instance_ends_ps.empty()) t.makespan_ps = t.instance_ends_ps.back();
+  ends_ns_.clear();
+  return t;
+}
+
+}  // namespace orrery

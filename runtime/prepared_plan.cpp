@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/prepared_plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/clock.hpp"
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+/// Finds or makes the meeting of a key, in a map that lives while a plan is prepared.
+template <class Map, class Key>
+Meeting& meeting_of(Map& map, const Key& key, std::size_t seats, std::vector<std::unique_ptr<Meeting>>& all) {
+  Meeting*& m = map[key];
+  if (!m) {
+    all.push_back(std::make_unique<Meeting>());
+    m = all.back().get();
+    m->seats.resize(seats);
+  }
+  return *m;
+}
+
+std::unordered_map<std::uint32_t, const OpRecord*> records_of(const ClassProgram& program) {
+  std::unordered_map<std::uint32_t, const OpRecord*> records;
+  for (const auto& lane : program.lanes)
+    for (const OpRecord& r : lane)
+      if (r.meeting >= 0) records[r.id.value] = &r;
+  return records;
+}
+
+RankMemory& memory_of(std::vector<std::unique_ptr<RankMemory>>& memories, RankId rank) {
+  return *memories[rank.index()];
+}
+
+}  // namespace
+
+/// Seats the ranks of a plan at their meetings: the k-th collective of a communicator, the k-th message of a pair and
+/// tag.
+class MeetingPlanner {
+ public:
+  MeetingPlanner(const Plan& plan, std::vector<std::unique_ptr<Meeting>>& all) : plan_{plan}, all_{all} {}
+
+  void seat(RankRun& r) {
+    const auto records = records_of(*r.program);
+    calls_.clear();
+    r.seats.reserve(r.program->meetings.size());
+    for (std::uint32_t id : r.program->meetings) {
+      const Work& work = plan_.work(OpId{id});
+      Seat seat;
+      if (const auto* c = std::get_if<Collective>(&work)) seat = collective(r.rank, *c);
+      if (const auto* s = std::get_if<Send>(&work))
+        seat = message(r.rank, peer_of(plan_.mesh, r.rank, s->peer), s->tag, 0);
+      if (const auto* v = std::get_if<Recv>(&work))
+        seat = message(peer_of(plan_.mesh, r.rank, v->peer), r.rank, v->tag, 1);
+      seat.meeting->seats[seat.member] = {records.at(id), r.places.data()};
+      r.seats.push_back(seat);
+    }
+  }
+
+ private:
+  Seat collective(RankId rank, const Collective& work) {
+    const auto ranks = members(plan_.mesh, plan_.groups[work.group.index()], rank);
+    const auto at = std::find(ranks.begin(), ranks.end(), rank);
+    if (at == ranks.end()) bug("a rank issues a collective of a group that it is not in");
+    const std::uint32_t k = calls_[{work.group.index(), 0, 0, false}]++;
+    Meeting& m = meeting_of(collectives_, std::tuple{work.group.index(), ranks.front().index(), k}, ranks.size(), all_);
+    return {&m, static_cast<std::uint32_t>(at - ranks.begin())};
+  }
+  Seat message(RankId from, RankId to, std::int64_t tag, std::uint32_t member) {
+    const std::uint32_t k = calls_[{from.index(), to.index(), tag, true}]++;
+    return {&meeting_of(messages_, std::tuple{from.index(), to.index(), tag, k}, 2, all_), member};
+  }
+
+  const Plan& plan_;
+  std::vector<std::unique_ptr<Meeting>>& all_;
+  std::map<std::tuple<std::size_t, std::size_t, std::uint32_t>, Meeting*> collectives_;
+  std::map<std::tuple<std::size_t, std::size_t, std::int64_t, std::uint32_t>, Meeting*> messages_;
+  std::map<std::tuple<std::size_t, std::size_t, std::int64_t, bool>, std::uint32_t> calls_;  // of the rank being seated
+};
+
+PreparedPlan::PreparedPlan(const Plan& plan, const Device& device, std::vector<std::unique_ptr<RankMemory>>& memories,
+                           bool records_spans)
+    : plan_{plan}, records_spans_{records_spans} {
+  device.check_tensors(plan);
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) programs_.push_back(compile(plan, ClassId{c}, device));
+  const std::vector<ClassId> class_of_rank = plan.class_of_ranks();
+  ranks_.resize(class_of_rank.size());
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    ready_rank(ranks_[i], RankId{i}, class_of_rank[i], memory_of(memories, RankId{i}));
+  MeetingPlanner planner{plan, meetings_};
+  for (RankRun& r : ranks_) planner.seat(r);
+}
+
+void PreparedPlan::ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& memory) {
+  r.rank = rank;
+  r.program = &programs_[id.index()];
+  r.memory = &memory;
+  r.places.assign(plan_.tensors.size(), 0);
+  r.signals = std::vector<Signal>(r.program->num_signals);
+  r.counters.reserve(r.program->counters.size());
+  for (TensorId owner : r.program->persistent) r.places[owner.index()] = memory.persistent(plan_, owner);
+  for (const StorageMark& mark : r.program->takes) memory.open(mark.tier);
+  memory.reserve(r.program->marks());
+  for (std::size_t s = 0; s < kNumStreams; ++s)
+    if (const TensorId w = plan_.workspaces[id.index()][s]; !w.is_none())
+      r.workspaces[s] = reinterpret_cast<std::byte*>(r.places[w.index()]);
+  const std::size_t lanes = r.program->lanes.size();
+  r.spans.resize(lanes);
+  for (std::size_t lane = 0; lane < lanes; ++lane) tasks_.push_back({&r, lane});
+  shares_ranks_ = shares_ranks_ || lanes > 1;
+}
+
+void PreparedPlan::begin(std::uint32_t instance) {
+  instance_ = instance;
+  ++round_;
+  error_ = nullptr;
+  for (RankRun& r : ranks_) {
+    PlacementScript* script = r.program->lanes.size() == 1 ? &r.script : nullptr;
+    r.memory->begin({&plan_, r.program->persistent, instance, script, r.program->marks()});
+    r.counters.assign(r.program->counters.begin(), r.program->counters.end());
+    for (std::size_t s = 0; records_spans_ && s < r.spans.size(); ++s) {
+      const std::size_t needed = r.spans[s].size() + r.program->lanes[s].size();
+      if (r.spans[s].capacity() < needed) r.spans[s].reserve(std::max(needed, 2 * r.spans[s].capacity()));
+    }
+  }
+}
+
+void PreparedPlan::execute(const Bindings& bindings, std::uint32_t instance, Workers& workers) {
+  bindings_ = &bindings;
+  begin(instance);
+  if (tasks_.size() == 1)
+    run(0);
+  else if (tasks_.size() > 1)
+    workers.run(*this, tasks_.size());
+  if (error_) {
+    clean_up();
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  for (RankRun& r : ranks_) r.memory->end();
+}
+
+void PreparedPlan::run(std::size_t task) noexcept {
+  try {
+    run_lane(*tasks_[task].run, tasks_[task].lane);
+  } catch (const Cancelled&) {  // another thread tells why
+  } catch (...) {
+    cancel(std::current_exception());
+  }
+}
+
+void PreparedPlan::cancel(std::exception_ptr error) {
+  {
+    const std::lock_guard lock{error_mutex_};
+    if (!error_) error_ = std::move(error);
+  }
+  for (RankRun& r : ranks_)
+    for (Signal& s : r.signals) s.cancel();
+  for (auto& m : meetings_) {
+    m->before.cancel();
+    m->after.cancel();
+  }
+}
+
+void PreparedPlan::clean_up() {
+  round_ = 0;
+  for (RankRun& r : ranks_) {
+    r.memory->abandon(r.places.data());
+    for (Signal& s : r.signals) s.reset();
+  }
+  for (auto& m : meetings_) {
+    m->before.reset();
+    m->after.reset();
+  }
+}
+
+std::int64_t PreparedPlan::take_storage(const OpRecord& op, RankRun& r) {
+  std::unique_lock<std::mutex> lock;
+  if (shares_ranks_) lock = std::unique_lock{r.memory->mutex()};
+  r.memory->take(op, r.places.data());
+  const std::int64_t now = now_ns();
+  r.memory->sample(now);
+  return now;
+}
+
+void PreparedPlan::give_storage_back(const OpRecord& op, RankRun& r, std::int64_t at_ns) {
+  std::unique_lock<std::mutex> lock;
+  if (shares_ranks_) lock = std::unique_lock{r.memory->mutex()};
+  r.memory->give_back(op, r.places.data(), r.counters);
+  r.memory->sample(at_ns);
+}
+
+/// A span of a collective or message starts when all have come: until then the stream is idle, as in the engine.
+std::int64_t PreparedPlan::meet(const OpRecord& op, OpCall& call, const RankRun& r) {
+  const Seat seat = r.seats[static_cast<std::size_t>(op.meeting)];
+  const auto seats = static_cast<std::uint32_t>(seat.meeting->seats.size());
+  call.meeting = seat.meeting;
+  call.member = seat.member;
+  seat.meeting->before.pass(seats, round_);
+  const std::int64_t start = now_ns();
+  op.kernel(call);
+  seat.meeting->after.pass(seats, round_);
+  return start;
+}
+
+void PreparedPlan::run_lane(RankRun& r, std::size_t lane) {
+  OpCall call{.plan = &plan_, .bindings = bindings_, .places = r.places.data()};
+  call.disk = r.memory->file();
+  call.rank = r.rank;
+  for (const OpRecord& op : r.program->lanes[lane]) {
+    for (std::uint32_t signal : op.waits) r.signals[signal].wait(round_);
+    call.op = &op;
+    call.workspace = r.workspaces[static_cast<std::size_t>(op.stream)];
+    std::int64_t start = op.takes.empty() ? now_ns() : take_storage(op, r);
+    if (op.encounter == Encounter::None)
+      op.kernel(call);
+    else
+      start = meet(op, call, r);
+    const std::int64_t end = now_ns();
+    if (records_spans_) r.spans[lane].push_back({start, end, op.id, instance_});
+    if (!op.gives_back.empty()) give_storage_back(op, r, end);
+    if (op.signal >= 0) r.signals[static_cast<std::size_t>(op.signal)].raise(round_);
+  }
+}
+
+}  // namespace orrery

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/rendezvous.hpp"
+
+namespace orrery {
+
+void Signal::wait(std::uint32_t round) {
+  for (;;) {
+    const std::uint32_t value = value_.load(std::memory_order_acquire);
+    if (value == round) return;
+    if (value == kCancelled) throw Cancelled{};
+    value_.wait(value, std::memory_order_acquire);
+  }
+}
+
+void Gate::pass(std::uint32_t threads, std::uint32_t round) {
+  const std::uint32_t target = threads * round;
+  std::uint32_t value = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (value == target) arrived_.notify_all();
+  while ((value & kCancelled) == 0 && value < target) {
+    arrived_.wait(value, std::memory_order_acquire);
+    value = arrived_.load(std::memory_order_acquire);
+  }
+  if (value & kCancelled) throw Cancelled{};
+}
+
+void Gate::cancel() {
+  arrived_.fetch_or(kCancelled, std::memory_order_acq_rel);
+  arrived_.notify_all();
+}
+
+}  // namespace orrery

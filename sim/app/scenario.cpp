@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/scenario.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "sim/base/sha256.hpp"
+#include "sim/model/load.hpp"
+#include "sim/strategy/strategy.hpp"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWorkloads = "train, generate or infer";
+
+void check_workload(const Scenario& s) {
+  const Workload& w = s.options.workload;
+  const int count = int(w.train.has_value()) + int(w.generate.has_value()) + int(w.infer.has_value());
+  if (count == 1) return;
+  throw UserError{at(*s.document.find("workload"), fmt::format("a scenario has one workload, this one has {}", count),
+                     fmt::format("give one of {}", kWorkloads))};
+}
+
+/// Runs a reader of another file so that its errors without a place get that of the value which named the file.
+template <class F>
+auto read_named(const Node& value, F&& read) {
+  try {
+    return read();
+  } catch (const UserError& e) {
+    if (!e.diagnostics().front().file.empty()) throw;
+    std::vector<Diagnostic> placed;
+    for (const Diagnostic& d : e.diagnostics()) placed.push_back(at(value, d.message, d.hint));
+    throw UserError{std::move(placed)};
+  }
+}
+
+std::string find_file(const Scenario& s, std::string_view key) {
+  const Node* value = s.document.find(key);
+  if (value == nullptr || value->kind != Node::Kind::Scalar || value->scalar.empty()) return {};
+  const std::string path = file_named_by(*value);
+  if (path.empty()) throw UserError{at(*value, fmt::format("cannot find the file {}", quoted(value->scalar)))};
+  return path;
+}
+
+/// By path, relative to where the name stands, or by name.
+std::string find_or_named(const Node& value, std::string (Locations::*find)(const std::string&) const, const Locations& locations) {
+  const std::string path = file_named_by(value);
+  return path.empty() ? read_named(value, [&] { return (locations.*find)(value.scalar); }) : path;
+}
+
+void read_model(Scenario& s, const Locations& locations) {
+  const Node& value = s.options.model;
+  if (value.kind == Node::Kind::Map) {
+    s.model = read_named(value, [&] { return model_from_config(value, "inline"); });
+    return;
+  }
+  if (value.kind != Node::Kind::Scalar) throw UserError{at(value, "expected a file or a configuration as the model")};
+  s.model_path = find_or_named(value, &Locations::find_model, locations);
+  s.model = read_named(value, [&] { return load_model(s.model_path); });
+}
+
+void read_cluster_of(Scenario& s, const Locations& locations) {
+  const Node& value = s.options.cluster;
+  if (value.kind == Node::Kind::Map) {
+    s.cluster = read_named(value, [&] { return read_cluster(value, "inline"); });
+    return;
+  }
+  if (value.kind == Node::Kind::List) throw UserError{at(value, "expected a file or a map as the cluster")};
+  s.cluster_path = value.kind == Node::Kind::Null ? locations.find_cluster("host") : find_or_named(value, &Locations::find_cluster, locations);
+  s.cluster = read_named(value, [&] { return load_cluster(s.cluster_path); });
+}
+
+void read_strategy(Scenario& s) {
+  const Node& list = s.options.strategy;
+  s.strategy = "single";
+  if (list.kind == Node::Kind::Null) return;
+  if (list.kind != Node::Kind::List || list.items.size() != 1)
+    throw UserError{at(list, "expected a list of one strategy", "for example `strategy: [{single: {}}]`")};
+  const Node& item = list.items.front();
+  const bool is_map = item.kind == Node::Kind::Map && item.fields.size() == 1;
+  if (!is_map && item.kind != Node::Kind::Scalar)
+    throw UserError{at(item, "expected a strategy over its options", "for example `- single: {}`")};
+  s.strategy = is_map ? item.fields[0].first : item.scalar;
+  if (is_map) s.strategy_options = item.fields[0].second;
+  read_named(item, [&] { return find_strategy(s.strategy).make(s.strategy_options); });
+}
+
+void read_files(Scenario& s) {
+  s.weights_path = find_file(s, "weights");
+  s.tokenizer_path = find_file(s, "tokenizer");
+  if (!s.options.workload.train || s.options.workload.train->text.empty()) return;
+  const Node& text = *s.document.find("workload")->find("train")->find("text");
+  s.text_path = file_named_by(text);
+  if (s.text_path.empty()) throw UserError{at(text, fmt::format("cannot find the text {}", quoted(text.scalar)))};
+}
+
+std::string absolute(const std::string& path) { return path.empty() ? path : fs::weakly_canonical(path).string(); }
+
+Node text_node(const std::string& text) {
+  Node n = Node::of(text);
+  n.quoted = true;
+  return n;
+}
+
+void set_field(Node& map, std::string_view key, Node value) {
+  if (Node* found = map.find(key))
+    *found = std::move(value);
+  else
+    map.fields.emplace_back(std::string{key}, std::move(value));
+}
+
+/// A file by its contents: its name, size, and the digest of its first 16 MiB.
+Node fingerprint(const std::string& path) {
+  constexpr std::size_t kRead = 16u << 20;
+  Node map = Node::map();
+  map.fields.emplace_back("file", text_node(fs::path{path}.filename().string()));
+  if (fs::is_directory(path)) return map;
+  std::string head(std::min<std::uintmax_t>(fs::file_size(path), kRead), '\0');
+  if (std::FILE* file = std::fopen(path.c_str(), "rb")) {
+    head.resize(std::fread(head.data(), 1, head.size(), file));
+    std::fclose(file);
+  }
+  map.fields.emplace_back("bytes", Node::of(std::to_string(fs::file_size(path))));
+  map.fields.emplace_back("sha256", text_node(sha256(head)));
+  return map;
+}
+
+}  // namespace
+
+std::span<const EnumName<NetworkKind>> enum_names(NetworkKind) {
+  static constexpr EnumName<NetworkKind> names[] = {{NetworkKind::ClosedForm, "closed_form"}};
+  return names;
+}
+
+std::string_view Scenario::workload_name() const {
+  return options.workload.train ? "train" : options.workload.generate ? "generate" : "infer";
+}
+
+std::int64_t Scenario::seed() const {
+  const Workload& w = options.workload;
+  return w.train ? w.train->seed : w.generate ? w.generate->seed : w.infer->seed;
+}
+
+Scenario make_scenario(Node document, std::string name, const Locations& locations) {
+  Scenario s;
+  s.name = std::move(name);
+  s.document = std::move(document);
+  // `train:` alone asks for the defaults; a null would read as no workload.
+  if (Node* workload = s.document.find("workload"))
+    for (auto& [key, value] : workload->fields)
+      if (value.kind == Node::Kind::Null) value.kind = Node::Kind::Map;
+  read_options(s.document, s.options);
+  check_workload(s);
+  read_strategy(s);
+  read_model(s, locations);
+  read_cluster_of(s, locations);
+  read_files(s);
+  return s;
+}
+
+Scenario load_scenario(const std::string& path, const Locations& locations, const Environment& environment,
+                       const std::vector<Override>& overrides) {
+  const fs::path file{path};
+  const bool in_folder = file.filename() == "scenario.yaml" && file.has_parent_path();
+  const std::string name = in_folder ? fs::weakly_canonical(file).parent_path().filename().string() : file.stem().string();
+  return make_scenario(merged_document(read_yaml(path), environment, overrides), name, locations);
+}
+
+Node resolved_scenario(const Scenario& s) {
+  Node out = write_options(s.options);
+  if (!s.model_path.empty()) set_field(out, "model", text_node(absolute(s.model_path)));
+  if (!s.cluster_path.empty()) set_field(out, "cluster", text_node(absolute(s.cluster_path)));
+  if (s.options.cluster.kind == Node::Kind::Map) set_field(out, "cluster", write_options(s.cluster));
+  for (const auto& [key, path] : {std::pair{"weights", s.weights_path}, std::pair{"tokenizer", s.tokenizer_path}})
+    if (!path.empty()) set_field(out, key, text_node(absolute(path)));
+  Node strategy = Node::map();
+  strategy.fields.emplace_back(s.strategy, s.strategy_options.kind == Node::Kind::Null ? Node::map() : s.strategy_options);
+  Node list = Node::list();
+  list.items.push_back(std::move(strategy));
+  set_field(out, "strategy", std::move(list));
+  set_field(out, "include", Node::list());
+  Node& workload = *out.find("workload");
+  std::erase_if(workload.fields, [](const auto& f) { return f.second.kind == Node::Kind::Null; });
+  if (!s.text_path.empty()) set_field(*workload.find("train"), "text", text_node(absolute(s.text_path)));
+  return out;
+}
+
+std::string canonical_scenario(const Scenario& s) {
+  Node out = resolved_scenario(s);
+  const std::pair<const char*, const std::string&> files[] = {
+      {"model", s.model_path}, {"weights", s.weights_path}, {"tokenizer", s.tokenizer_path}};
+  for (const auto& [key, path] : files)
+    if (!path.empty()) set_field(out, key, fingerprint(path));
+  if (!s.text_path.empty()) set_field(*out.find("workload")->find("train"), "text", fingerprint(s.text_path));
+  Node cluster = write_options(s.cluster);
+  set_field(cluster, "name", text_node(s.cluster.name));
+  set_field(out, "cluster", std::move(cluster));
+  return to_canonical_json(out) + "\n";
+}
+
+}  // namespace orrery

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/app/locations.hpp"
+#include "sim/base/options.hpp"
+#include "sim/machine/cluster.hpp"
+#include "sim/model/model.hpp"
+#include "sim/strategy/workload.hpp"
+
+namespace orrery {
+
+/// How messages between ranks are timed.
+enum class NetworkKind : std::uint8_t { ClosedForm };
+std::span<const EnumName<NetworkKind>> enum_names(NetworkKind);
+
+/// A value that a prediction must come to.
+struct Expectation {
+  Node value;
+  Node within;
+  std::string why;
+
+  template <class V>
+  void visit(V& v) {
+    v.required("value", value, "number, quantity, or true or false");
+    v.field("within", within, "allowed difference: `3 %` of the value, or in its own unit; left out: none");
+    v.field("why", why, "where the value comes from");
+  }
+};
+
+/// Exactly one is there.
+struct Workload {
+  std::optional<TrainOptions> train;
+  std::optional<GenerateOptions> generate;
+  std::optional<InferOptions> infer;
+
+  template <class V>
+  void visit(V& v) {
+    v.field("train", train, "training steps");
+    v.field("generate", generate, "prefill and decode steps");
+    v.field("infer", infer, "forward passes");
+  }
+};
+
+/// The keys of a scenario file.
+struct ScenarioOptions {
+  std::string summary;
+  Node model, cluster;
+  Node strategy;
+  Workload workload;
+  std::string weights, tokenizer;
+  NetworkKind network = NetworkKind::ClosedForm;
+  std::vector<std::string> include;
+  std::map<std::string, Expectation> expect;
+
+  template <class V>
+  void visit(V& v) {
+    v.field("summary", summary, "one line for `orrery list scenarios`");
+    v.required("model", model, "a config.json, a folder that holds one, the name of a model of `orrery list models`, or the configuration itself");
+    v.field("cluster", cluster, "a cluster file, the name of one of `orrery list clusters`, or the cluster itself; left out: this computer");
+    v.field("strategy", strategy, "list of one strategy over its options; left out: single");
+    v.required("workload", workload, "what is done");
+    v.field("weights", weights, "safetensors file or folder; empty: drawn from the workload's seed");
+    v.field("tokenizer", tokenizer, "tokenizer.json or a folder that holds one; empty: bytes");
+    v.field("network", network, "how messages between ranks are timed");
+    v.field("include", include, "files to read before this one, relative to it; later ones win");
+    v.field("expect", expect, "what predictions must come to, by metric; checked by the tests");
+  }
+};
+
+/// A scenario with everything that it names found and read.
+struct Scenario {
+  std::string name;
+  ScenarioOptions options;
+  Node document;  // as merged, each value with its origin
+  Model model;
+  Cluster cluster;
+  std::string strategy;
+  Node strategy_options;
+  std::string model_path, cluster_path, weights_path, tokenizer_path, text_path;  // empty where there is none
+
+  /// "train", "generate" or "infer".
+  std::string_view workload_name() const;
+  std::int64_t seed() const;
+};
+
+/// One `--set`, or a flag that stands for one.
+struct Override {
+  std::string change;  // "path=value"
+  std::string source;  // "--set"
+};
+
+/// The document of a file under includes, environment and overrides: defaults are not in it yet.
+Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides);
+
+/// Reads a scenario: file < environment < overrides from left to right. Throws UserError with every problem found.
+Scenario load_scenario(const std::string& path, const Locations& locations, const Environment& environment,
+                       const std::vector<Override>& overrides);
+/// The same from a merged document.
+Scenario make_scenario(Node document, std::string name, const Locations& locations);
+
+/// Every key with its value; file names are absolute. Reads back as the same scenario.
+Node resolved_scenario(const Scenario& scenario);
+/// The same as one JSON line in which files stand by their contents; its SHA-256 is the scenario's id.
+std::string canonical_scenario(const Scenario& scenario);
+
+}  // namespace orrery

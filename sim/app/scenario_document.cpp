@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers of a scenario: includes < file < environment < overrides.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/app/scenario.hpp"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDeepestInclude = 8;
+
+/// Fields of `over` replace or join those of `base`; lists and scalars are replaced. A workload of another kind
+/// replaces the one before.
+void merge(Node& base, const Node& over) {
+  if (base.kind != Node::Kind::Map || over.kind != Node::Kind::Map) {
+    base = over;
+    return;
+  }
+  for (const auto& [key, value] : over.fields) {
+    Node* found = base.find(key);
+    const bool is_other_workload = key == "workload" && found != nullptr && found->fields.size() == 1 &&
+                                   value.fields.size() == 1 && found->fields[0].first != value.fields[0].first;
+    if (found == nullptr)
+      base.fields.emplace_back(key, value);
+    else if (is_other_workload)
+      *found = value;
+    else
+      merge(*found, value);
+  }
+}
+
+Node with_includes(Node document, int depth) {
+  const Node* include = document.find("include");
+  if (include == nullptr || include->kind != Node::Kind::List) return document;
+  Node base = Node::map(document.origin);
+  for (const Node& name : include->items) {
+    if (depth == kDeepestInclude) throw UserError{at(name, fmt::format("files include each other more than {} deep", kDeepestInclude))};
+    const std::string path = file_named_by(name);
+    if (path.empty()) throw UserError{at(name, fmt::format("cannot find the file {} to include", quoted(name.scalar)))};
+    merge(base, with_includes(read_yaml(path), depth + 1));
+  }
+  std::erase_if(base.fields, [](const auto& f) { return f.first == "include"; });
+  merge(base, document);
+  return base;
+}
+
+std::vector<std::string> top_keys() {
+  std::vector<std::string> keys;
+  for (const OptionInfo& o : describe_options<ScenarioOptions>()) {
+    const std::string key = o.path.substr(0, o.path.find('.'));
+    if (keys.empty() || keys.back() != key) keys.push_back(key);
+  }
+  return keys;
+}
+
+/// "ORRERY_WORKLOAD__TRAIN__BATCH" → "workload.train.batch"; empty for variables that are not meant for scenarios.
+std::string path_of_variable(const std::string& variable) {
+  constexpr std::string_view kPrefix = "ORRERY_";
+  if (!variable.starts_with(kPrefix)) return {};
+  std::string path;
+  const std::string_view rest = std::string_view{variable}.substr(kPrefix.size());
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    if (rest.substr(i, 2) == "__") {
+      path += '.';
+      ++i;
+    } else {
+      path += static_cast<char>(std::tolower(static_cast<unsigned char>(rest[i])));
+    }
+  }
+  const std::vector<std::string> keys = top_keys();
+  const std::string top = path.substr(0, path.find('.'));
+  const bool is_known = std::find(keys.begin(), keys.end(), top) != keys.end();
+  if (!is_known && path.find('.') != std::string::npos)
+    throw UserError{fmt::format("environment variable {} names no key of a scenario", variable), name_hint("key", top, keys)};
+  return is_known ? path : std::string{};
+}
+
+}  // namespace
+
+Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides) {
+  Node merged = with_includes(std::move(document), 0);
+  for (const auto& [variable, value] : environment) {
+    const std::string path = path_of_variable(variable);
+    if (!path.empty()) set_path(merged, path + "=" + value, {variable, 0, 0, {}});
+  }
+  for (const Override& o : overrides) set_path(merged, o.change, {o.source, 0, 0, {}});
+  return merged;
+}
+
+}  // namespace orrery

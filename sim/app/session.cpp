@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "sim/model/safetensors.hpp"
+#include "sim/program/initial_weights.hpp"
+#include "sim/program/programs.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::int64_t kTellingSteps = 3;
+
+const RankId kOnlyRank{std::size_t{0}};
+
+bool is_given(const Scenario& s, std::string_view workload, std::string_view key) {
+  const Node* map = s.document.find("workload")->find(workload);
+  return map != nullptr && map->find(key) != nullptr;
+}
+
+std::vector<std::int32_t> encode(const Scenario& s, std::string_view text) {
+  const std::vector<TokenId> ids = tokenizer_of(s)->encode(text);
+  return {ids.begin(), ids.end()};
+}
+
+/// The prompt of each sequence, one after another. A text decides how long the prompt is.
+std::vector<std::int32_t> prompt_of(const Scenario& s, GenerateOptions& o, const ProgramRequest& request) {
+  std::vector<std::int32_t> prompt;
+  if (request.tokens)
+    prompt = *request.tokens;
+  else if (!o.text.empty())
+    prompt = encode(s, o.text);
+  if (prompt.empty()) return {};
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  if (is_given(s, "generate", "prompt") && length != o.prompt)
+    throw UserError{at(*s.document.find("workload")->find("generate")->find("prompt"),
+                       fmt::format("the prompt has {} tokens, not {}", length, o.prompt), "leave `prompt` out: the text decides")};
+  o.prompt = length;
+  std::vector<std::int32_t> all;
+  for (std::int64_t b = 0; b < o.batch; ++b) all.insert(all.end(), prompt.begin(), prompt.end());
+  return all;
+}
+
+std::vector<std::int32_t> random_prompt(const Model& model, const GenerateOptions& o) {
+  DataSource source{model, {}, static_cast<std::uint64_t>(o.seed)};
+  return source.batch({o.batch, o.prompt, 1}, false).front().indices;
+}
+
+/// Puts the caller's tokens in place of the random ones of a forward pass.
+class GivenTokens final : public Program {
+ public:
+  GivenTokens(std::unique_ptr<Program> inner, std::vector<std::int32_t> tokens) : inner_{std::move(inner)}, tokens_{std::move(tokens)} {}
+
+  std::span<const Plan> plans() const override { return inner_->plans(); }
+  std::optional<Step> next() override {
+    std::optional<Step> step = inner_->next();
+    if (!step) return step;
+    for (PortValues& input : step->inputs)
+      if (input.port == "tokens") input.indices = tokens_;
+    return step;
+  }
+  void told(const Outcome& outcome) override { inner_->told(outcome); }
+
+ private:
+  std::unique_ptr<Program> inner_;
+  std::vector<std::int32_t> tokens_;
+};
+
+void check_tokens(const Model& model, const std::vector<std::int32_t>& tokens) {
+  const std::int64_t vocabulary = vocabulary_of(model);
+  for (const std::int32_t t : tokens)
+    if (t < 0 || t >= vocabulary) throw UserError{fmt::format("token {} is outside of the model's vocabulary", t), fmt::format("ids are 0 to {}", vocabulary - 1)};
+}
+
+std::unique_ptr<Program> make_inference(const Scenario& s, InferOptions o, const Strategy& strategy, const ProgramRequest& request) {
+  if (request.steps) o.steps = *request.steps;
+  if (request.tokens) {
+    check_tokens(s.model, *request.tokens);
+    o.batch = 1;
+    o.sequence = static_cast<std::int64_t>(request.tokens->size());
+  }
+  auto program = inference_program(s.model, o, strategy.inference(s.model, o, request.workspaces));
+  if (!request.tokens) return program;
+  return std::make_unique<GivenTokens>(std::move(program), *request.tokens);
+}
+
+class Simulated final : public StepRunner {
+ public:
+  Simulated(std::unique_ptr<Engine> engine, std::unique_ptr<OutcomeSource> source) : engine_{std::move(engine)}, source_{std::move(source)} {}
+
+  Outcome run(const Plan& plan, const Step& step) override {
+    engine_->execute(plan, step.bindings);
+    return source_->outcome(plan, step);
+  }
+  Timeline take() override { return engine_->take(); }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<OutcomeSource> source_;
+};
+
+class Executed final : public StepRunner {
+ public:
+  Executed(const Scenario& scenario, const Program& program, Executor& executor) : executor_{executor} {
+    for (const Plan& plan : program.plans()) {
+      executor_.prepare(plan);
+      for (const Constant& c : plan.constants) executor_.write(plan, c.tensor, kOnlyRank, c.values());
+    }
+    write_weights(scenario, program);
+  }
+
+  Outcome run(const Plan& plan, const Step& step) override {
+    for (const PortValues& input : step.inputs) {
+      const TensorId t = plan.find_port(input.port);
+      if (input.numbers.empty())
+        executor_.write(plan, t, kOnlyRank, std::span<const std::int32_t>{input.indices});
+      else
+        executor_.write(plan, t, kOnlyRank, std::span<const double>{input.numbers});
+    }
+    executor_.execute(plan, step.bindings);
+    Outcome outcome;
+    for (const std::string& port : step.outputs) outcome.values[port] = executor_.read(plan, plan.find_port(port), kOnlyRank);
+    return outcome;
+  }
+  Timeline take() override { return executor_.take(); }
+
+ private:
+  void write_weights(const Scenario& s, const Program& program);
+
+  Executor& executor_;
+};
+
+/// Throws UserError that lists what a checkpoint lacks.
+WeightCheck checked(const Scenario& s, const Weights& weights) {
+  WeightCheck check = check_against(s.model, weights);
+  if (check.fits()) return check;
+  const auto first = [](std::string_view what, const std::vector<std::string>& names) {
+    return names.empty() ? std::string{} : fmt::format("; {} {}, the first is {}", names.size(), what, names.front());
+  };
+  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", quoted(s.weights_path), first("missing", check.missing),
+                              first("of another shape", check.misshapen), first("unknown", check.extra))};
+}
+
+void Executed::write_weights(const Scenario& s, const Program& program) {
+  std::optional<Weights> weights;
+  std::optional<WeightCheck> check;
+  if (!s.weights_path.empty()) {
+    weights.emplace(s.weights_path);
+    check = checked(s, *weights);
+  }
+  for (std::size_t i = 0; i < s.model.parameters.size(); ++i) {
+    const auto holds = [&](const Plan& plan) { return i < plan.parameters.size() && !plan.parameters[i].is_none(); };
+    const auto plan = std::find_if(program.plans().begin(), program.plans().end(), holds);
+    if (plan == program.plans().end()) continue;
+    std::vector<double> values;
+    if (check) {
+      values.resize(static_cast<std::size_t>(check->found[i]->elements()));
+      weights->copy(*check->found[i], std::span<double>{values});
+    } else {
+      values = initial_values(s.model, ParameterId{i}, static_cast<std::uint64_t>(s.seed()));
+    }
+    executor_.write(*plan, plan->parameters[i], kOnlyRank, std::span<const double>{values});
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of(const Scenario& s) {
+  return s.tokenizer_path.empty() ? make_byte_tokenizer() : load_tokenizer(s.tokenizer_path);
+}
+
+std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, const ProgramRequest& request) {
+  const std::unique_ptr<Strategy> strategy = wiring.strategy(s.strategy, s.strategy_options);
+  if (s.options.workload.train) {
+    TrainOptions o = *s.options.workload.train;
+    if (request.steps) o.steps = *request.steps;
+    std::vector<std::int32_t> text;
+    if (request.tokens)
+      text = *request.tokens;
+    else if (!s.text_path.empty())
+      text = encode(s, read_file(s.text_path));
+    return training_program(s.model, o, strategy->train_step(s.model, o, request.workspaces), std::move(text));
+  }
+  if (s.options.workload.infer) return make_inference(s, *s.options.workload.infer, *strategy, request);
+  GenerateOptions o = *s.options.workload.generate;
+  std::vector<std::int32_t> prompt = prompt_of(s, o, request);
+  GenerationPlans plans = strategy->generation(s.model, o, request.workspaces);
+  if (prompt.empty()) prompt = random_prompt(s.model, o);
+  check_tokens(s.model, prompt);
+  return generation_program(s.model, o, std::move(plans), std::move(prompt));
+}
+
+std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, std::uint64_t seed) {
+  return std::make_unique<Simulated>(wiring.engine(machine), wiring.outcomes(seed));
+}
+
+std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor) {
+  return std::make_unique<Executed>(scenario, program, executor);
+}
+
+Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step) {
+  Recording r;
+  while (true) {
+    before_step(r.steps.size());
+    std::optional<Step> step = program.next();
+    if (!step) break;
+    Outcome outcome = runner.run(program.plans()[step->plan], *step);
+    program.told(outcome);
+    r.steps.push_back(std::move(*step));
+    r.outcomes.push_back(std::move(outcome));
+  }
+  r.timeline = runner.take();
+  for (const Step& s : r.steps) r.timeline.instance_plans.push_back(s.plan);
+  return r;
+}
+
+Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner, const StepCallback& before_step) {
+  Recording r;
+  for (const Step& step : steps) {
+    before_step(r.steps.size());
+    r.outcomes.push_back(runner.run(program.plans()[step.plan], step));
+    r.steps.push_back(step);
+  }
+  r.timeline = runner.take();
+  for (const Step& s : r.steps) r.timeline.instance_plans.push_back(s.plan);
+  return r;
+}
+
+std::vector<const Plan*> plans_of(const Program& program) {
+  std::vector<const Plan*> plans;
+  for (const Plan& plan : program.plans()) plans.push_back(&plan);
+  return plans;
+}
+
+PlanDigests digests_of(const Program& program) { return describe(plans_of(program)); }
+
+Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring, std::optional<std::int64_t> steps,
+                             const StepCallback& before_step) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgramRequest request{.workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps};
+  const Workload& w = s.options.workload;
+  const std::int64_t asked = w.train ? w.train->steps : w.infer ? w.infer->steps : 0;
+  if (!steps && asked > kTellingSteps) request.steps = kTellingSteps;
+  Simulation out;
+  out.program = make_program(s, wiring, request);
+  for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
+  const auto runner = simulated(machine, wiring, static_cast<std::uint64_t>(s.seed()));
+  out.recording = drive(*out.program, *runner, before_step);
+  out.recording.timeline.machine = machine.cost->machine();
+  out.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/app/scenario.hpp"
+#include "sim/app/wiring.hpp"
+#include "sim/model/tokenizer.hpp"
+#include "sim/program/program.hpp"
+#include "sim/timeline/digest.hpp"
+
+namespace orrery {
+
+/// The scenario's tokenizer, or bytes.
+std::unique_ptr<Tokenizer> tokenizer_of(const Scenario& scenario);
+
+/// Lowers a scenario's plans and makes the program that emits them. `steps` replaces the number of training steps or
+/// passes. `device` is what the kernels run on: null for none of ours. The scenario must outlive the program.
+struct ProgramRequest {
+  const WorkspaceModel* workspaces = nullptr;
+  std::optional<std::int64_t> steps;
+  std::optional<std::vector<std::int32_t>> tokens;  // instead of the scenario's text, prompt, or random tokens
+};
+std::unique_ptr<Program> make_program(const Scenario& scenario, const Wiring& wiring, const ProgramRequest& request);
+
+/// What came of driving a program.
+struct Recording {
+  Timeline timeline;
+  std::vector<Step> steps;        // one per instance of the timeline
+  std::vector<Outcome> outcomes;  // likewise
+};
+
+/// Executes steps of one program: the engine or the runtime.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  virtual Outcome run(const Plan& plan, const Step& step) = 0;
+  virtual Timeline take() = 0;
+};
+
+/// The engine, with outcomes from a source. Arguments outlive it.
+std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, std::uint64_t seed);
+
+/// The runtime: weights and constants are written when it is made.
+std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor);
+
+/// Called before each step with its number; may throw to stop.
+using StepCallback = std::function<void(std::size_t)>;
+
+/// Drives a program to its end.
+Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step);
+/// Repeats steps that were recorded: the same work again.
+Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner, const StepCallback& before_step);
+
+/// The plans of a program as a list of pointers, and as digests.
+std::vector<const Plan*> plans_of(const Program& program);
+PlanDigests digests_of(const Program& program);
+
+/// What one simulation of a scenario gives.
+struct Simulation {
+  std::unique_ptr<Program> program;
+  Recording recording;
+  double wall_seconds = 0;
+};
+/// `steps` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell nothing new.
+Simulation simulate_scenario(const Scenario& scenario, const Machine& machine, const Wiring& wiring, std::optional<std::int64_t> steps,
+                             const StepCallback& before_step);
+
+}  // namespace orrery

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/wiring.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "hw_models/host_model.hpp"
+#include "hw_models/parameters.hpp"
+#include "sim/machine/resources.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::string_view kHost = "host";
+
+std::string parameter_file(std::string_view device, const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    const std::string path = fmt::format("{}/{}.yaml", folder, device);
+    if (std::filesystem::exists(path)) return path;
+  }
+  return {};
+}
+
+}  // namespace
+
+DeviceKind device_kind(std::string_view name) {
+  if (name == "host") return DeviceKind::Host;
+  if (name == "null") return DeviceKind::Null;
+  if (name == "cuda")
+    throw MissingError{"device 'cuda' is not in this build: install cuda-toolkit-13, then build with -DORRERY_CUDA=ON"};
+  throw unknown_name("device", name, {"host", "null", "cuda"});
+}
+
+bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
+
+Machine Wiring::machine(const Cluster& cluster) const {
+  if (cluster.device == kHost && !is_calibrated())
+    throw UserError{"this computer is not calibrated: there are no parameters to predict it with",
+                    "run `orrery calibrate` (about a minute), or `orrery validate`, which does it first"};
+  const std::vector<std::string> folders = locations_.parameter_folders();
+  Machine m;
+  m.parameters = parameter_file(cluster.device, folders);
+  m.cost = std::make_unique<ClusterCostModel>(cluster, find_device(cluster.device, folders));
+  m.resources = std::make_unique<ClusterResources>(cluster);
+  if (const auto* host = dynamic_cast<const HostModel*>(&m.cost->device())) {
+    m.is_host = true;
+    m.drift = host->parameters().drift;
+  }
+  return m;
+}
+
+std::unique_ptr<Strategy> Wiring::strategy(std::string_view name, const Node& options) const {
+  return find_strategy(name).make(options);
+}
+
+std::unique_ptr<Engine> Wiring::engine(const Machine& machine) const {
+  return std::make_unique<Engine>(*machine.cost, *machine.resources, EngineOptions{.record = Record::SpansAndMemory});
+}
+
+std::unique_ptr<Executor> Wiring::executor(DeviceKind kind) const {
+  return kind == DeviceKind::Host ? make_host_executor() : make_null_executor();
+}
+
+std::unique_ptr<OutcomeSource> Wiring::outcomes(std::uint64_t seed) const { return seeded_outcomes(seed); }
+
+const WorkspaceModel& Wiring::workspaces() const { return host_workspaces(); }
+
+}  // namespace orrery

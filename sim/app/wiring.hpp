@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hw_models/cluster_cost_model.hpp"
+#include "runtime/executor.hpp"
+#include "sim/app/locations.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/program/program.hpp"
+#include "sim/strategy/strategy.hpp"
+
+namespace orrery {
+
+/// A cluster with the parameters of its devices.
+struct Machine {
+  std::unique_ptr<ClusterCostModel> cost;
+  std::unique_ptr<ResourceMap> resources;
+  bool is_host = false;    // devices are threads of a computer
+  double drift = 0;        // relative σ that all ops of a run share: how much the speed varied when it was calibrated
+  std::string parameters;  // the file; empty when unknown
+
+  const Cluster& cluster() const { return cost->cluster(); }
+};
+
+/// Where plans can be executed.
+enum class DeviceKind { Host, Null };
+/// Throws UserError for unknown names, MissingError for devices that are not in this build.
+DeviceKind device_kind(std::string_view name);
+
+/// Makes the objects of other folders: the only place that names concrete classes.
+class Wiring {
+ public:
+  explicit Wiring(const Environment& environment) : locations_{environment} {}
+
+  const Locations& locations() const { return locations_; }
+  bool is_calibrated() const;
+  /// Throws UserError when this computer is to be predicted and was not calibrated.
+  Machine machine(const Cluster& cluster) const;
+  std::unique_ptr<Strategy> strategy(std::string_view name, const Node& options) const;
+  std::unique_ptr<Engine> engine(const Machine& machine) const;
+  std::unique_ptr<Executor> executor(DeviceKind kind) const;
+  std::unique_ptr<OutcomeSource> outcomes(std::uint64_t seed) const;
+  /// Scratch that the kernels of host devices need.
+  const WorkspaceModel& workspaces() const;
+
+ private:
+  Locations locations_;
+};
+
+}  // namespace orrery

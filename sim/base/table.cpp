@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/base/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+std::string padded(const std::string& cell, std::size_t width, Align align) {
+  const std::string space(width - display_width(cell), ' ');
+  return align == Align::Left ? cell + space : space + cell;
+}
+
+std::string escaped(std::string_view cell) {
+  std::string out;
+  for (char c : cell) out += c == '|' ? std::string{"\\|"} : std::string{c == '\n' ? ' ' : c};
+  return out;
+}
+
+std::string without_trailing_spaces(std::string line) {
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
+}
+
+}  // namespace
+
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+void Table::add(std::vector<std::string> cells) {
+  if (cells.size() != columns_.size())
+    bug(fmt::format("a row of {} cells in a table of {} columns", cells.size(), columns_.size()));
+  rows_.push_back(std::move(cells));
+}
+
+Table::Cells Table::head() const {
+  Cells names;
+  for (const Column& column : columns_) names.push_back(column.name);
+  return names;
+}
+
+std::vector<std::size_t> Table::widths(const Cells& head, const std::vector<Cells>& rows) const {
+  std::vector<std::size_t> widths;
+  for (const std::string& name : head) widths.push_back(display_width(name));
+  for (const Cells& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
+  return widths;
+}
+
+std::string Table::line(const Cells& cells, const std::vector<std::size_t>& widths) const {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    line += (i > 0 ? "  " : "") + padded(cells[i], widths[i], columns_[i].align);
+  return line;
+}
+
+std::string Table::text(std::string_view indent) const {
+  const std::vector<std::size_t> widths = this->widths(head(), rows_);
+  Cells rules;
+  for (std::size_t width : widths) rules.emplace_back(width, '-');
+  const auto with_indent = [&](const Cells& cells) {
+    return without_trailing_spaces(std::string{indent} + line(cells, widths)) + "\n";
+  };
+  std::string text = with_indent(head()) + with_indent(rules);
+  for (const Cells& row : rows_) text += with_indent(row);
+  return text;
+}
+
+std::string Table::markdown() const {
+  constexpr std::size_t kNarrowest = 3;
+  const auto escape = [](Cells cells) {
+    for (std::string& cell : cells) cell = escaped(cell);
+    return cells;
+  };
+  std::vector<Cells> rows;
+  for (const Cells& row : rows_) rows.push_back(escape(row));
+  const Cells names = escape(head());
+  std::vector<std::size_t> widths = this->widths(names, rows);
+  for (std::size_t& width : widths) width = std::max(width, kNarrowest);
+
+  const auto framed = [&](const Cells& cells) {
+    std::string line = "|";
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      line += fmt::format(" {} |", padded(cells[i], widths[i], columns_[i].align));
+    return line + "\n";
+  };
+  Cells rules;
+  for (std::size_t i = 0; i < widths.size(); ++i)
+    rules.push_back(std::string(widths[i] - 1, '-') + (columns_[i].align == Align::Right ? ":" : "-"));
+  std::string text = framed(names) + framed(rules);
+  for (const Cells& row : rows) text += framed(row);
+  return text;
+}
+
+}  // namespace orrery

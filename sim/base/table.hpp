@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery {
+
+enum class Align { Left, Right };
+
+/// A table of texts with a head, for people: columns as wide as their widest cell, no trailing spaces.
+class Table {
+ public:
+  struct Column {
+    std::string name;
+    Align align = Align::Left;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_{std::move(columns)} {}
+
+  /// Appends a row; it has one cell per column.
+  void add(std::vector<std::string> cells);
+  std::size_t num_rows() const { return rows_.size(); }
+
+  /// Columns two spaces apart, the head underlined; each line starts with `indent`.
+  std::string text(std::string_view indent = {}) const;
+  /// GitHub Markdown; a '|' in a cell is escaped.
+  std::string markdown() const;
+
+ private:
+  using Cells = std::vector<std::string>;
+  std::vector<std::size_t> widths(const Cells& head, const std::vector<Cells>& rows) const;
+  std::string line(const Cells& cells, const std::vector<std::size_t>& widths) const;
+  Cells head() const;
+
+  std::vector<Column> columns_;
+  std::vector<Cells> rows_;
+};
+
+/// Columns that a text takes on a terminal, one for each code point.
+std::size_t display_width(std::string_view text);
+
+}  // namespace orrery

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Execution: ops of several ranks, and what stands still when they do not meet.
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/engine/execution.hpp"
+
+namespace orrery {
+
+void Execution::arrive(std::uint32_t index, const EngineOp& record) {
+  std::uint32_t expected = 0;
+  const GatheringKey key = key_of(index, record, expected);
+  const std::uint32_t m = gatherings_.find_or_open(key, expected);
+  Gathering& gathering = gatherings_[m];
+  slots_[index].state = State::Arrived;
+  slots_[index].link = UINT32_MAX;
+  (gathering.first == UINT32_MAX ? gathering.first : slots_[gathering.last].link) = index;
+  gathering.last = index;
+  if (++gathering.arrived == gathering.expected) begin_gathering(m);
+}
+
+GatheringKey Execution::key_of(std::uint32_t index, const EngineOp& record, std::uint32_t& expected) const {
+  const std::uint32_t me = index / kNumStreams;
+  const Call& call = c_.ops.call(record);
+  const Work& work = c_.plan.works[call.work];
+  if (const auto* c = std::get_if<Collective>(&work)) {
+    const std::uint32_t communicator = c_.fleet.communicator(me, c->group);
+    if (communicator == Fleet::kNone) bug("a rank issues a collective of a group that it does not belong to");
+    expected = c_.fleet.num_simulated(communicator);
+    return {.home = communicator, .sequence = call.sequence};
+  }
+  expected = 2;
+  GatheringKey key{.sequence = call.sequence};
+  if (const auto* send = std::get_if<Send>(&work)) {
+    const Partner to = c_.fleet.partner(me, send->peer, 1);
+    key.home = to.simulated;
+    key.from = me;
+    key.route = to.route;
+    key.tag = send->tag;
+  } else {
+    const auto& receive = std::get<Recv>(work);
+    const Partner from = c_.fleet.partner(me, receive.peer, -1);
+    key.home = me;
+    key.from = from.simulated;
+    key.route = from.route;
+    key.tag = receive.tag;
+  }
+  key.home += c_.fleet.num_communicators();
+  return key;
+}
+
+SharedCost Execution::cost_of(const Gathering& gathering) {
+  present_.clear();
+  std::uint32_t speaker = gathering.first;  // of a message: the sender
+  for (std::uint32_t s = gathering.first; s != UINT32_MAX; s = slots_[s].link) {
+    present_.push_back(s / kNumStreams);
+    if (c_.ops[slots_[s].next].kind == OpKind::Send) speaker = s;
+  }
+  const std::uint32_t work = c_.ops.call(c_.ops[slots_[speaker].next]).work;
+  if (std::holds_alternative<Collective>(c_.plan.works[work]))
+    return c_.costs.collective(work, gathering.key.home, present_);
+  const std::uint32_t from = speaker / kNumStreams;
+  const RankId to = c_.fleet.partner(from, std::get<Send>(c_.plan.works[work]).peer, 1).rank;
+  return c_.costs.transfer(work, c_.fleet.rank(from), to, present_);
+}
+
+void Execution::begin_gathering(std::uint32_t m) {
+  gatherings_.close(m);
+  Gathering& gathering = gatherings_[m];
+  for (std::uint32_t s = gathering.first; s != UINT32_MAX; s = slots_[s].link) {
+    slots_[s].state = State::Running;
+    slots_[s].start_ps = now_ps_;
+  }
+  const SharedCost cost = cost_of(gathering);
+  gathering.has_uses = cost.num_uses > 0;
+  if (gathering.has_uses && !shares_.add(num_slots_ + m, c_.costs.uses(cost), cost.duration_ps, now_ps_)) return;
+  queue_.push(now_ps_ + cost.duration_ps, {num_slots_ + m, ++gathering.version});
+}
+
+void Execution::end_gathering(std::uint32_t m) {
+  if (gatherings_[m].has_uses) shares_.remove(num_slots_ + m);
+  for (std::uint32_t s = gatherings_[m].first; s != UINT32_MAX;) {
+    const std::uint32_t next = slots_[s].link;
+    finish(s);
+    due_.push_back(s);
+    s = next;
+  }
+  gatherings_.release(m);
+}
+
+std::string Execution::standing_text(std::uint32_t index) const {
+  const Slot& slot = slots_[index];
+  const std::uint32_t r = index / kNumStreams;
+  const std::size_t op = c_.ops.of_class(ranks_[r].class_id).first_op + std::size_t{c_.ops[slot.next].op};
+  const std::string_view why =
+      slot.state == State::Arrived ? "has arrived and waits for its partners" : "waits for ops before it";
+  return fmt::format("rank {}, stream {}: op {} '{}' ({}) {}", c_.fleet.rank(r).value,
+                     name_of(static_cast<Stream>(index % kNumStreams)), op, c_.plan.name_of(c_.plan.ops[op]),
+                     to_text(c_.plan.work(c_.plan.ops[op])), why);
+}
+
+/// Names those that have arrived somewhere first: they are why the others wait.
+void Execution::report_stuck() const {
+  constexpr std::size_t kMost = 8;
+  std::string text =
+      fmt::format("plan '{}' cannot run to its end: {} of {} ops have run, and the rest wait for each other for ever",
+                  c_.plan.name, num_ended_, num_ops_);
+  std::size_t named = 0, standing = 0;
+  for (const bool arrived : {true, false})
+    for (std::uint32_t s = 0; s < num_slots_; ++s) {
+      if (slots_[s].next == slots_[s].end || (slots_[s].state == State::Arrived) != arrived) continue;
+      ++standing;
+      if (named++ < kMost) text += "; " + standing_text(s);
+    }
+  if (standing > kMost) text += fmt::format("; and {} more", standing - kMost);
+  throw UserError{text,
+                  "each send needs a receive of the same pair of ranks, tag and place in the order, and all ranks of a "
+                  "group issue its collectives in the same order"};
+}
+
+}  // namespace orrery

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/engine.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "sim/engine/execution.hpp"
+
+namespace orrery {
+namespace {
+
+/// In order of end, then rank. They are in order of end already.
+void order_spans(std::vector<Span>& spans) {
+  const auto before = [](const Span& a, const Span& b) {
+    return std::tie(a.rank.value, a.start_ps, a.instance, a.op.value) <
+           std::tie(b.rank.value, b.start_ps, b.instance, b.op.value);
+  };
+  for (auto first = spans.begin(); first != spans.end();) {
+    const auto last = std::find_if(first, spans.end(), [&](const Span& s) { return s.end_ps != first->end_ps; });
+    if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
+    first = last;
+  }
+}
+
+/// Room for `more`, without giving up doubling.
+template <class T>
+void reserve_more(std::vector<T>& v, std::size_t more) {
+  if (v.capacity() - v.size() < more) v.reserve(std::max(v.size() + more, v.size() * 2));
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  const CostModel& cost;
+  const ResourceMap& resources;
+  EngineOptions options;
+  std::optional<Fleet> fleet = std::nullopt;
+  MemoryModel memory{options.record == Record::SpansAndMemory};
+  Timeline timeline = {};
+  std::uint32_t instances = 0;
+
+  const Fleet& fleet_of(const Plan& plan) {
+    if (!fleet || !fleet->matches(plan)) fleet.emplace(plan, cost, resources, options.expansion);
+    return *fleet;
+  }
+  void clear() {
+    memory = MemoryModel{options.record == Record::SpansAndMemory};
+    timeline = {};
+    instances = 0;
+  }
+};
+
+Engine::Engine(const CostModel& cost, const ResourceMap& resources, EngineOptions options)
+    : impl_{new Impl{.cost = cost, .resources = resources, .options = options}} {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+
+ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
+  Impl& e = *impl_;
+  const std::int64_t start_ps = e.timeline.makespan_ps;
+  const Fleet& fleet = e.fleet_of(plan);
+  CostTable costs{plan, bindings, e.cost, fleet};
+  const OpTable ops{plan, fleet, costs};
+  ExecutionContext context{.plan = plan, .fleet = fleet, .ops = ops, .costs = costs, .instance = e.instances++};
+  if (e.options.record != Record::Totals) context.spans = &e.timeline.spans;
+  if (e.options.track_memory) {
+    context.memory = &e.memory;
+    e.memory.begin(plan, fleet, context.instance, start_ps);
+  }
+  Execution execution{context, start_ps};
+  if (context.spans != nullptr) reserve_more(*context.spans, execution.num_ops());
+  const std::int64_t end_ps = execution.run();
+  if (context.memory != nullptr) e.memory.end(end_ps);
+  if (e.timeline.plan_name.empty()) e.timeline.plan_name = plan.name;
+  e.timeline.num_ranks = std::max(e.timeline.num_ranks, plan.mesh.size());
+  e.timeline.makespan_ps = end_ps;
+  e.timeline.instance_ends_ps.push_back(end_ps);
+  return {start_ps, end_ps, execution.num_ops()};
+}
+
+Timeline Engine::take() {
+  Impl& e = *impl_;
+  Timeline out = std::move(e.timeline);
+  order_spans(out.spans);
+  out.peaks = e.memory.peaks();
+  out.memory = e.memory.take_samples();
+  e.clear();
+  return out;
+}
+
+Timeline simulate(const Plan& plan, const Bindings& bindings, const CostModel& cost, const ResourceMap& resources,
+                  EngineOptions options) {
+  Engine engine{cost, resources, options};
+  engine.execute(plan, bindings);
+  return engine.take();
+}
+
+}  // namespace orrery

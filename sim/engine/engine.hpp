@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sim/machine/cost.hpp"
+#include "sim/timeline/timeline.hpp"
+
+namespace orrery {
+
+/// Which ranks are simulated: one representative per class (`Folded`) or every rank of the mesh.
+enum class Expansion : std::uint8_t { Folded, Expanded };
+
+enum class Record : std::uint8_t { Totals, Spans, SpansAndMemory };
+
+struct EngineOptions {
+  Expansion expansion = Expansion::Folded;
+  Record record = Record::Spans;
+  bool track_memory = true;
+};
+
+/// What one simulated execution of a plan amounts to, whether or not spans are recorded.
+struct ExecutionTotals {
+  std::int64_t start_ps = 0, end_ps = 0;
+  std::uint64_t ops = 0;
+};
+
+/// Predicts the timeline of plan executions, one after another on one clock. Ops are remaining work at a rate: an op starts when the
+/// ops it comes after and the previous op of its stream have ended and the host has enqueued it; running ops that together ask for
+/// more than a resource has are slowed by max-min fairness, and only they are re-timed. Pure: equal inputs, equal picoseconds.
+class Engine {
+ public:
+  Engine(const CostModel& cost, const ResourceMap& resources, EngineOptions options = {});
+  ~Engine();
+  Engine(Engine&&) noexcept;
+
+  /// Executes `plan` once under `bindings`, starting when the previous execution has ended on all ranks.
+  ExecutionTotals execute(const Plan& plan, const Bindings& bindings);
+
+  /// The timeline of all executions so far; the engine is empty afterwards.
+  Timeline take();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One execution, for callers that need nothing else.
+Timeline simulate(const Plan& plan, const Bindings& bindings, const CostModel& cost, const ResourceMap& resources,
+                  EngineOptions options = {});
+
+}  // namespace orrery

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/execution.hpp"
+
+#include <bit>
+#include <utility>
+
+namespace orrery {
+
+Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
+    : c_{context},
+      now_ps_{start_ps},
+      num_slots_{context.fleet.size() * kNumStreams},
+      shares_{context.fleet.capacities(), num_slots_},
+      gatherings_{context.fleet.num_communicators() + context.fleet.size()} {
+  slots_.resize(num_slots_);
+  ranks_.resize(c_.fleet.size());
+  for (std::uint32_t r = 0; r < c_.fleet.size(); ++r) {
+    RankRun& rank = ranks_[r];
+    rank.class_id = c_.fleet.class_of(r);
+    rank.kind = c_.fleet.kind(r);
+    rank.host_ps = start_ps;
+    rank.ready_ps = c_.ops.ready(rank.class_id, rank.kind);
+    const ClassOps& ops = c_.ops.of_class(rank.class_id);
+    if (!ops.waits.empty()) rank.next_wait = ops.waits.front();
+    rank.first_op = ops.first_op;
+    num_ops_ += ops.num_ops;
+    for (std::uint32_t s = 0; s < kNumStreams; ++s) {
+      slots_[r * kNumStreams + s].next = ops.first_record[s];
+      slots_[r * kNumStreams + s].end = ops.first_record[s + 1];
+    }
+  }
+}
+
+std::int64_t Execution::run() {
+  for (std::uint32_t slot = 0; slot < num_slots_; ++slot) try_start(slot);
+  settle();
+  while (!queue_.empty()) step();
+  if (num_ended_ != num_ops_) report_stuck();
+  return now_ps_;
+}
+
+// Where ranks do not march in step, each event touches memory of another rank: its lines are on their way before its
+// turn comes.
+
+void Execution::prefetch_slot() const {
+  if (queue_.empty() || queue_.next_id() >= num_slots_) return;
+  __builtin_prefetch(slots_.data() + queue_.next_id());
+  __builtin_prefetch(ranks_.data() + queue_.next_id() / kNumStreams);
+}
+
+void Execution::prefetch_op() const {
+  if (!queue_.empty() && queue_.next_id() < num_slots_) c_.ops.prefetch(slots_[queue_.next_id()].next);
+}
+
+void Execution::step() {
+  prefetch_op();
+  const std::int64_t at_ps = queue_.pop(fired_);
+  prefetch_slot();
+  due_.clear();
+  const std::int64_t before = now_ps_;
+  now_ps_ = at_ps;
+  for (const EventQueue::Fired& timer : fired_) end_timer(timer);
+  if (due_.empty()) now_ps_ = before;  // nothing but cancelled timers
+  for (std::uint32_t slot : due_) resume(slot);
+  settle();
+}
+
+void Execution::end_timer(EventQueue::Fired timer) {
+  if (timer.id >= num_slots_) {
+    if (gatherings_[timer.id - num_slots_].version == timer.version) end_gathering(timer.id - num_slots_);
+    return;
+  }
+  Slot& slot = slots_[timer.id];
+  if (slot.version != timer.version) return;
+  if (slot.state == State::Delayed) {
+    slot.state = State::Due;
+  } else {
+    const EngineOp& record = c_.ops[slot.next];
+    if (c_.costs.single(record.work, ranks_[timer.id / kNumStreams].kind).num_demands > 0) shares_.remove(timer.id);
+    finish(timer.id);
+  }
+  due_.push_back(timer.id);
+}
+
+/// A slot whose delay is over begins its op; one whose op has ended goes on with the next, and so do those that waited
+/// for it.
+void Execution::resume(std::uint32_t slot) {
+  if (slots_[slot].state == State::Due) return begin(slot);
+  const std::uint32_t r = slot / kNumStreams, stream = slot % kNumStreams;
+  try_start(slot);
+  RankRun& rank = ranks_[r];
+  if (rank.waiters[stream]) wake(r, std::exchange(rank.waiters[stream], std::uint8_t{0}));
+  if (rank.host_waiters) wake(r, std::exchange(rank.host_waiters, std::uint8_t{0}));
+}
+
+void Execution::wake(std::uint32_t rank, std::uint8_t streams) {
+  for (unsigned left = streams; left != 0; left &= left - 1)
+    try_start(rank * kNumStreams + static_cast<std::uint32_t>(std::countr_zero(left)));
+}
+
+void Execution::try_start(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  if (slot.state != State::Idle || slot.next == slot.end) return;
+  RankRun& rank = ranks_[index / kNumStreams];
+  const EngineOp& record = c_.ops[slot.next];
+  if (!host_allows(rank, record)) {
+    rank.host_waiters |= static_cast<std::uint8_t>(1u << index % kNumStreams);
+    return;
+  }
+  if (deps_ended(rank, index, record) && !delayed(rank, index)) begin(index);
+}
+
+/// Ops after a wait are not enqueued yet; the wait itself needs all before it to have ended.
+bool Execution::host_allows(RankRun& rank, const EngineOp& record) const {
+  return record.op < rank.next_wait || (record.op == rank.next_wait && rank.ended == record.op);
+}
+
+bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& record) {
+  Slot& slot = slots_[index];
+  const std::uint32_t first = index - index % kNumStreams;
+  for (; slot.dep < record.num_deps; ++slot.dep) {
+    const Dependency d = c_.ops.dep(record, slot.dep);
+    if (slots_[first + d.stream()].next > d.record()) continue;
+    rank.waiters[d.stream()] |= static_cast<std::uint8_t>(1u << index % kNumStreams);
+    return false;
+  }
+  return true;
+}
+
+/// Whether the host makes the op wait: until it has enqueued it, or while it prepares to do the op itself.
+bool Execution::delayed(const RankRun& rank, std::uint32_t index) {
+  if (rank.ready_ps == nullptr) return false;
+  Slot& slot = slots_[index];
+  const std::int64_t ready = rank.ready_ps[slot.next - rank.first_op];
+  const std::int64_t start = ready < 0 ? now_ps_ - ready - 1 : rank.host_ps + ready;
+  if (start <= now_ps_) return false;
+  slot.state = State::Delayed;
+  queue_.push(start, {index, ++slot.version});
+  return true;
+}
+
+void Execution::begin(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  const EngineOp& record = c_.ops[slot.next];
+  slot.state = State::Running;
+  slot.start_ps = now_ps_;
+  if ((record.storage & kTakes) && c_.memory != nullptr) {
+    const std::uint32_t rank = index / kNumStreams;
+    if (c_.memory->take(rank, op_of(ranks_[rank], record), now_ps_)) c_.memory->record_peak(rank, progress(rank));
+  }
+  if (record.kind == OpKind::Single || record.kind == OpKind::Wait)
+    begin_single(index, record);
+  else
+    arrive(index, record);
+}
+
+void Execution::begin_single(std::uint32_t index, const EngineOp& record) {
+  const std::uint32_t rank = index / kNumStreams;
+  const SingleCost& cost = c_.costs.single(record.work, ranks_[rank].kind);
+  if (cost.num_demands > 0) {
+    std::array<ResourceUse, kMaxDemands> uses;
+    for (std::size_t i = 0; i < cost.num_demands; ++i) uses[i] = c_.fleet.use(rank, cost.resources[i], cost.shares[i]);
+    if (!shares_.add(index, {uses.data(), cost.num_demands}, cost.duration_ps, now_ps_)) return;
+  }
+  queue_.push(now_ps_ + cost.duration_ps, {index, ++slots_[index].version});
+}
+
+void Execution::finish(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  const std::uint32_t r = index / kNumStreams;
+  RankRun& rank = ranks_[r];
+  const EngineOp& record = c_.ops[slot.next];
+  if (c_.spans != nullptr)
+    c_.spans->push_back({slot.start_ps, now_ps_, op_of(rank, record), c_.fleet.rank(r), c_.instance, 0});
+  ++slot.next;
+  slot.dep = 0;
+  slot.state = State::Idle;
+  ++rank.ended;
+  ++num_ended_;
+  if ((record.storage & kGives) && c_.memory != nullptr) c_.memory->give(r, op_of(rank, record), now_ps_);
+  if (record.kind != OpKind::Wait) return;
+  const auto& waits = c_.ops.of_class(rank.class_id).waits;
+  rank.host_ps = now_ps_;
+  rank.next_wait = ++rank.waits_passed < waits.size() ? waits[rank.waits_passed] : UINT32_MAX;
+}
+
+void Execution::settle() {
+  if (shares_.is_settled()) return;
+  shares_.settle(now_ps_, retimed_);
+  for (const FairShare::Retimed& r : retimed_) {
+    std::uint32_t& version =
+        r.activity < num_slots_ ? slots_[r.activity].version : gatherings_[r.activity - num_slots_].version;
+    queue_.push(r.end_ps, {r.activity, ++version});
+  }
+}
+
+RankProgress Execution::progress(std::uint32_t rank) const {
+  RankProgress out;
+  const ClassOps& ops = c_.ops.of_class(ranks_[rank].class_id);
+  for (std::uint32_t s = 0; s < kNumStreams; ++s) {
+    const Slot& slot = slots_[rank * kNumStreams + s];
+    out.ended[s] = slot.next - ops.first_record[s];
+    out.started[s] = out.ended[s] + (slot.state == State::Running || slot.state == State::Arrived);
+  }
+  return out;
+}
+
+}  // namespace orrery

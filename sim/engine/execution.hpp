@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/engine/event_queue.hpp"
+#include "sim/engine/fair_share.hpp"
+#include "sim/engine/gatherings.hpp"
+#include "sim/engine/memory_model.hpp"
+#include "sim/engine/op_table.hpp"
+
+namespace orrery {
+
+/// What an execution reads and fills; `spans` and `memory` may be absent.
+struct ExecutionContext {
+  const Plan& plan;
+  const Fleet& fleet;
+  const OpTable& ops;
+  CostTable& costs;
+  MemoryModel* memory = nullptr;
+  std::vector<Span>* spans = nullptr;
+  std::uint32_t instance = 0;
+};
+
+/// One execution of a plan. A slot is one stream of one simulated rank: it runs the ops of its stream one after
+/// another, and holds all that is kept per op while it runs. At each instant first all that ends ends, then all that
+/// can start starts, then the rates of what contends are settled.
+class Execution {
+ public:
+  Execution(const ExecutionContext& context, std::int64_t start_ps);
+  /// Runs to the end; the instant at which the last op has ended. Throws UserError when ops wait for each other for
+  /// ever.
+  std::int64_t run();
+  std::uint64_t num_ops() const { return num_ops_; }
+
+ private:
+  enum class State : std::uint8_t { Idle, Delayed, Due, Arrived, Running };
+  struct Slot {
+    std::int64_t start_ps = 0;
+    std::uint32_t next = 0, end = 0;  // records: the one that runs or comes next, and past the last
+    std::uint32_t dep = 0;            // dependencies of `next` known to have ended
+    std::uint32_t link = UINT32_MAX;  // next slot of the same gathering
+    std::uint32_t version = 0;        // of its timer
+    State state = State::Idle;
+  };
+  static_assert(sizeof(Slot) == 32);
+  struct RankRun {
+    std::int64_t host_ps = 0;                // when the host could begin to enqueue, since its last wait
+    const std::int64_t* ready_ps = nullptr;  // HostSchedule of its class, or null
+    std::uint32_t ended = 0;                 // ops
+    std::uint32_t next_wait = UINT32_MAX, waits_passed = 0;  // the op that the host waits at next
+    std::uint32_t class_id = 0, kind = 0, first_op = 0;
+    std::array<std::uint8_t, kNumStreams> waiters{};  // per stream: streams that wait for one of its ops
+    std::uint8_t host_waiters = 0;                    // streams that wait for the host
+  };
+
+  void step();
+  void prefetch_slot() const;
+  void prefetch_op() const;
+  void end_timer(EventQueue::Fired timer);
+  void resume(std::uint32_t slot);
+  void wake(std::uint32_t rank, std::uint8_t streams);
+  void try_start(std::uint32_t slot);
+  bool host_allows(RankRun& rank, const EngineOp& record) const;
+  bool deps_ended(RankRun& rank, std::uint32_t slot, const EngineOp& record);
+  bool delayed(const RankRun& rank, std::uint32_t slot);
+  void begin(std::uint32_t slot);
+  void begin_single(std::uint32_t slot, const EngineOp& record);
+  void finish(std::uint32_t slot);
+  void settle();
+  OpId op_of(const RankRun& rank, const EngineOp& record) const { return OpId{std::size_t{rank.first_op} + record.op}; }
+  RankProgress progress(std::uint32_t rank) const;
+
+  void arrive(std::uint32_t slot, const EngineOp& record);
+  GatheringKey key_of(std::uint32_t slot, const EngineOp& record, std::uint32_t& expected) const;
+  SharedCost cost_of(const Gathering& gathering);
+  void begin_gathering(std::uint32_t gathering);
+  void end_gathering(std::uint32_t gathering);
+
+  [[noreturn]] void report_stuck() const;
+  std::string standing_text(std::uint32_t slot) const;
+
+  ExecutionContext c_;
+  std::int64_t now_ps_ = 0;
+  std::uint64_t num_ops_ = 0, num_ended_ = 0;
+  std::uint32_t num_slots_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<RankRun> ranks_;
+  EventQueue queue_;
+  FairShare shares_;
+  Gatherings gatherings_;
+  std::vector<EventQueue::Fired> fired_;
+  std::vector<std::uint32_t> due_, present_;
+  std::vector<FairShare::Retimed> retimed_;
+};
+
+}  // namespace orrery

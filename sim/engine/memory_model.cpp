@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/memory_model.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+
+std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c) {
+  std::vector<TensorId> out;
+  const auto add = [&](TensorId t) {
+    if (const TensorId owner = plan.owner(t); plan.tensors[owner.index()].persistent) out.push_back(owner);
+  };
+  for (const Op& op : plan.ops_of(plan.classes[c.index()]))
+    for (const Operand& o : plan.operands_of(op)) add(o.tensor());
+  if (c.index() < plan.workspaces.size())
+    for (TensorId t : plan.workspaces[c.index()])
+      if (!t.is_none()) add(t);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t execution, std::int64_t now_ps) {
+  plan_ = &plan;
+  fleet_ = &fleet;
+  execution_ = execution;
+  sizes_.resize(plan.tensors.size());
+  for (std::size_t t = 0; t < plan.tensors.size(); ++t)
+    if (plan.tensors[t].base.is_none())
+      sizes_[t] =
+          static_cast<std::int64_t>(std::max(ceil_to(plan.size(TensorId{t}), kAllocationUnit), kAllocationUnit).base());
+  classes_.clear();
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) classes_.push_back(tensors_of(ClassId{c}));
+  first_block_.clear();
+  std::size_t blocks = 0;
+  for (std::uint32_t s = 0; s < fleet.size(); ++s) {
+    first_block_.push_back(blocks);
+    blocks += class_of(s).count;
+  }
+  blocks_.assign(blocks, {});
+  for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
+}
+
+MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c) {
+  ClassTensors out;
+  const auto ops = plan_->ops_of(plan_->classes[c.index()]);
+  std::uint32_t first = UINT32_MAX, last = 0;
+  const auto for_operands = [&](auto&& visit) {
+    for (const Op& op : ops)
+      for (const Operand& o : plan_->operands_of(op)) visit(o, plan_->owner(o.tensor()).value);
+  };
+  for_operands([&](const Operand&, std::uint32_t owner) {
+    first = std::min(first, owner);
+    last = std::max(last, owner);
+  });
+  if (first != UINT32_MAX) {
+    out.first = first;
+    out.count = last - first + 1;
+    out.marks.resize(out.count);
+    for_operands([&](const Operand& o, std::uint32_t owner) { out.marks[owner - first] += o.frees(); });
+  }
+  out.resident = resident_tensors(*plan_, c);
+  std::vector<std::uint32_t> keys;
+  for (TensorId t : out.resident) keys.push_back(key_of(t));
+  out.list = lists_.try_emplace(std::move(keys), static_cast<std::uint32_t>(lists_.size())).first->second;
+  return out;
+}
+
+std::uint32_t MemoryModel::key_of(TensorId owner) {
+  const Tensor& t = plan_->tensors[owner.index()];
+  std::string key{plan_->names[t.name]};
+  key += '\0';
+  key += static_cast<char>(t.tier);
+  key += std::to_string(sizes_[owner.index()]);
+  return keys_.try_emplace(std::move(key), static_cast<std::uint32_t>(keys_.size())).first->second;
+}
+
+MemoryModel::RankState& MemoryModel::state(RankId rank) {
+  if (ranks_.size() <= rank.index()) ranks_.resize(rank.index() + 1);
+  return ranks_[rank.index()];
+}
+
+MemoryModel::TierState& MemoryModel::tier(RankState& rank, RankId id, Tier tier) {
+  std::int32_t& index = rank.tiers[static_cast<std::size_t>(tier)];
+  if (index < 0) {
+    index = static_cast<std::int32_t>(tiers_.size());
+    TierState& fresh = tiers_.emplace_back();
+    fresh.rank = fresh.peak.rank = id;
+    fresh.tier = fresh.peak.tier = tier;
+  }
+  return tiers_[static_cast<std::size_t>(index)];
+}
+
+void MemoryModel::make_resident(std::uint32_t simulated, const ClassTensors& tensors, std::int64_t now_ps) {
+  const RankId rank = fleet_->rank(simulated);
+  RankState& r = state(rank);
+  if (std::find(r.lists.begin(), r.lists.end(), tensors.list) != r.lists.end()) return;
+  r.lists.push_back(tensors.list);
+  for (TensorId t : tensors.resident) {
+    const std::uint32_t key = key_of(t);
+    const auto at = std::lower_bound(r.resident.begin(), r.resident.end(), key);
+    if (at != r.resident.end() && *at == key) continue;
+    r.resident.insert(at, key);
+    TierState& into = tier(r, rank, plan_->tensors[t.index()].tier);
+    into.arena.allocate(sizes_[t.index()]);
+    change(into, sizes_[t.index()], now_ps);
+    if (into.live > into.peak.bytes) raise(into, OpId{});
+  }
+}
+
+void MemoryModel::change(TierState& t, std::int64_t bytes, std::int64_t now_ps) {
+  t.live += bytes;
+  if (!samples_wanted_) return;
+  if (t.last_sample != SIZE_MAX && samples_[t.last_sample].at_ps == now_ps) {
+    samples_[t.last_sample].bytes = t.live;
+    return;
+  }
+  t.last_sample = samples_.size();
+  samples_.push_back({now_ps, t.rank, t.tier, t.live});
+}
+
+void MemoryModel::raise(TierState& t, OpId op) {
+  t.raised = true;
+  t.peak.bytes = t.live;
+  t.peak.op = op;
+  t.peak.instance = execution_;
+  t.at_peak = {};
+}
+
+bool MemoryModel::take(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
+  const RankId rank = fleet_->rank(simulated);
+  RankState& r = ranks_[rank.index()];
+  bool peak = false;
+  for (const Operand& o : plan_->operands_of((*plan_)[op])) {
+    if (!o.allocates()) continue;
+    const TensorId owner = plan_->owner(o.tensor());
+    TierState& t = tier(r, rank, plan_->tensors[owner.index()].tier);
+    Block& b = block(simulated, owner);
+    b.offset = t.arena.allocate(sizes_[owner.index()]).value();
+    b.marks_left = class_of(simulated).marks[owner.value - class_of(simulated).first];
+    change(t, sizes_[owner.index()], now_ps);
+    if (t.live <= t.peak.bytes) continue;
+    raise(t, op);
+    t.fresh = peak = true;
+  }
+  return peak;
+}
+
+void MemoryModel::record_peak(std::uint32_t simulated, const RankProgress& progress) {
+  for (std::int32_t index : ranks_[fleet_->rank(simulated).index()].tiers) {
+    if (index < 0 || !tiers_[static_cast<std::size_t>(index)].fresh) continue;
+    tiers_[static_cast<std::size_t>(index)].fresh = false;
+    tiers_[static_cast<std::size_t>(index)].at_peak = progress;
+  }
+}
+
+void MemoryModel::give(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
+  for (const Operand& o : plan_->operands_of((*plan_)[op])) {
+    if (!o.frees()) continue;
+    const TensorId owner = plan_->owner(o.tensor());
+    if (Block& b = block(simulated, owner); b.offset >= 0 && --b.marks_left == 0)
+      give_back(simulated, owner, b, now_ps);
+  }
+}
+
+void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps) {
+  const RankId rank = fleet_->rank(simulated);
+  TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
+  t.arena.release(b.offset);
+  b.offset = -1;
+  change(t, -sizes_[owner.index()], now_ps);
+}
+
+void MemoryModel::end(std::int64_t now_ps) {
+  for (std::uint32_t s = 0; s < fleet_->size(); ++s) {
+    for (std::uint32_t i = 0; i < class_of(s).count; ++i)
+      if (Block& b = blocks_[first_block_[s] + i]; b.offset >= 0)
+        give_back(s, TensorId{class_of(s).first + i}, b, now_ps);
+    const RankId rank = fleet_->rank(s);
+    if (rank.index() >= ranks_.size()) continue;
+    for (std::int32_t index : ranks_[rank.index()].tiers)
+      if (index >= 0 && tiers_[static_cast<std::size_t>(index)].raised)
+        name_owners(s, tiers_[static_cast<std::size_t>(index)]);
+  }
+}
+
+/// Replays the class up to the progress at the peak. Persistent storage that only other plans name is one entry without
+/// a tensor.
+void MemoryModel::name_owners(std::uint32_t simulated, TierState& t) const {
+  const ClassTensors& tensors = class_of(simulated);
+  std::vector<bool> live(tensors.count, false);
+  std::vector<std::uint32_t> marks = tensors.marks;
+  std::array<std::uint32_t, kNumStreams> seen{};
+  for (const Op& op : plan_->ops_of(plan_->classes[fleet_->class_of(simulated)])) {
+    const auto stream = static_cast<std::size_t>(op.stream);
+    const std::uint32_t at = seen[stream]++;
+    if (at >= t.at_peak.started[stream]) continue;
+    for (const Operand& o : plan_->operands_of(op)) {
+      const std::uint32_t i = plan_->owner(o.tensor()).value - tensors.first;
+      if (o.allocates()) live[i] = true;
+      if (o.frees() && at < t.at_peak.ended[stream] && --marks[i] == 0) live[i] = false;
+    }
+  }
+  auto& owners = t.peak.owners;
+  owners.clear();
+  std::int64_t named = 0;
+  const auto add = [&](TensorId id) {
+    if (plan_->tensors[id.index()].tier != t.tier) return;
+    owners.emplace_back(id, sizes_[id.index()]);
+    named += sizes_[id.index()];
+  };
+  for (TensorId id : tensors.resident) add(id);
+  for (std::uint32_t i = 0; i < tensors.count; ++i)
+    if (live[i]) add(TensorId{tensors.first + i});
+  if (named < t.peak.bytes) owners.emplace_back(TensorId{}, t.peak.bytes - named);
+  std::stable_sort(owners.begin(), owners.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  t.raised = false;
+}
+
+std::vector<Peak> MemoryModel::peaks() const {
+  std::vector<Peak> out;
+  for (const RankState& rank : ranks_)
+    for (std::int32_t index : rank.tiers) {
+      if (index < 0) continue;
+      out.push_back(tiers_[static_cast<std::size_t>(index)].peak);
+      out.back().arena_bytes = tiers_[static_cast<std::size_t>(index)].arena.high_water();
+    }
+  return out;
+}
+
+}  // namespace orrery

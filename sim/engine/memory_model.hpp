@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/base/offset_allocator.hpp"
+#include "sim/engine/fleet.hpp"
+#include "sim/timeline/timeline.hpp"
+
+namespace orrery {
+
+/// How far a rank has come: per stream, how many of its ops have started and how many have ended.
+struct RankProgress {
+  std::array<std::uint32_t, kNumStreams> started{}, ended{};
+};
+
+/// The persistent tensors that the ranks of a class hold, in tensor-id order: owners among the operands of its ops, and
+/// its scratch.
+std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c);
+
+/// Live bytes of each tier of each rank. Persistent tensors are there from the start and stay; executions share those
+/// of equal name, tier and size. An op takes storage in operand order when it starts and gives it back in operand order
+/// when it has ended; a tensor whose last uses lie on several streams goes with the last of them. Each tier is an arena
+/// of its own (OffsetAllocator).
+class MemoryModel {
+ public:
+  MemoryModel(bool samples) : samples_wanted_{samples} {}
+
+  /// Before the ops of an execution: its persistent tensors are made where they are missing.
+  void begin(const Plan& plan, const Fleet& fleet, std::uint32_t execution, std::int64_t now_ps);
+  /// The op takes its storage. Returns whether a tier has reached a new peak: then `record_peak` is due.
+  bool take(std::uint32_t simulated, OpId op, std::int64_t now_ps);
+  void record_peak(std::uint32_t simulated, const RankProgress& progress);
+  void give(std::uint32_t simulated, OpId op, std::int64_t now_ps);
+  /// After the ops: who owned the peaks, and whatever the plan has not given back.
+  void end(std::int64_t now_ps);
+
+  std::vector<Peak> peaks() const;
+  std::vector<MemorySample> take_samples() { return std::move(samples_); }
+
+ private:
+  struct TierState {
+    OffsetAllocator arena;
+    RankId rank;
+    Tier tier = Tier::Device;
+    std::int64_t live = 0;
+    bool raised = false, fresh = false;  // a new peak in this execution; by the op that is starting
+    std::size_t last_sample = SIZE_MAX;
+    Peak peak;
+    RankProgress at_peak;
+  };
+  struct RankState {
+    std::array<std::int32_t, kNumTiers> tiers{-1, -1, -1, -1, -1};  // in tiers_
+    std::vector<std::uint32_t> lists;                               // of persistent tensors that are there, as wholes
+    std::vector<std::uint32_t> resident;                            // storage keys, sorted
+  };
+  struct Block {  // storage of one tensor of one rank
+    std::int64_t offset = -1;
+    std::uint32_t marks_left = 0;
+  };
+  struct ClassTensors {
+    std::uint32_t first = 0, count = 0;  // range of tensor ids that its ops touch
+    std::vector<std::uint32_t> marks;    // per tensor of the range: how many operands give it back
+    std::vector<TensorId> resident;
+    std::uint32_t list = 0;  // of the storage keys of `resident`
+  };
+
+  ClassTensors tensors_of(ClassId c);
+  std::uint32_t key_of(TensorId owner);
+  RankState& state(RankId rank);
+  TierState& tier(RankState& rank, RankId id, Tier tier);
+  void make_resident(std::uint32_t simulated, const ClassTensors& tensors, std::int64_t now_ps);
+  void change(TierState& t, std::int64_t bytes, std::int64_t now_ps);
+  void raise(TierState& t, OpId op);
+  Block& block(std::uint32_t simulated, TensorId owner) {
+    return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
+  }
+  const ClassTensors& class_of(std::uint32_t simulated) const { return classes_[fleet_->class_of(simulated)]; }
+  void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
+  void name_owners(std::uint32_t simulated, TierState& t) const;
+
+  bool samples_wanted_ = false;
+  std::unordered_map<std::string, std::uint32_t> keys_;  // persistent storage by name, tier and size; never iterated
+  std::map<std::vector<std::uint32_t>, std::uint32_t> lists_;
+  std::vector<RankState> ranks_;  // by RankId
+  std::deque<TierState> tiers_;
+  std::vector<MemorySample> samples_;
+
+  const Plan* plan_ = nullptr;  // of the execution that runs
+  const Fleet* fleet_ = nullptr;
+  std::uint32_t execution_ = 0;
+  std::vector<std::int64_t> sizes_;  // per tensor of the plan, rounded up; owners only
+  std::vector<ClassTensors> classes_;
+  std::vector<std::size_t> first_block_;  // per simulated rank
+  std::vector<Block> blocks_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/op_table.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kMaxRecords = std::size_t{1} << 29;
+
+OpKind kind_of(const Work& work) {
+  if (std::holds_alternative<Collective>(work)) return OpKind::Collective;
+  if (std::holds_alternative<Send>(work)) return OpKind::Send;
+  if (std::holds_alternative<Recv>(work)) return OpKind::Recv;
+  if (const auto* host = std::get_if<HostWork>(&work); host && host->waits) return OpKind::Wait;
+  return OpKind::Single;
+}
+
+std::uint8_t storage_of(std::span<const Operand> operands) {
+  std::uint8_t storage = 0;
+  for (const Operand& o : operands) storage |= (o.allocates() ? kTakes : 0) | (o.frees() ? kGives : 0);
+  return storage;
+}
+
+/// Calls with equal keys of one class pair up in order. Only the partner and the tag matter, and whether one sends or
+/// receives.
+std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
+  if (const auto* c = std::get_if<Collective>(&work)) return {0, static_cast<std::int64_t>(c->group.index()), 0};
+  const auto key = [&](std::int64_t direction, Peer peer, std::int64_t tag) -> std::array<std::int64_t, 3> {
+    const std::int64_t size = mesh.axes[peer.axis].size, offset = (peer.offset % size + size) % size;
+    return {direction, offset == 0 ? 0 : offset << 8 | peer.axis, tag};
+  };
+  if (const auto* s = std::get_if<Send>(&work)) return key(1, s->peer, s->tag);
+  const auto& r = std::get<Recv>(work);
+  return key(2, r.peer, r.tag);
+}
+
+}  // namespace
+
+OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_kinds_{fleet.num_kinds()} {
+  if (plan.ops.size() >= kMaxRecords) bug("a plan of more than 2^29 ops per class");
+  std::vector<bool> wanted(plan.classes.size() * num_kinds_, false);
+  for (std::uint32_t s = 0; s < fleet.size(); ++s) wanted[fleet.class_of(s) * num_kinds_ + fleet.kind(s)] = true;
+  classes_.resize(plan.classes.size());
+  schedules_.resize(wanted.size());
+  records_.resize(plan.ops.size());
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) {
+    add_class(plan, c);
+    for (std::uint32_t kind = 0; kind < num_kinds_; ++kind) {
+      if (!wanted[c * num_kinds_ + kind]) continue;
+      for (const Op& op : plan.ops_of(plan.classes[c])) costs.prepare(op.work, kind);
+      add_schedule(plan, c, kind, costs);
+    }
+  }
+  place_ = {};
+  counts_ = {};
+}
+
+void OpTable::add_class(const Plan& plan, std::size_t c) {
+  ClassOps& out = classes_[c];
+  out.first_op = plan.classes[c].first_op;
+  out.num_ops = plan.classes[c].num_ops;
+  const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
+  std::array<std::uint32_t, kNumStreams> next{};
+  for (const Op& op : ops) ++next[static_cast<std::size_t>(op.stream)];
+  out.first_record[0] = out.first_op;
+  for (std::size_t s = 0; s < kNumStreams; ++s) {
+    out.first_record[s + 1] = out.first_record[s] + next[s];
+    next[s] = out.first_record[s];
+  }
+  place_.resize(ops.size());
+  counts_.clear();
+  for (std::uint32_t i = 0; i < ops.size(); ++i) {
+    const Op& op = ops[i];
+    place_[i] = next[static_cast<std::size_t>(op.stream)]++;
+    EngineOp& record = records_[place_[i]];
+    record = {i, op.work.value,          static_cast<std::uint32_t>(deps_.size()),
+              0, kind_of(plan.work(op)), storage_of(plan.operands_of(op))};
+    for (OpId d : plan.deps_of(op)) {
+      if (d.index() < out.first_op || d.index() >= out.first_op + i)
+        bug("an op comes after one that is not an earlier op of its class");
+      const Stream stream = plan[d].stream;
+      if (stream != op.stream) deps_.emplace_back(place_[d.index() - out.first_op], stream);
+    }
+    record.num_deps = static_cast<std::uint16_t>(deps_.size() - record.first_dep);
+    if (record.num_deps == 1) {
+      record.first_dep = deps_.back().bits();
+      deps_.pop_back();
+    }
+    if (record.kind == OpKind::Wait)
+      out.waits.push_back(i);
+    else if (record.kind != OpKind::Single)
+      add_call(plan, record, op.work);
+  }
+}
+
+void OpTable::add_call(const Plan& plan, EngineOp& record, WorkId work) {
+  record.work = static_cast<std::uint32_t>(calls_.size());
+  calls_.push_back({work.value, counts_[key_of(plan.works[work.index()], plan.mesh)]++});
+}
+
+/// The host enqueues the ops of a class one after another, beginning anew after each wait: a wait itself launches
+/// nothing.
+void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs) {
+  const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
+  const auto is_free = [&](const Op& op) {
+    const LaunchTime& l = costs.launch(op.work, kind);
+    return l.enqueue_ps == 0 && l.latency_ps == 0;
+  };
+  if (std::all_of(ops.begin(), ops.end(), is_free)) return;
+  std::vector<std::int64_t>& ready = schedules_[c * num_kinds_ + kind].ready_ps;
+  ready.resize(ops.size());
+  std::int64_t clock = 0;
+  for (std::uint32_t i = 0; i < ops.size(); ++i) {
+    const LaunchTime& l = costs.launch(ops[i].work, kind);
+    const bool wait = records_[place_[i]].kind == OpKind::Wait;
+    std::int64_t& at = ready[place_[i] - classes_[c].first_op];
+    if (!l.runs_ahead)
+      at = -l.enqueue_ps - 1;
+    else if (wait)
+      at = clock;
+    else
+      at = (clock += l.enqueue_ps) + l.latency_ps;
+    if (wait) clock = 0;
+  }
+}
+
+const std::int64_t* OpTable::ready(std::uint32_t c, std::uint32_t kind) const {
+  const auto& ready = schedules_[c * num_kinds_ + kind].ready_ps;
+  return ready.empty() ? nullptr : ready.data();
+}
+
+std::size_t OpTable::bytes() const {
+  std::size_t n =
+      records_.capacity() * sizeof(EngineOp) + deps_.capacity() * sizeof(Dependency) + calls_.capacity() * sizeof(Call);
+  for (const HostSchedule& s : schedules_) n += s.ready_ps.capacity() * sizeof(std::int64_t);
+  return n + classes_.capacity() * sizeof(ClassOps);
+}
+
+}  // namespace orrery

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "sim/engine/cost_table.hpp"
+#include "sim/engine/fleet.hpp"
+
+namespace orrery {
+
+enum class OpKind : std::uint8_t { Single, Wait, Collective, Send, Recv };
+
+/// An op as the inner loop needs it: 16 bytes, shared by all ranks of its class, stored stream by stream, so that a
+/// rank's progress on a stream is one index and "has that op ended?" is one comparison.
+struct EngineOp {
+  std::uint32_t op = 0;         // in its class, in plan order
+  std::uint32_t work = 0;       // in Plan::works; of a communication: in `calls`
+  std::uint32_t first_dep = 0;  // among all dependencies; of an op with only one: that Dependency itself
+  std::uint16_t num_deps = 0;
+  OpKind kind = OpKind::Single;
+  std::uint8_t storage = 0;  // kTakes, kGives
+};
+static_assert(sizeof(EngineOp) == 16);
+constexpr std::uint8_t kTakes = 1, kGives = 2;
+
+/// A collective, send or receive: the how-manieth of its class on its communicator, or with its partner and tag.
+struct Call {
+  std::uint32_t work = 0, sequence = 0;
+};
+
+/// An earlier op of another stream that must have ended: its record and its stream.
+class Dependency {
+ public:
+  Dependency() = default;
+  Dependency(std::uint32_t record, Stream stream) : bits_{record | static_cast<std::uint32_t>(stream) << 29} {}
+  static Dependency from_bits(std::uint32_t bits) {
+    Dependency d;
+    d.bits_ = bits;
+    return d;
+  }
+  std::uint32_t bits() const { return bits_; }
+  std::uint32_t record() const { return bits_ & 0x1fffffffu; }
+  std::uint32_t stream() const { return bits_ >> 29; }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+/// The ops of one class.
+struct ClassOps {
+  std::array<std::uint32_t, kNumStreams + 1> first_record{};  // of each stream, and the end
+  std::uint32_t first_op = 0, num_ops = 0;
+  std::vector<std::uint32_t> waits;  // ops for which the host waits, in order
+};
+
+/// When the host has an op ready, per class and device kind.
+///   ≥ 0: from when the host could enqueue again, the time until the op may start;  < 0: the host does the op itself,
+///   after −value − 1 of overhead.
+struct HostSchedule {
+  std::vector<std::int64_t> ready_ps;  // per record of the class; empty when always at once
+};
+
+/// All ops of a plan in the form that an execution runs.
+class OpTable {
+ public:
+  OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs);
+
+  const ClassOps& of_class(std::uint32_t c) const { return classes_[c]; }
+  const EngineOp& operator[](std::uint32_t record) const { return records_[record]; }
+  /// Starts to load an op and the one after it in its stream.
+  void prefetch(std::uint32_t record) const { __builtin_prefetch(records_.data() + record + 1); }
+  Dependency dep(const EngineOp& op, std::uint32_t i) const {
+    return op.num_deps == 1 ? Dependency::from_bits(op.first_dep) : deps_[op.first_dep + i];
+  }
+  const Call& call(const EngineOp& r) const { return calls_[r.work]; }
+  /// Ready times of a class on a kind of device, to be indexed by record; null when at once.
+  const std::int64_t* ready(std::uint32_t c, std::uint32_t kind) const;
+  std::size_t bytes() const;
+
+ private:
+  void add_class(const Plan& plan, std::size_t c);
+  void add_call(const Plan& plan, EngineOp& record, WorkId work);
+  void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
+
+  std::vector<ClassOps> classes_;
+  std::vector<EngineOp> records_;
+  std::vector<Dependency> deps_;
+  std::vector<Call> calls_;
+  std::vector<HostSchedule> schedules_;  // class-major, one per kind
+  std::uint32_t num_kinds_ = 1;
+  std::vector<std::uint32_t> place_;                             // while building: record of each op of the class
+  std::map<std::array<std::int64_t, 3>, std::uint32_t> counts_;  // while building a class: calls so far by partner
+};
+
+}  // namespace orrery

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/machine/cluster.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace orrery {
+
+std::span<const EnumName<NicPlacement>> enum_names(NicPlacement) {
+  static constexpr EnumName<NicPlacement> kNames[] = {{NicPlacement::PerDevice, "device"}, {NicPlacement::PerNode, "node"}};
+  return kNames;
+}
+
+std::int64_t detected_cores() {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  if (sched_getaffinity(0, sizeof mine, &mine) == 0) return CPU_COUNT(&mine);
+  return std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+Bytes detected_memory() {
+  return Bytes{static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE))};
+}
+
+Cluster read_cluster(const Node& document, std::string_view name) {
+  Cluster cluster;
+  std::vector<Diagnostic> problems;
+  read_options(document, cluster, problems);
+  if (cluster.nodes > 1 && !cluster.nic)
+    problems.push_back(at(document, fmt::format("{} nodes have no network between them", cluster.nodes),
+                          "add `nic: {bandwidth: 400 Gb/s, latency: 5 us}`, or use 1 node"));
+  if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
+  cluster.name = name;
+  if (!cluster.host.cores) cluster.host.cores = detected_cores();
+  if (!cluster.host.memory) cluster.host.memory = detected_memory();
+  return cluster;
+}
+
+Cluster load_cluster(const std::string& path) {
+  return read_cluster(read_yaml(path), std::filesystem::path{path}.stem().string());
+}
+
+void check_fits(const Cluster& cluster, std::int64_t ranks) {
+  if (ranks <= cluster.num_ranks()) return;
+  const std::int64_t per_node = cluster.devices_per_node;
+  throw UserError{fmt::format("the mesh has {} ranks and cluster '{}' has {} devices ({} of {} each)", ranks, cluster.name,
+                              cluster.num_ranks(), cluster.nodes == 1 ? "1 node" : fmt::format("{} nodes", cluster.nodes), per_node),
+                  fmt::format("use a smaller mesh or `nodes: {}`", (ranks + per_node - 1) / per_node)};
+}
+
+}  // namespace orrery

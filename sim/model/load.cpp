@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/model/load.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "sim/model/families.hpp"
+
+namespace orrery {
+namespace {
+
+/// One supported family. `architectures` are the accepted classes, separated by spaces; the first is the default.
+struct FamilyEntry {
+  std::string_view name;
+  std::string_view architectures;
+  std::string_view summary;
+  void (*build)(const BuildInput&, Model&);
+};
+
+constexpr FamilyEntry kFamilies[] = {
+    {"gpt2", "GPT2LMHeadModel", "GPT-2 and GPT-3: learned positions, pre-norm, GELU", build_gpt2},
+    {"opt", "OPTForCausalLM", "OPT: learned positions, ReLU", build_opt},
+    {"bert", "BertForMaskedLM BertModel", "BERT: bidirectional encoder, post-norm", build_bert},
+    {"t5", "T5ForConditionalGeneration T5WithLMHeadModel", "T5 1.0 and 1.1: encoder-decoder, relative positions",
+     build_t5},
+    {"llama", "LlamaForCausalLM LLaMAForCausalLM", "Llama 1, 2 and 3: rotary positions, RMSNorm, SwiGLU", build_llama},
+    {"mistral", "MistralForCausalLM", "Mistral: Llama with a sliding window", build_mistral},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases on q, k and v", build_qwen2},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms on q and k", build_qwen3},
+    {"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with a mixture of experts", build_mixtral},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen 2 mixture of experts with a gated shared expert", build_qwen2_moe},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 mixture of experts", build_qwen3_moe},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", "DeepSeek-V2: latent attention, shared experts", build_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", "DeepSeek-V3 and R1, without the multi-token prediction layer",
+     build_deepseek_v3},
+    {"vit", "ViTForImageClassification ViTModel", "vision transformer", build_vit},
+    {"swin", "SwinForImageClassification", "Swin: shifted-window vision transformer", build_swin},
+    {"dlrm", "DLRM", "deep learning recommendation model (our own configuration keys)", build_dlrm},
+};
+
+std::vector<std::string_view> words(std::string_view text) {
+  std::vector<std::string_view> out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    out.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+bool accepts(const FamilyEntry& family, std::string_view architecture) {
+  for (const std::string_view a : words(family.architectures))
+    if (a == architecture) return true;
+  return false;
+}
+
+/// `architectures[0]`; empty when there is none.
+std::string first_architecture(const Node& config) {
+  const Node* list = config.find("architectures");
+  if (!list || list->kind == Node::Kind::Null) return {};
+  if (list->kind != Node::Kind::List || list->items.empty() || list->items[0].kind != Node::Kind::Scalar)
+    throw UserError{at(*list, "architectures must be a list of class names", "[\"LlamaForCausalLM\"]")};
+  return list->items[0].scalar;
+}
+
+const FamilyEntry* family_named(std::string_view model_type) {
+  for (const FamilyEntry& f : kFamilies)
+    if (f.name == model_type) return &f;
+  return nullptr;
+}
+
+const FamilyEntry* family_of_architecture(std::string_view architecture) {
+  for (const FamilyEntry& f : kFamilies)
+    if (accepts(f, architecture)) return &f;
+  return nullptr;
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const FamilyEntry& f : kFamilies) names.emplace_back(f.name);
+  return names;
+}
+
+UserError unknown_family(const Node& where, const std::string& model_type) {
+  Diagnostic d = unknown_name("model_type", model_type, family_names()).diagnostics().front();
+  return UserError{at(where, d.message, d.hint)};
+}
+
+/// The family that `model_type` names; without that key the family of `architectures[0]`.
+const FamilyEntry& find_family(const Node& config, const std::string& architecture) {
+  const Node* type = config.find("model_type");
+  if (type && type->kind == Node::Kind::Scalar) {
+    if (const FamilyEntry* f = family_named(type->scalar)) return *f;
+    throw unknown_family(*type, type->scalar);
+  }
+  if (const FamilyEntry* f = family_of_architecture(architecture)) return *f;
+  throw UserError{at(config, "the configuration has no model_type",
+                     fmt::format("known values: {}", fmt::join(family_names(), ", ")))};
+}
+
+/// The part that describes the language model: the document itself, or its `text_config`.
+const Node& language_part(const Node& config) {
+  const Node* text = config.find("text_config");
+  if (!text || text->kind != Node::Kind::Map) return config;
+  const Node* type = config.find("model_type");
+  const bool is_known = type && type->kind == Node::Kind::Scalar && family_named(type->scalar);
+  return is_known ? config : *text;
+}
+
+std::string model_name(const std::filesystem::path& file) {
+  if (file.filename() != "config.json") return file.stem().string();
+  const auto folder = std::filesystem::absolute(file).parent_path().filename().string();
+  return folder.empty() ? "model" : folder;
+}
+
+}  // namespace
+
+Model model_from_config(const Node& document, std::string_view name) {
+  if (document.kind != Node::Kind::Map) throw UserError{at(document, "a model configuration must be a map of keys")};
+  const Node& config = language_part(document);
+  std::string architecture = first_architecture(config);
+  const FamilyEntry& family = find_family(config, architecture);
+  if (architecture.empty()) architecture = words(family.architectures).front();
+  if (!accepts(family, architecture))
+    throw UserError{at(*config.find("architectures"),
+                       fmt::format("architecture '{}' is not supported for model_type '{}'", architecture, family.name),
+                       fmt::format("known architectures: {}", fmt::join(words(family.architectures), ", ")))};
+  Model model;
+  model.name = name;
+  model.family = family.name;
+  ConfigReader reader{config};
+  model.dtype = reader.dtype();
+  family.build({reader, architecture}, model);
+  return model;
+}
+
+Model load_model(const std::string& path) {
+  std::filesystem::path file{path};
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) file /= "config.json";
+  return model_from_config(read_json(file.string()), model_name(file));
+}
+
+std::vector<ModelFamily> model_families() {
+  std::vector<ModelFamily> out;
+  for (const FamilyEntry& f : kFamilies) out.push_back({f.name, f.summary});
+  return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/plan/plan.hpp"
+
+namespace orrery {
+
+inline Operand reads(TensorId t) { return {t, Access::Read}; }
+inline Operand writes(TensorId t) { return {t, Access::Write}; }
+inline Operand updates(TensorId t) { return {t, Access::ReadWrite}; }
+
+/// How much scratch an op needs on the device that will run it; rounds up to kAllocationUnit.
+class WorkspaceModel {
+ public:
+  virtual ~WorkspaceModel() = default;
+  virtual Bytes workspace(const Work& work) const = 0;
+};
+
+struct TensorSpec {
+  DType dtype = DType::F32;
+  TensorRole role = TensorRole::Activation;
+  Tier tier = Tier::Device;
+  bool persistent = false;
+  ShardId shard = {};
+};
+
+/// Builds a plan op by op. Dependencies between streams follow from the operands (read after write, write after read, write after
+/// write); storage is taken at the first and given back after the last use. Classes are built one after another.
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(std::string name, Mesh mesh = {});
+
+  /// Starts the ops of a class; tensors made from here on are its own.
+  ClassId begin_class(std::string name, std::vector<CoordRange> ranges);
+  GroupId group(Group group);
+
+  TensorId tensor(std::string_view name, const Shape& shape, const TensorSpec& spec);
+  /// Part of `base` (an owner or a view of one): offset and strides in elements of the owner's storage.
+  TensorId view(TensorId base, std::string_view name, const Layout& layout);
+  ShardId shard(const Shard& shard);
+  void port(std::string name, TensorId tensor) { plan_.ports.emplace_back(std::move(name), tensor); }
+
+  /// The part of the step that ops added from here on belong to.
+  void set_phase(Phase p) { phase_ = p; }
+  void set_layer(int layer) { layer_ = static_cast<std::int16_t>(layer); }
+  void set_microbatch(std::int64_t m) { microbatch_ = static_cast<std::uint16_t>(m); }
+  Phase phase() const { return phase_; }
+  int layer() const { return layer_; }
+  std::uint16_t microbatch() const { return microbatch_; }
+
+  OpId add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream = Stream::Compute);
+  OpId add(std::string_view name, const Work& work, std::initializer_list<Operand> operands, Stream stream = Stream::Compute) {
+    return add(name, work, std::span<const Operand>{operands.begin(), operands.size()}, stream);
+  }
+  /// An order that no operand shows.
+  void order(OpId before, OpId after);
+
+  Plan& plan() { return plan_; }
+  const Plan& plan() const { return plan_; }
+
+  /// Finishes: scratch per stream from `workspaces` (may be null: none), storage marks, verify.
+  Plan take(const WorkspaceModel* workspaces);
+
+ private:
+  struct Use {                      // who touched an owner last
+    OpId writer;
+    std::vector<OpId> readers;      // since that write
+  };
+  struct WorkHash { std::size_t operator()(const Work& w) const { return hash_of(w); } };
+
+  WorkId intern(const Work& work);
+  LayoutId intern(const Layout& layout);
+  void depend(OpId on, std::vector<OpId>& deps) const;
+  void close_class();
+  void mark_storage();
+  void add_workspaces(const WorkspaceModel& model);
+
+  Plan plan_;
+  std::vector<Use> uses_;           // per owner tensor
+  std::unordered_map<Work, WorkId, WorkHash> work_ids_;
+  std::unordered_map<std::size_t, std::vector<LayoutId>> layout_ids_;
+  std::vector<std::pair<OpId, OpId>> orders_;
+  std::vector<OpId> scratch_;
+  Phase phase_ = Phase::Forward;
+  std::int16_t layer_ = -1;
+  std::uint16_t microbatch_ = 0;
+};
+
+}  // namespace orrery

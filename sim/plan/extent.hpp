@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace orrery {
+
+/// Numbers that a template leaves open until a Program binds them: context length, step, seed …
+enum class Symbol : std::uint8_t { None, Context, Step, Position };
+constexpr int kNumSymbols = 4;
+
+/// The bound values of one plan instance. Symbols that a plan does not use are ignored.
+struct Bindings {
+  std::int64_t values[kNumSymbols] = {0, 0, 0, 0};
+  std::int64_t& operator[](Symbol s) { return values[static_cast<int>(s)]; }
+  std::int64_t operator[](Symbol s) const { return values[static_cast<int>(s)]; }
+  bool operator==(const Bindings&) const = default;
+};
+
+/// A size that is a constant, or a constant plus a bound value.
+struct Extent {
+  std::int64_t base = 0;
+  Symbol symbol = Symbol::None;
+
+  Extent() = default;
+  Extent(std::int64_t constant) : base{constant} {}  // NOLINT: a constant is an extent
+  Extent(std::int64_t constant, Symbol s) : base{constant}, symbol{s} {}
+  std::int64_t at(const Bindings& b) const { return symbol == Symbol::None ? base : base + b[symbol]; }
+  bool is_bound() const { return symbol != Symbol::None; }
+  bool operator==(const Extent&) const = default;
+};
+
+}  // namespace orrery

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/plan/kinds/common.hpp"
+#include "sim/plan/mesh.hpp"
+
+namespace orrery {
+
+enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Barrier };
+enum class ReduceOp : std::uint8_t { Sum, Max };
+std::string_view name_of(CollectiveKind k);
+
+/// An operation over a group. `bytes` is the message as nccl-tests counts it: the buffer of a rank for all-reduce, broadcast, reduce
+/// and all-to-all; the gathered buffer for all-gather; the buffer before the scatter for reduce-scatter.  Operands: in → out.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  GroupId group;
+  std::int32_t root = 0;
+  Bytes bytes;
+  ReduceOp reduce = ReduceOp::Sum;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "collective";
+  static constexpr OpClass kClass = OpClass::Collective;
+  template <class V> void visit(V&& v) const { v("kind", kind); v("group", group); v("root", root); v("bytes", bytes); v("reduce", reduce); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
+  bool operator==(const Collective&) const = default;
+};
+
+/// Sends to a peer; pairs with the receive of the peer that has the same tag and comes in the same order.  Operands: x.
+struct Send {
+  Peer peer;
+  std::int64_t tag = 0;
+  Bytes bytes;
+
+  static constexpr std::string_view kName = "send";
+  static constexpr OpClass kClass = OpClass::PointToPoint;
+  template <class V> void visit(V&& v) const { v("peer", peer); v("tag", tag); v("bytes", bytes); }
+  Amount amount(const Bindings&) const { return {{}, bytes, {}, bytes}; }
+  bool operator==(const Send&) const = default;
+};
+
+/// Operands: → x.
+struct Recv {
+  Peer peer;
+  std::int64_t tag = 0;
+  Bytes bytes;
+
+  static constexpr std::string_view kName = "recv";
+  static constexpr OpClass kClass = OpClass::PointToPoint;
+  template <class V> void visit(V&& v) const { v("peer", peer); v("tag", tag); v("bytes", bytes); }
+  Amount amount(const Bindings&) const { return {{}, {}, bytes, bytes}; }
+  bool operator==(const Recv&) const = default;
+};
+
+}  // namespace orrery

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/plan/kinds/common.hpp"
+
+namespace orrery {
+
+/// out[r,:] = table[index[r],:]; an index outside [first, last) gives zeros (vocabulary shards; −1 pads).
+/// Operands: table index → out.
+struct Gather {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t table_rows = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "gather";
+  static constexpr OpClass kClass = OpClass::Embedding;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("table_rows", table_rows); v("first", first); v("last", last); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {{}, size_of(dtype, rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}}; }
+  bool operator==(const Gather&) const = default;
+};
+
+/// table[index[r],:] += x[r,:], in order of r.  Operands: x index → table.
+struct ScatterAdd {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t table_rows = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "scatter_add";
+  static constexpr OpClass kClass = OpClass::Embedding;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("table_rows", table_rows); v("first", first); v("last", last); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{double(rows * cols)}, size_of(dtype, 2 * rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}}; }
+  bool operator==(const ScatterAdd&) const = default;
+};
+
+/// Rotates, in place, pairs of the first rot_dim of head_dim numbers by the angle of the position start + r mod sequence;
+/// `inverse` rotates back (the backward pass).  Operands: cos sin → x[rows, heads, head_dim] (updated).
+struct RotaryEmbedding {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t rot_dim = 0;
+  std::int64_t sequence = 0;
+  Extent start;
+  bool interleaved = false;
+  bool inverse = false;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "rope";
+  static constexpr OpClass kClass = OpClass::Elementwise;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("heads", heads); v("head_dim", head_dim); v("rot_dim", rot_dim); v("sequence", sequence); v("start", start); v("interleaved", interleaved); v("inverse", inverse); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{6.0 * double(rows * heads * rot_dim)}, size_of(dtype, rows * heads * head_dim), size_of(dtype, rows * heads * head_dim), {}}; }
+  bool operator==(const RotaryEmbedding&) const = default;
+};
+
+/// out[b,:] = Σ table[index[i],:] over the bag of b.  Operands: table index offsets → out.
+struct EmbeddingBagForward {
+  std::int64_t bags = 0;
+  std::int64_t lookups = 0;
+  std::int64_t cols = 0;
+  std::int64_t table_rows = 0;
+  bool mean = false;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "embedding_bag";
+  static constexpr OpClass kClass = OpClass::Embedding;
+  template <class V> void visit(V&& v) const { v("bags", bags); v("lookups", lookups); v("cols", cols); v("table_rows", table_rows); v("mean", mean); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{double(lookups * cols)}, size_of(dtype, lookups * cols) + size_of(DType::I32, lookups + bags), size_of(dtype, bags * cols), {}}; }
+  bool operator==(const EmbeddingBagForward&) const = default;
+};
+
+/// Operands: dout index offsets → dtable (added to).
+struct EmbeddingBagBackward {
+  std::int64_t bags = 0;
+  std::int64_t lookups = 0;
+  std::int64_t cols = 0;
+  std::int64_t table_rows = 0;
+  bool mean = false;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "embedding_bag_backward";
+  static constexpr OpClass kClass = OpClass::Embedding;
+  template <class V> void visit(V&& v) const { v("bags", bags); v("lookups", lookups); v("cols", cols); v("table_rows", table_rows); v("mean", mean); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{double(lookups * cols)}, size_of(dtype, lookups * cols + bags * cols) + size_of(DType::I32, lookups + bags), size_of(dtype, lookups * cols), {}}; }
+  bool operator==(const EmbeddingBagBackward&) const = default;
+};
+
+/// DLRM: x[batch, features, dim] → [dim + features·(features − 1)/2] per sample: the first feature, then all pairwise dots.
+/// Operands: x → out.
+struct DotInteractionForward {
+  std::int64_t batch = 0;
+  std::int64_t features = 0;
+  std::int64_t dim = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "dot_interaction";
+  static constexpr OpClass kClass = OpClass::Elementwise;
+  template <class V> void visit(V&& v) const { v("batch", batch); v("features", features); v("dim", dim); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{double(batch * features * (features - 1) * dim)}, size_of(dtype, batch * features * dim), size_of(dtype, batch * (dim + features * (features - 1) / 2)), {}}; }
+  bool operator==(const DotInteractionForward&) const = default;
+};
+
+/// Operands: x dout → dx.
+struct DotInteractionBackward {
+  std::int64_t batch = 0;
+  std::int64_t features = 0;
+  std::int64_t dim = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "dot_interaction_backward";
+  static constexpr OpClass kClass = OpClass::Elementwise;
+  template <class V> void visit(V&& v) const { v("batch", batch); v("features", features); v("dim", dim); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{2.0 * double(batch * features * (features - 1) * dim)}, size_of(dtype, batch * (features * dim + dim + features * (features - 1) / 2)), size_of(dtype, batch * features * dim), {}}; }
+  bool operator==(const DotInteractionBackward&) const = default;
+};
+
+}  // namespace orrery

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/plan/kinds/common.hpp"
+
+namespace orrery {
+
+/// C[b][m,n] = alpha·op(A)·op(B) (+ bias[n]) (+ C).  Operands: A B [bias] → C.  2·b·m·n·k FLOP.
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  bool transpose_a = false, transpose_b = false;
+  bool bias = false, accumulate = false;
+  DType dtype = DType::F32;
+  double alpha = 1;
+
+  static constexpr std::string_view kName = "gemm";
+  static constexpr OpClass kClass = OpClass::Gemm;
+  template <class V> void visit(V&& v) const {
+    v("m", m); v("n", n); v("k", k); v("batch", batch); v("ta", transpose_a); v("tb", transpose_b);
+    v("bias", bias); v("accumulate", accumulate); v("dtype", dtype); v("alpha", alpha);
+  }
+  Amount amount(const Bindings&) const {
+    const std::int64_t c = batch * m * n;
+    return {Flops{2.0 * double(batch) * double(m) * double(n) * double(k)},
+            size_of(dtype, batch * (m * k + k * n) + (bias ? n : 0) + (accumulate ? c : 0)), size_of(dtype, c), {}};
+  }
+  bool operator==(const Gemm&) const = default;
+};
+
+/// What a grouped GEMM computes: Y = X·W, dX = dY·Wᵀ, or dW = Xᵀ·dY per group.
+enum class GroupedMode : std::uint8_t { Forward, InputGradient, WeightGradient };
+
+/// One GEMM per group over consecutive rows (experts). `rows` over all groups; W is [groups, k, n], or [groups, n, k] when
+/// transpose_b. Operands: X W offsets → Y | dY W offsets → dX | X dY offsets → dW.
+struct GroupedGemm {
+  std::int64_t rows = 0, n = 0, k = 0, groups = 1;
+  GroupedMode mode = GroupedMode::Forward;
+  bool transpose_b = false, accumulate = false;
+  DType dtype = DType::F32;
+  double skew = 1.0;  // rows of the fullest group over the mean; 1 when even
+
+  static constexpr std::string_view kName = "grouped_gemm";
+  static constexpr OpClass kClass = OpClass::Gemm;
+  template <class V> void visit(V&& v) const {
+    v("rows", rows); v("n", n); v("k", k); v("groups", groups); v("mode", mode); v("tb", transpose_b);
+    v("accumulate", accumulate); v("dtype", dtype); v("skew", skew);
+  }
+  Amount amount(const Bindings&) const {
+    const std::int64_t x = rows * k, y = rows * n, w = groups * n * k;
+    const std::int64_t out = mode == GroupedMode::Forward ? y : mode == GroupedMode::InputGradient ? x : w;
+    return {Flops{2.0 * double(rows) * double(n) * double(k)}, size_of(dtype, x + y + w - out + (accumulate ? out : 0)),
+            size_of(dtype, out), {}};
+  }
+  bool operator==(const GroupedGemm&) const = default;
+};
+
+}  // namespace orrery

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/plan/kinds/common.hpp"
+
+namespace orrery {
+
+/// loss += weight·Σ (lse − logit[target]) over the rows whose target is not −100.  Operands: logits targets → lse loss (added to).
+struct CrossEntropyForward {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  double weight = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "cross_entropy";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("classes", classes); v("weight", weight); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{5.0 * double(rows * classes)}, size_of(dtype, rows * classes) + size_of(DType::I32, rows), size_of(dtype, rows), {}}; }
+  bool operator==(const CrossEntropyForward&) const = default;
+};
+
+/// dlogits = weight·(softmax − onehot).  Operands: logits targets lse → dlogits; dlogits may be logits.
+struct CrossEntropyBackward {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  double weight = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "cross_entropy_backward";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("classes", classes); v("weight", weight); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{5.0 * double(rows * classes)}, size_of(dtype, rows * classes + rows) + size_of(DType::I32, rows), size_of(dtype, rows * classes), {}}; }
+  bool operator==(const CrossEntropyBackward&) const = default;
+};
+
+/// loss += weight·Σ (softplus(x) − x·target).  Operands: logits targets → loss (added to).
+struct BinaryCrossEntropyForward {
+  std::int64_t rows = 0;
+  double weight = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "binary_cross_entropy";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("weight", weight); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{10.0 * double(rows)}, size_of(dtype, 2 * rows), {}, {}}; }
+  bool operator==(const BinaryCrossEntropyForward&) const = default;
+};
+
+/// Operands: logits targets → dlogits.
+struct BinaryCrossEntropyBackward {
+  std::int64_t rows = 0;
+  double weight = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "binary_cross_entropy_backward";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("weight", weight); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{10.0 * double(rows)}, size_of(dtype, 2 * rows), size_of(dtype, rows), {}}; }
+  bool operator==(const BinaryCrossEntropyBackward&) const = default;
+};
+
+/// Next token of each row: the largest logit (temperature 0), or drawn at a temperature from the top_k largest whose
+/// probability adds up to top_p; the generator is counted by (seed, step, row).  Operands: logits → tokens.
+struct Sample {
+  std::int64_t rows = 0;
+  std::int64_t vocab = 0;
+  double temperature = 0;
+  std::int64_t top_k = 0;
+  double top_p = 1;
+  std::int64_t seed = 0;
+  Extent step;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "sample";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("vocab", vocab); v("temperature", temperature); v("top_k", top_k); v("top_p", top_p); v("seed", seed); v("step", step); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {Flops{3.0 * double(rows * vocab)}, size_of(dtype, rows * vocab), size_of(DType::I32, rows), {}}; }
+  bool operator==(const Sample&) const = default;
+};
+
+}  // namespace orrery

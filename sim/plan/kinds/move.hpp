@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/plan/kinds/common.hpp"
+#include "sim/plan/tensor.hpp"
+
+namespace orrery {
+
+/// Moves a tensor between tiers.  Operands: from → to.
+struct Copy {
+  Bytes bytes;
+  Tier from = Tier::Device;
+  Tier to = Tier::Device;
+
+  static constexpr std::string_view kName = "copy";
+  static constexpr OpClass kClass = OpClass::Copy;
+  template <class V> void visit(V&& v) const { v("bytes", bytes); v("from", from); v("to", to); }
+  Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
+  bool operator==(const Copy&) const = default;
+};
+
+/// Copies rows of a strided view.  Operands: x → y.
+struct CopyRows {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "copy_rows";
+  static constexpr OpClass kClass = OpClass::Elementwise;
+  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("dtype", dtype); }
+  Amount amount(const Bindings&) const { return {{}, size_of(dtype, rows * cols), size_of(dtype, rows * cols), {}}; }
+  bool operator==(const CopyRows&) const = default;
+};
+
+/// Takes storage for its operand, which no op before may use.  Operands: → t.
+struct Alloc {
+  Bytes bytes;
+
+  static constexpr std::string_view kName = "alloc";
+  static constexpr OpClass kClass = OpClass::Other;
+  template <class V> void visit(V&& v) const { v("bytes", bytes); }
+  Amount amount(const Bindings&) const { return {}; }
+  bool operator==(const Alloc&) const = default;
+};
+
+/// Gives the storage of its operand back.  Operands: t.
+struct Free {
+  Bytes bytes;
+
+  static constexpr std::string_view kName = "free";
+  static constexpr OpClass kClass = OpClass::Other;
+  template <class V> void visit(V&& v) const { v("bytes", bytes); }
+  Amount amount(const Bindings&) const { return {}; }
+  bool operator==(const Free&) const = default;
+};
+
+/// Work of the host thread of a rank. With `waits` the host first waits until the device has done all that is enqueued before it
+/// (reading a loss or a token), and enqueues nothing meanwhile.  Operands: read and written as listed.
+struct HostWork {
+  Flops flops;
+  Bytes bytes;
+  bool waits = true;
+
+  static constexpr std::string_view kName = "host_work";
+  static constexpr OpClass kClass = OpClass::Host;
+  template <class V> void visit(V&& v) const { v("flops", flops); v("bytes", bytes); v("waits", waits); }
+  Amount amount(const Bindings&) const { return {flops, bytes, {}, {}}; }
+  bool operator==(const HostWork&) const = default;
+};
+
+}  // namespace orrery

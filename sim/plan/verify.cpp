@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proves a plan legal. Everything is checked per class; what crosses ranks is checked over the whole mesh.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "sim/base/error.hpp"
+#include "sim/plan/plan.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kMaxProblems = 20;
+using Clock = std::array<std::uint32_t, kNumStreams>;  // per stream: ops known to have ended, as index + 1
+
+class Checker {
+ public:
+  explicit Checker(const Plan& plan) : plan_{plan} {}
+
+  std::vector<std::string> run() {
+    check_classes();
+    if (problems_.empty()) check_ids();
+    if (problems_.empty()) {
+      for (const RankClass& c : plan_.classes) check_class(c);
+      check_communication();
+    }
+    return std::move(problems_);
+  }
+
+ private:
+  template <class... A>
+  void problem(fmt::format_string<A...> text, A&&... args) {
+    if (problems_.size() < kMaxProblems) problems_.push_back(fmt::format(text, std::forward<A>(args)...));
+  }
+  std::string op_text(std::size_t i) const { return fmt::format("op {} '{}'", i, plan_.name_of(plan_.ops[i])); }
+  std::string tensor_text(TensorId t) const { return fmt::format("'{}'", plan_.names[plan_.tensors[t.index()].name]); }
+
+  void check_classes();
+  void check_ids();
+  void check_class(const RankClass& c);
+  void check_hazards(std::size_t i, const Clock& known);
+  void check_storage(std::size_t i);
+  void check_released(const RankClass& c);
+  void check_communication();
+  void check_group_order(const std::vector<ClassId>& class_of_rank, const std::vector<std::vector<std::size_t>>& calls);
+  void check_messages(const std::vector<ClassId>& class_of_rank);
+  void check_progress(const std::vector<ClassId>& class_of_rank);
+
+  struct Use {                      // of an owner, in the class being checked
+    std::uint32_t writer = 0;       // index + 1; 0: none
+    std::array<std::uint32_t, kNumStreams> readers{};
+    bool live = false, taken = false;
+    int marks = 0, released = 0;    // frees marks in all, and passed
+  };
+
+  const Plan& plan_;
+  std::vector<std::string> problems_;
+  std::vector<Use> uses_;
+};
+
+void Checker::check_classes() {
+  std::size_t next = 0;
+  for (const RankClass& c : plan_.classes) {
+    if (c.first_op != next) problem("class '{}' does not start where the one before it ends", c.name);
+    if (c.ranges.size() != plan_.mesh.axes.size()) problem("class '{}' has {} ranges on a mesh of {} axes", c.name, c.ranges.size(), plan_.mesh.axes.size());
+    next = c.first_op + c.num_ops;
+  }
+  if (next != plan_.ops.size()) problem("the classes hold {} ops of {}", next, plan_.ops.size());
+  if (!problems_.empty()) return;
+  std::int64_t covered = 0;
+  for (const RankClass& c : plan_.classes) covered += c.size();
+  if (covered != plan_.mesh.size()) problem("the classes hold {} ranks, the mesh has {}", covered, plan_.mesh.size());
+  for (std::size_t a = 0; a < plan_.classes.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b) {
+      bool overlap = true;
+      for (std::size_t x = 0; x < plan_.mesh.axes.size(); ++x) {
+        const auto &p = plan_.classes[a].ranges[x], &q = plan_.classes[b].ranges[x];
+        overlap = overlap && std::max(p.first, q.first) < std::min(p.last, q.last);
+      }
+      if (overlap) problem("classes '{}' and '{}' share ranks", plan_.classes[b].name, plan_.classes[a].name);
+    }
+}
+
+void Checker::check_ids() {
+  for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
+    const Op& op = plan_.ops[i];
+    if (op.work.index() >= plan_.works.size() || op.name.index() >= plan_.names.size()) problem("op {} has no work or no name", i);
+    if (op.first_operand + op.num_operands > plan_.operands.size()) problem("op {} has operands that do not exist", i);
+    if (op.first_dep + op.num_deps > plan_.deps.size()) problem("op {} has dependencies that do not exist", i);
+    if (!problems_.empty()) return;
+    for (const Operand& o : plan_.operands_of(op))
+      if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
+  }
+}
+
+/// Walks a class in plan order with one vector clock per op: which ops of every stream have ended when it starts.
+void Checker::check_class(const RankClass& c) {
+  uses_.assign(plan_.tensors.size(), {});
+  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
+    for (const Operand& o : plan_.operands_of(plan_.ops[i]))
+      if (o.frees()) ++uses_[plan_.owner(o.tensor()).index()].marks;
+  // A stream's clock at its latest op. An op's knowledge: its stream's, joined with that of its dependencies. Dependencies' own
+  // knowledge is kept only for ops that something depends on.
+  std::array<Clock, kNumStreams> streams{};
+  std::map<std::uint32_t, Clock> ended;
+  std::vector<bool> wanted(c.num_ops, false);
+  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
+    for (OpId d : plan_.deps_of(plan_.ops[i]))
+      if (d.index() >= c.first_op && d.index() < i) wanted[d.index() - c.first_op] = true;
+  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
+    const Op& op = plan_.ops[i];
+    Clock& known = streams[static_cast<std::size_t>(op.stream)];
+    for (OpId d : plan_.deps_of(op)) {
+      if (d.index() >= i || d.index() < c.first_op) {
+        problem("{} comes after op {}, which is not an earlier op of its class", op_text(i), d.index());
+        continue;
+      }
+      const Clock& other = ended[d.value];
+      for (std::size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], other[s]);
+    }
+    check_hazards(i, known);
+    check_storage(i);
+    known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
+    if (wanted[i - c.first_op]) ended[static_cast<std::uint32_t>(i)] = known;
+  }
+  check_released(c);
+}
+
+void Checker::check_hazards(std::size_t i, const Clock& known) {
+  const Op& op = plan_.ops[i];
+  const auto ordered = [&](std::uint32_t before) {
+    return before == 0 || before == i + 1 || known[static_cast<std::size_t>(plan_.ops[before - 1].stream)] >= before;
+  };
+  for (const Operand& o : plan_.operands_of(op)) {
+    const TensorId owner = plan_.owner(o.tensor());
+    Use& use = uses_[owner.index()];
+    if (!ordered(use.writer)) problem("{} touches {} while {} may still write it", op_text(i), tensor_text(owner), op_text(use.writer - 1));
+    if (o.writes())
+      for (std::uint32_t r : use.readers)
+        if (!ordered(r)) problem("{} writes {} while {} may still read it", op_text(i), tensor_text(owner), op_text(r - 1));
+    if (o.reads() && use.writer == 0 && !plan_.tensors[owner.index()].persistent)
+      problem("{} reads {}, which nothing has written", op_text(i), tensor_text(owner));
+  }
+  for (const Operand& o : plan_.operands_of(op)) {
+    Use& use = uses_[plan_.owner(o.tensor()).index()];
+    if (o.writes()) {
+      use.writer = static_cast<std::uint32_t>(i) + 1;
+      use.readers.fill(0);
+    } else {
+      use.readers[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
+    }
+  }
+}
+
+void Checker::check_storage(std::size_t i) {
+  for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
+    const TensorId owner = plan_.owner(o.tensor());
+    Use& use = uses_[owner.index()];
+    const bool persistent = plan_.tensors[owner.index()].persistent;
+    if (persistent && (o.allocates() || o.frees())) problem("{} takes or frees the storage of {}, which is persistent", op_text(i), tensor_text(owner));
+    if (o.allocates()) {
+      if (use.taken) problem("{} takes storage for {} a second time", op_text(i), tensor_text(owner));
+      use.live = use.taken = true;
+    }
+    if (!persistent && !use.live) problem("{} uses {} {}", op_text(i), tensor_text(owner), use.taken ? "after its storage was given back" : "before its storage is taken");
+  }
+  for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
+    Use& use = uses_[plan_.owner(o.tensor()).index()];
+    if (o.frees() && ++use.released == use.marks) use.live = false;
+  }
+}
+
+void Checker::check_released(const RankClass& c) {
+  for (std::size_t t = 0; t < uses_.size(); ++t)
+    if (uses_[t].live) problem("{} is never given back in class '{}'", tensor_text(TensorId{t}), c.name);
+  // Right after the last use: each mark stands on the last op of its stream that touches the tensor.
+  std::map<std::pair<std::size_t, Stream>, std::size_t> last;
+  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
+    for (const Operand& o : plan_.operands_of(plan_.ops[i]))
+      if (const TensorId owner = plan_.owner(o.tensor()); !plan_.tensors[owner.index()].persistent) last[{owner.index(), plan_.ops[i].stream}] = i;
+  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
+    for (const Operand& o : plan_.operands_of(plan_.ops[i]))
+      if (o.frees() && last[{plan_.owner(o.tensor()).index(), plan_.ops[i].stream}] != i)
+        problem("{} gives back {} before its last use", op_text(i), tensor_text(o.tensor()));
+}
+
+void Checker::check_communication() {
+  bool any = false;
+  for (const Work& w : plan_.works) any = any || std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
+  if (!any || !problems_.empty()) return;
+  const std::vector<ClassId> class_of_rank = plan_.class_of_ranks();
+  std::vector<std::vector<std::size_t>> calls(plan_.classes.size());  // collectives of each class in order
+  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
+    for (std::size_t i = 0; i < plan_.classes[c].num_ops; ++i)
+      if (std::holds_alternative<Collective>(plan_.work(plan_.ops[plan_.classes[c].first_op + i]))) calls[c].push_back(plan_.classes[c].first_op + i);
+  check_group_order(class_of_rank, calls);
+  check_messages(class_of_rank);
+  if (problems_.empty()) check_progress(class_of_rank);
+}
+
+/// All ranks of a communicator issue its collectives in the same order, with the same kind and size.
+void Checker::check_group_order(const std::vector<ClassId>& class_of_rank, const std::vector<std::vector<std::size_t>>& calls) {
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g)
+    for (std::size_t r = 0; r < class_of_rank.size(); ++r) {
+      const auto ranks = members(plan_.mesh, plan_.groups[g], RankId{r});
+      if (ranks.empty() || ranks.front() != RankId{r}) continue;
+      const auto of_group = [&](RankId rank) {
+        std::vector<std::size_t> out;
+        for (std::size_t i : calls[class_of_rank[rank.index()].index()])
+          if (std::get<Collective>(plan_.work(plan_.ops[i])).group == GroupId{g}) out.push_back(i);
+        return out;
+      };
+      const auto first = of_group(ranks.front());
+      for (RankId other : ranks) {
+        if (class_of_rank[other.index()] == class_of_rank[r]) continue;
+        const auto mine = of_group(other);
+        if (mine.size() != first.size()) problem("ranks {} and {} issue {} and {} collectives of group '{}'", r, other.index(), first.size(), mine.size(), plan_.groups[g].name);
+        for (std::size_t k = 0; k < std::min(mine.size(), first.size()); ++k)
+          if (!(plan_.work(plan_.ops[mine[k]]) == plan_.work(plan_.ops[first[k]])))
+            problem("collective #{} of group '{}': rank {} issues {} as {}, rank {} issues {} as {}", k, plan_.groups[g].name, r,
+                    to_text(plan_.work(plan_.ops[first[k]])), op_text(first[k]), other.index(), to_text(plan_.work(plan_.ops[mine[k]])), op_text(mine[k]));
+      }
+    }
+}
+
+/// Each send has its receive: same pair of ranks, same tag, same order, same size.
+void Checker::check_messages(const std::vector<ClassId>& class_of_rank) {
+  using Key = std::tuple<std::size_t, std::size_t, std::int64_t>;  // from, to, tag
+  std::map<Key, std::pair<std::vector<std::pair<std::size_t, Bytes>>, std::vector<std::pair<std::size_t, Bytes>>>> messages;
+  for (std::size_t r = 0; r < class_of_rank.size(); ++r) {
+    const RankClass& c = plan_.classes[class_of_rank[r].index()];
+    for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
+      const Work& w = plan_.work(plan_.ops[i]);
+      if (const auto* s = std::get_if<Send>(&w)) messages[{r, peer_of(plan_.mesh, RankId{r}, s->peer).index(), s->tag}].first.emplace_back(i, s->bytes);
+      if (const auto* v = std::get_if<Recv>(&w)) messages[{peer_of(plan_.mesh, RankId{r}, v->peer).index(), r, v->tag}].second.emplace_back(i, v->bytes);
+    }
+  }
+  for (const auto& [key, both] : messages) {
+    const auto& [from, to, tag] = key;
+    if (both.first.size() != both.second.size())
+      problem("rank {} sends {} messages with tag {} to rank {}, which receives {}", from, both.first.size(), tag, to, both.second.size());
+    for (std::size_t k = 0; k < std::min(both.first.size(), both.second.size()); ++k)
+      if (both.first[k].second != both.second[k].second)
+        problem("{} of rank {} sends {} B, {} of rank {} receives {} B", op_text(both.first[k].first), from, both.first[k].second.base(),
+                op_text(both.second[k].first), to, both.second[k].second.base());
+  }
+}
+
+/// Runs the order of all ranks without times: a rank's stream waits at a rendezvous until all partners stand at theirs. What
+/// remains standing at the end waits for ever.
+void Checker::check_progress(const std::vector<ClassId>& class_of_rank) {
+  const std::size_t n = class_of_rank.size();
+  std::vector<std::vector<bool>> done(n);
+  std::vector<std::array<std::vector<std::uint32_t>, kNumStreams>> queues(plan_.classes.size());
+  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
+    for (std::uint32_t i = 0; i < plan_.classes[c].num_ops; ++i)
+      queues[c][static_cast<std::size_t>(plan_.ops[plan_.classes[c].first_op + i].stream)].push_back(i);
+  for (std::size_t r = 0; r < n; ++r) done[r].assign(plan_.classes[class_of_rank[r].index()].num_ops, false);
+  std::vector<std::array<std::size_t, kNumStreams>> at(n);
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::uint64_t> arrived;  // (kind/group or tag, lead or pair, seq) → mask by count
+  std::vector<std::map<std::size_t, std::size_t>> group_seq(n);
+  std::map<std::tuple<bool, std::size_t, std::size_t, std::int64_t>, std::size_t> sent;  // (send?, from, to, tag) → how many stood there
+  std::vector<std::array<bool, kNumStreams>> standing(n);
+  for (auto& s : standing) s.fill(false);
+
+  const auto key_of = [&](std::size_t r, const Work& w, std::size_t seq) {
+    const auto& c = std::get<Collective>(w);
+    return std::tuple{c.group.index(), members(plan_.mesh, plan_.groups[c.group.index()], RankId{r}).front().index(), seq};
+  };
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (std::size_t r = 0; r < n; ++r) {
+      const std::size_t k = class_of_rank[r].index();
+      for (std::size_t s = 0; s < kNumStreams; ++s) {
+        while (at[r][s] < queues[k][s].size()) {
+          const std::uint32_t local = queues[k][s][at[r][s]];
+          const Op& op = plan_.ops[plan_.classes[k].first_op + local];
+          bool ready = true;
+          for (OpId d : plan_.deps_of(op)) ready = ready && done[r][d.index() - plan_.classes[k].first_op];
+          if (!ready) break;
+          const Work& w = plan_.work(op);
+          if (const auto* c = std::get_if<Collective>(&w)) {
+            std::size_t& seq = group_seq[r][c->group.index()];
+            const auto key = key_of(r, w, seq);
+            if (!standing[r][s]) {
+              ++arrived[key];
+              standing[r][s] = moved = true;
+            }
+            if (arrived[key] < members(plan_.mesh, plan_.groups[c->group.index()], RankId{r}).size()) break;
+            ++seq;
+          } else if (std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w)) {
+            const bool send = std::holds_alternative<Send>(w);
+            const Peer peer = send ? std::get<Send>(w).peer : std::get<Recv>(w).peer;
+            const std::int64_t tag = send ? std::get<Send>(w).tag : std::get<Recv>(w).tag;
+            const std::size_t other = peer_of(plan_.mesh, RankId{r}, peer).index();
+            const std::size_t from = send ? r : other, to = send ? other : r;
+            if (!standing[r][s]) {
+              ++sent[{send, from, to, tag}];
+              standing[r][s] = moved = true;
+            }
+            if (sent[{!send, from, to, tag}] < sent[{send, from, to, tag}]) break;
+          }
+          standing[r][s] = false;
+          done[r][local] = true;
+          ++at[r][s];
+          moved = true;
+        }
+      }
+    }
+  }
+  for (std::size_t r = 0; r < n && problems_.size() < kMaxProblems; ++r)
+    for (std::size_t s = 0; s < kNumStreams; ++s) {
+      const std::size_t k = class_of_rank[r].index();
+      if (at[r][s] < queues[k][s].size()) problem("rank {} waits for ever at {}", r, op_text(plan_.classes[k].first_op + queues[k][s][at[r][s]]));
+    }
+}
+
+}  // namespace
+
+std::vector<std::string> check_plan(const Plan& plan) { return Checker{plan}.run(); }
+
+void verify(const Plan& plan) {
+  const auto problems = check_plan(plan);
+  if (!problems.empty()) bug(fmt::format("plan '{}' is illegal: {}", plan.name, problems.front()));
+}
+
+}  // namespace orrery

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/program/data.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::int32_t kIgnored = -100;
+constexpr double kMaskedShare = 0.15;
+
+}  // namespace
+
+std::int64_t vocabulary_of(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  return t && t->tokens ? t->tokens->vocab : 0;
+}
+
+DataSource::DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed)
+    : model_{model}, tokens_{std::move(tokens)}, vocabulary_{vocabulary_of(model)}, random_{seed, 1} {
+  for (std::int32_t t : tokens_)
+    if (t < 0 || t >= vocabulary_)
+      throw UserError{fmt::format("token {} is outside of the vocabulary of {}, which has {} tokens", t, model.name, vocabulary_), "use the tokenizer of the model"};
+}
+
+std::vector<std::int32_t> DataSource::window(std::int64_t length) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(length));
+  if (tokens_.empty()) {
+    for (auto& t : out) t = static_cast<std::int32_t>(random_.below(static_cast<std::uint64_t>(vocabulary_)));
+    return out;
+  }
+  if (static_cast<std::int64_t>(tokens_.size()) < length)
+    throw UserError{fmt::format("the text has {} tokens, a sample needs {}", tokens_.size(), length), "use a longer text or a shorter sequence"};
+  const std::uint64_t first = random_.below(tokens_.size() - static_cast<std::size_t>(length) + 1);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = tokens_[first + i];
+  return out;
+}
+
+std::vector<double> DataSource::noise(std::int64_t count) {
+  std::vector<double> out(static_cast<std::size_t>(count));
+  for (double& v : out) v = random_.normal();
+  return out;
+}
+
+std::vector<std::int32_t> DataSource::labels(std::int64_t count, std::int64_t classes) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(count));
+  for (auto& l : out) l = static_cast<std::int32_t>(random_.below(static_cast<std::uint64_t>(classes)));
+  return out;
+}
+
+void DataSource::causal(const Sizes& sizes, bool targets, std::vector<PortValues>& out) {
+  PortValues tokens{"tokens", {}, {}}, next{"targets", {}, {}};
+  for (std::int64_t b = 0; b < sizes.samples; ++b) {
+    const auto w = window(sizes.sequence + (targets ? 1 : 0));
+    tokens.indices.insert(tokens.indices.end(), w.begin(), w.begin() + sizes.sequence);
+    if (targets) next.indices.insert(next.indices.end(), w.begin() + 1, w.end());
+  }
+  out.push_back(std::move(tokens));
+  if (targets) out.push_back(std::move(next));
+}
+
+void DataSource::masked(const Sizes& sizes, bool targets, std::vector<PortValues>& out) {
+  PortValues tokens{"tokens", {}, {}}, hidden{"targets", {}, {}};
+  for (std::int64_t b = 0; b < sizes.samples; ++b)
+    for (std::int32_t t : window(sizes.sequence)) {
+      const bool mask = targets && random_.uniform() < kMaskedShare;
+      tokens.indices.push_back(mask ? static_cast<std::int32_t>(vocabulary_ - 1) : t);
+      hidden.indices.push_back(mask ? t : kIgnored);
+    }
+  out.push_back(std::move(tokens));
+  if (targets) out.push_back(std::move(hidden));
+}
+
+/// The decoder reads the continuation shifted by one behind a start token (id 0) and learns to give it.
+void DataSource::paired(const Sizes& sizes, bool targets, std::vector<PortValues>& out) {
+  PortValues tokens{"tokens", {}, {}}, decoder{"decoder_tokens", {}, {}}, next{"targets", {}, {}};
+  for (std::int64_t b = 0; b < sizes.samples; ++b) {
+    const auto w = window(sizes.sequence + sizes.target_sequence);
+    tokens.indices.insert(tokens.indices.end(), w.begin(), w.begin() + sizes.sequence);
+    decoder.indices.push_back(0);
+    decoder.indices.insert(decoder.indices.end(), w.begin() + sizes.sequence, w.end() - 1);
+    next.indices.insert(next.indices.end(), w.begin() + sizes.sequence, w.end());
+  }
+  out.push_back(std::move(tokens));
+  out.push_back(std::move(decoder));
+  if (targets) out.push_back(std::move(next));
+}
+
+std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
+  std::vector<PortValues> out;
+  const std::int64_t n = sizes.samples;
+  if (const auto* d = std::get_if<Dlrm>(&model_.network)) {
+    out.push_back({"dense", {}, noise(n * d->dense_features)});
+    for (std::size_t t = 0; t < d->tables.size(); ++t) out.push_back({fmt::format("bag.{}", t), labels(n * d->lookups_per_table, d->tables[t].vocab), {}});
+    if (targets) {
+      const auto clicks = labels(n, 2);
+      out.push_back({"targets", {}, {clicks.begin(), clicks.end()}});
+    }
+    return out;
+  }
+  const auto images = [&](std::int64_t channels, std::int64_t side, std::int64_t classes) {
+    out.push_back({"images", {}, noise(n * channels * side * side)});
+    if (targets) out.push_back({"targets", labels(n, classes), {}});
+  };
+  if (const auto* s = std::get_if<Swin>(&model_.network)) {
+    images(s->channels, s->image_size, s->classifier.out);
+    return out;
+  }
+  const auto& t = std::get<Transformer>(model_.network);
+  if (t.patches) images(t.channels, t.image_size, t.output.out);
+  else if (t.head == Head::Classifier) {
+    causal(sizes, false, out);
+    if (targets) out.push_back({"targets", labels(n, t.output.out), {}});
+  } else if (t.decoder.empty()) masked(sizes, targets, out);
+  else if (!t.encoder.empty()) paired(sizes, targets, out);
+  else causal(sizes, targets, out);
+  return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/random.hpp"
+#include "sim/model/model.hpp"
+#include "sim/program/program.hpp"
+
+namespace orrery {
+
+/// The numbers that train or feed a network: from a token stream, or drawn from a seed. Deterministic: step i of equal options is
+/// equal on every machine.
+class DataSource {
+ public:
+  /// Tokens of a text in order; empty: uniform random tokens. Throws UserError when a token is outside of the model's vocabulary or
+  /// there are fewer than a sample needs.
+  DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed);
+
+  struct Sizes { std::int64_t samples = 1, sequence = 1, target_sequence = 1; };
+
+  /// Inputs and, when `targets`, the targets of one step. Causal models learn the next token; masked ones 15 % of the tokens, hidden by
+  /// the last id of the vocabulary; encoder-decoders continue the encoder's text; classifiers random labels.
+  std::vector<PortValues> batch(const Sizes& sizes, bool targets);
+
+ private:
+  std::vector<std::int32_t> window(std::int64_t length);
+  std::vector<double> noise(std::int64_t count);
+  std::vector<std::int32_t> labels(std::int64_t count, std::int64_t classes);
+  void causal(const Sizes& sizes, bool targets, std::vector<PortValues>& out);
+  void masked(const Sizes& sizes, bool targets, std::vector<PortValues>& out);
+  void paired(const Sizes& sizes, bool targets, std::vector<PortValues>& out);
+
+  const Model& model_;
+  std::vector<std::int32_t> tokens_;
+  std::int64_t vocabulary_ = 0;
+  Random random_;
+};
+
+/// The size of the vocabulary, 0 for models that read no tokens.
+std::int64_t vocabulary_of(const Model& model);
+
+}  // namespace orrery

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/plan/plan.hpp"
+
+namespace orrery {
+
+/// Contents of an input port, row-major over all microbatches.
+struct PortValues {
+  std::string port;
+  std::vector<std::int32_t> indices;  // for index tensors
+  std::vector<double> numbers;        // for others
+};
+
+/// The next piece of work: a template under bindings, what goes in, and what the program wants to be told afterwards.
+struct Step {
+  std::uint32_t plan = 0;             // into Program::plans
+  Bindings bindings;
+  std::vector<PortValues> inputs;
+  std::vector<std::string> outputs;   // ports
+};
+
+/// What came out of a step: the runtime's real values, a recorded run's, or drawn from a seeded distribution.
+struct Outcome {
+  std::map<std::string, std::vector<double>> values;
+};
+
+/// Emits work step by step from what happened before. The simulator and the runtime drive the same program.
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// The templates, lowered once. They live as long as the program.
+  virtual std::span<const Plan> plans() const = 0;
+  /// The next step; nothing when the program is done.
+  virtual std::optional<Step> next() = 0;
+  /// What the step that `next` gave last came to.
+  virtual void told(const Outcome& outcome) = 0;
+};
+
+/// Where outcomes come from when nothing is executed.
+class OutcomeSource {
+ public:
+  virtual ~OutcomeSource() = default;
+  virtual Outcome outcome(const Plan& plan, const Step& step) = 0;
+};
+
+/// Token ports: uniform over the vocabulary; others: zeros.
+std::unique_ptr<OutcomeSource> seeded_outcomes(std::uint64_t seed);
+/// The outcomes of a run, in order; repeats the last one when they run out.
+std::unique_ptr<OutcomeSource> recorded_outcomes(std::vector<Outcome> outcomes);
+
+}  // namespace orrery

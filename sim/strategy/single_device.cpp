@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference strategy: every op on one rank, one compute stream. Others are right when they compute what it computes.
+#include "sim/strategy/single_device.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/strategy/network.hpp"
+#include "sim/strategy/single_device_checks.hpp"
+
+namespace orrery {
+namespace {
+
+struct SingleDeviceOptions {
+  template <class V> void visit(V&) {}
+};
+
+std::int64_t target_length(std::int64_t target, std::int64_t sequence) { return target > 0 ? target : sequence; }
+
+/// 6 FLOP per weight and token of training, 2 of inference, for the weights of GEMMs; plus attention scores. Counted from the plan
+/// itself: twice or thrice the forward GEMM and attention work, recomputation excluded.
+Flops model_flops(const Plan& plan) {
+  Flops sum;
+  for (const Op& op : plan.ops) {
+    const OpClass c = class_of(plan.work(op));
+    if (op.phase != Phase::Recompute && (c == OpClass::Gemm || c == OpClass::Attention)) sum += amount(plan.work(op)).flops;
+  }
+  return sum;
+}
+
+TensorId result(PlanBuilder& b, std::string_view name, const Shape& shape, DType dtype) {
+  const TensorId t = b.tensor(name, shape, {.dtype = dtype, .role = TensorRole::Result, .persistent = true});
+  b.port(std::string{name}, t);
+  return t;
+}
+
+/// Cross-entropy over classes, or binary cross-entropy of one logit; adds its weight's share to `loss`.
+void add_loss(Layers& l, TensorId logits, TensorId targets, TensorId loss, std::int64_t rows, std::int64_t classes, double weight) {
+  const DType dtype = l.sizes().dtype;
+  if (classes == 1) {
+    l.tape().add("loss", BinaryCrossEntropyForward{rows, weight, dtype}, {reads(logits), reads(targets), updates(loss)});
+    return;
+  }
+  const TensorId lse = l.activation_tensor("loss.lse", Shape{rows});
+  l.tape().add("loss", CrossEntropyForward{rows, classes, weight, dtype}, {reads(logits), reads(targets), writes(lse), updates(loss)});
+}
+
+class SingleDevice final : public Strategy {
+ public:
+  Plan train_step(const Model& model, const TrainOptions& o, const WorkspaceModel* workspaces) const override {
+    check_train(model, o);
+    PlanBuilder b{model.name + ".train"};
+    Tape tape{b};
+    const DType dtype = dtype_of(o.dtype);
+    ParameterStorage weights{b, model, dtype};
+    weights.add_gradients(tape);
+    const NetworkSizes sizes{o.batch / o.microbatches, o.sequence, target_length(o.target_sequence, o.sequence)};
+    Layers layers{tape, model, weights,
+                  {.batch = sizes.batch, .sequence = o.sequence, .dtype = dtype, .dropout = o.dropout, .seed = o.seed, .training = true, .recompute = o.recompute}};
+    const std::int64_t rows = output_rows(model, sizes), classes = output_classes(model);
+    const auto inputs = make_inputs(b, layers, sizes, o.microbatches);
+    const TensorId targets = b.tensor("input.targets", Shape{o.microbatches, rows}, {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
+    b.port("targets", targets);
+    const TensorId loss = result(b, "loss", Shape{1}, dtype);
+    b.set_phase(Phase::Forward);
+    b.add("loss.zero", Fill{.elements = 1, .dtype = dtype}, {writes(loss)});
+    for (std::int64_t m = 0; m < o.microbatches; ++m) {
+      b.set_phase(Phase::Forward);
+      b.set_microbatch(m);
+      Layers pass{tape, model, weights, layers.sizes()};
+      const TensorId logits = lower_network(pass, inputs[static_cast<std::size_t>(m)], sizes);
+      Layout slice = Layout::contiguous(Shape{rows});
+      slice.offset = m * rows;
+      add_loss(pass, logits, b.view(targets, "input.targets", slice), loss, rows, classes, 1.0 / double(rows * o.microbatches));
+      tape.differentiate();
+    }
+    weights.update(tape, o.optimizer);
+    b.plan().purpose = {double(rows * o.microbatches), model_flops(b.plan())};
+    return b.take(workspaces);
+  }
+
+  GenerationPlans generation(const Model& model, const GenerateOptions& o, const WorkspaceModel* workspaces) const override {
+    check_generate(model, o);
+    return {generation_plan(model, o, CacheUse::Fill, workspaces), generation_plan(model, o, CacheUse::Extend, workspaces)};
+  }
+
+  Plan inference(const Model& model, const InferOptions& o, const WorkspaceModel* workspaces) const override {
+    check_infer(model, o);
+    PlanBuilder b{model.name + ".infer"};
+    Tape tape{b};
+    const DType dtype = dtype_of(o.dtype);
+    ParameterStorage weights{b, model, dtype};
+    const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
+    Layers layers{tape, model, weights, {.batch = o.batch, .sequence = o.sequence, .dtype = dtype}};
+    const auto inputs = make_inputs(b, layers, sizes, 1);
+    b.set_phase(Phase::Forward);
+    const std::int64_t rows = output_rows(model, sizes), classes = output_classes(model);
+    const TensorId logits = lower_network(layers, inputs.front(), sizes);
+    b.add("logits.store", CopyRows{rows, classes, dtype}, {reads(logits), writes(result(b, "logits", Shape{rows, classes}, dtype))});
+    b.plan().purpose = {double(rows), model_flops(b.plan())};
+    return b.take(workspaces);
+  }
+
+ private:
+  static KvCache make_cache(PlanBuilder& b, const Transformer& t, const GenerateOptions& o, DType dtype);
+  static Plan generation_plan(const Model& model, const GenerateOptions& o, CacheUse use, const WorkspaceModel* workspaces);
+};
+
+KvCache SingleDevice::make_cache(PlanBuilder& b, const Transformer& t, const GenerateOptions& o, DType dtype) {
+  KvCache cache;
+  const bool pair = !t.encoder.empty();
+  cache.capacity = pair ? o.tokens + 1 : o.prompt + o.tokens;
+  const std::size_t n = t.encoder.size() + t.decoder.size();
+  cache.keys.resize(n);
+  cache.values.resize(n);
+  cache.cross_keys.resize(n);
+  cache.cross_values.resize(n);
+  const auto store = [&](std::size_t i, std::string_view what, Shape shape) {
+    return b.tensor(fmt::format("cache.{}.{}", i, what), shape, {.dtype = dtype, .role = TensorRole::KvCache, .persistent = true});
+  };
+  for (std::size_t i = t.encoder.size(); i < n; ++i) {
+    const Block& block = t.decoder[i - t.encoder.size()];
+    const Attention& a = block.attention;
+    if (const auto* l = std::get_if<LatentAttention>(&a.projections)) {
+      cache.keys[i] = store(i, "latent", Shape{o.batch, cache.capacity, l->kv_rank + l->rope_dim});
+      continue;
+    }
+    cache.keys[i] = store(i, "k", Shape{o.batch, cache.capacity, a.kv_heads, a.qk_dim});
+    cache.values[i] = store(i, "v", Shape{o.batch, cache.capacity, a.kv_heads, a.v_dim});
+    if (!block.cross) continue;
+    cache.cross_keys[i] = store(i, "cross_k", Shape{o.batch, o.prompt, block.cross->kv_heads, block.cross->qk_dim});
+    cache.cross_values[i] = store(i, "cross_v", Shape{o.batch, o.prompt, block.cross->kv_heads, block.cross->v_dim});
+  }
+  return cache;
+}
+
+/// Prefill and decode differ in how many new tokens a pass has and in what attention does with the cache.
+Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o, CacheUse use, const WorkspaceModel* workspaces) {
+  const auto& t = std::get<Transformer>(model.network);
+  const bool fill = use == CacheUse::Fill, pair = !t.encoder.empty();
+  PlanBuilder b{model.name + (fill ? ".prefill" : ".decode")};
+  Tape tape{b};
+  const DType dtype = dtype_of(o.dtype);
+  ParameterStorage weights{b, model, dtype};
+  // An encoder-decoder reads the whole prompt with its encoder; its decoder starts with one token.
+  const NetworkSizes sizes{o.batch, fill || pair ? o.prompt : 1, 1};
+  Layers layers{tape, model, weights, {.batch = o.batch, .sequence = sizes.sequence, .dtype = dtype, .cache_use = use}};
+  auto inputs = make_inputs(b, layers, sizes, 1);
+  if (!fill && pair) {
+    inputs.front().bias_index = b.tensor("input.bias_index", Shape{1, o.tokens + 1}, {.dtype = DType::I32, .role = TensorRole::Input, .persistent = true});
+    b.port("bias_index", inputs.front().bias_index);
+  }
+  KvCache cache = make_cache(b, t, o, dtype);
+  b.set_phase(fill ? Phase::Prefill : Phase::Decode);
+  const TensorId logits = lower_network(layers, inputs.front(), sizes, &cache, LogitRows::Last);
+  const std::int64_t vocab = output_classes(model);
+  const TensorId kept = result(b, "logits", Shape{o.batch, vocab}, dtype);
+  const TensorId next = result(b, "next_tokens", Shape{o.batch}, DType::I32);
+  b.add("logits.store", CopyRows{o.batch, vocab, dtype}, {reads(logits), writes(kept)});
+  b.add("sample", Sample{.rows = o.batch, .vocab = vocab, .temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .seed = o.seed, .step = Extent{0, Symbol::Step}, .dtype = dtype},
+        {reads(kept), writes(next)});
+  b.add("read_tokens", HostWork{.bytes = size_of(DType::I32, o.batch)}, {reads(next)}, Stream::Host);
+  b.plan().purpose = {double(o.batch) * (fill ? double(o.prompt) : 1.0), model_flops(b.plan())};
+  return b.take(workspaces);
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_single_device(const Node& options) {
+  SingleDeviceOptions o;
+  read_options(options, o);
+  return std::make_unique<SingleDevice>();
+}
+
+std::vector<OptionInfo> single_device_options() { return describe_options<SingleDeviceOptions>(); }
+
+}  // namespace orrery

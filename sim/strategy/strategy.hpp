@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/options.hpp"
+#include "sim/model/model.hpp"
+#include "sim/plan/builder.hpp"
+#include "sim/strategy/workload.hpp"
+
+namespace orrery {
+
+/// The plans of a generation: one prefill, and one decode step whose context is bound.
+struct GenerationPlans {
+  Plan prefill, decode;
+};
+
+/// A rule that lowers a model and a workload to plans. It never asks how long anything takes.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  /// One training step: forward and backward per microbatch, clipping, update. Ports: the inputs, "targets", "loss", "grad_norm2".
+  virtual Plan train_step(const Model& model, const TrainOptions& options, const WorkspaceModel* workspaces) const = 0;
+  /// Ports: the inputs, "logits", "next_tokens".
+  virtual GenerationPlans generation(const Model& model, const GenerateOptions& options, const WorkspaceModel* workspaces) const = 0;
+  /// One forward pass. Ports: the inputs, "logits".
+  virtual Plan inference(const Model& model, const InferOptions& options, const WorkspaceModel* workspaces) const = 0;
+};
+
+struct StrategyEntry {
+  std::string_view name, summary;
+  std::unique_ptr<Strategy> (*make)(const Node& options);
+  std::vector<OptionInfo> (*options)();
+};
+
+/// All strategies, in the order of `orrery list strategies`.
+std::span<const StrategyEntry> strategies();
+/// Throws UserError that names the strategies there are.
+const StrategyEntry& find_strategy(std::string_view name);
+
+}  // namespace orrery

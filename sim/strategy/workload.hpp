@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "sim/base/options.hpp"
+#include "sim/base/units.hpp"
+
+namespace orrery {
+
+/// Types that a plan's activations and weights may have.
+enum class Precision : std::uint8_t { F32, F64, BF16, F16 };
+/// What of the forward pass is kept for the backward pass.
+enum class Recompute : std::uint8_t { None, Selective, Full };
+enum class OptimizerKind : std::uint8_t { AdamW, Sgd };
+
+inline std::span<const EnumName<Precision>> enum_names(Precision) {
+  static constexpr EnumName<Precision> names[] = {{Precision::F32, "f32"}, {Precision::F64, "f64"}, {Precision::BF16, "bf16"}, {Precision::F16, "f16"}};
+  return names;
+}
+inline std::span<const EnumName<Recompute>> enum_names(Recompute) {
+  static constexpr EnumName<Recompute> names[] = {{Recompute::None, "none"}, {Recompute::Selective, "selective"}, {Recompute::Full, "full"}};
+  return names;
+}
+inline std::span<const EnumName<OptimizerKind>> enum_names(OptimizerKind) {
+  static constexpr EnumName<OptimizerKind> names[] = {{OptimizerKind::AdamW, "adamw"}, {OptimizerKind::Sgd, "sgd"}};
+  return names;
+}
+
+constexpr DType dtype_of(Precision p) {
+  constexpr DType types[] = {DType::F32, DType::F64, DType::BF16, DType::F16};
+  return types[static_cast<int>(p)];
+}
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  double rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.9, decay = 0.01;
+  double clip = 1.0;
+
+  template <class V> void visit(V& v) {
+    v.field("kind", kind, "how gradients change weights");
+    v.field("rate", rate, "learning rate");
+    v.field("beta1", beta1, "adamw: decay of the first moment");
+    v.field("beta2", beta2, "adamw: decay of the second moment");
+    v.field("epsilon", epsilon, "adamw: added to the root of the second moment");
+    v.field("momentum", momentum, "sgd: decay of the velocity");
+    v.field("decay", decay, "weight decay of matrices; norms and biases have none");
+    v.field("clip", clip, "largest global norm of the gradient; 0: not clipped");
+  }
+};
+
+/// One training step: `batch` samples in `microbatches` passes, then the update.
+struct TrainOptions {
+  std::int64_t batch = 8, microbatches = 1, sequence = 128;
+  std::int64_t target_sequence = 0;
+  Precision dtype = Precision::F32;
+  Recompute recompute = Recompute::None;
+  double dropout = 0;
+  OptimizerOptions optimizer;
+  std::int64_t steps = 3;
+  std::int64_t seed = 1;
+  std::string text;
+
+  template <class V> void visit(V& v) {
+    v.field("batch", batch, "samples per step over all ranks; a multiple of `microbatches`");
+    v.field("microbatches", microbatches, "passes per step whose gradients are summed");
+    v.field("sequence", sequence, "tokens per sample (encoder side of an encoder-decoder)");
+    v.field("target_sequence", target_sequence, "tokens per sample on the decoder side; 0: as `sequence`");
+    v.field("dtype", dtype, "type of weights and activations; bf16 and f16 keep a master copy of the weights in f32");
+    v.field("recompute", recompute, "what is computed again in the backward pass: nothing, the attention core, or whole blocks");
+    v.field("dropout", dropout, "probability, behind embeddings and each half of a block");
+    v.field("optimizer", optimizer, "the update");
+    v.field("steps", steps, "steps to run");
+    v.field("seed", seed, "of initial weights, data order and dropout");
+    v.field("text", text, "file to train on, relative to the scenario; empty: random tokens");
+  }
+};
+
+/// Prefill of `prompt` tokens, then `tokens` decode steps, for `batch` sequences side by side.
+struct GenerateOptions {
+  std::int64_t batch = 1, prompt = 16, tokens = 32;
+  Precision dtype = Precision::F32;
+  double temperature = 0;
+  std::int64_t top_k = 0;
+  double top_p = 1;
+  std::int64_t seed = 1;
+  std::string text;
+
+  template <class V> void visit(V& v) {
+    v.field("batch", batch, "sequences generated together");
+    v.field("prompt", prompt, "tokens of each prompt");
+    v.field("tokens", tokens, "tokens to generate per sequence");
+    v.field("dtype", dtype, "type of weights, activations and cache");
+    v.field("temperature", temperature, "0: the most likely token");
+    v.field("top_k", top_k, "draw from the k most likely tokens; 0: all");
+    v.field("top_p", top_p, "draw from the most likely tokens that together have this probability");
+    v.field("seed", seed, "of weights that are not loaded, and of the sampling");
+    v.field("text", text, "prompt as text; empty: random tokens");
+  }
+};
+
+/// One forward pass without a cache: encoders, classifiers, scoring.
+struct InferOptions {
+  std::int64_t batch = 1, sequence = 128, target_sequence = 0;
+  Precision dtype = Precision::F32;
+  std::int64_t steps = 3;
+  std::int64_t seed = 1;
+
+  template <class V> void visit(V& v) {
+    v.field("batch", batch, "samples per pass");
+    v.field("sequence", sequence, "tokens per sample");
+    v.field("target_sequence", target_sequence, "decoder tokens per sample of an encoder-decoder; 0: as `sequence`");
+    v.field("dtype", dtype, "type of weights and activations");
+    v.field("steps", steps, "passes to run");
+    v.field("seed", seed, "of weights that are not loaded and of the inputs");
+  }
+};
+
+}  // namespace orrery

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/timeline/analysis.hpp"
+
+#include <algorithm>
+
+#include "sim/timeline/attribution.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kLargestOwners = 10;
+
+bool is_communication(OpClass c) { return c == OpClass::Collective || c == OpClass::PointToPoint; }
+
+Seconds from_ps(double ps) { return Seconds{ps * 1e-12}; }
+
+void set_weights(const Timeline& timeline, const PlanDigests& plans, std::vector<RankTime>& ranks) {
+  std::vector<RankId> ids;
+  for (const RankTime& r : ranks) ids.push_back(r.rank);
+  const std::vector<double> weights = rank_weights(timeline, plans, ids);
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].weight = weights[i];
+}
+
+void average_ranks(Analysis& a) {
+  double total = 0;
+  for (const RankTime& r : a.ranks) total += r.weight;
+  for (const RankTime& r : a.ranks) {
+    const double share = r.weight / total;
+    for (std::size_t c = 0; c < a.by_class.size(); ++c) a.by_class[c] += share * double(r.exposed_ps[c]) * 1e-12;
+    a.waiting += from_ps(share * double(r.waiting_ps));
+    a.idle += from_ps(share * double(r.idle_ps));
+  }
+  for (const OpClass c : {OpClass::Collective, OpClass::PointToPoint})
+    a.exposed_communication += Seconds{a.by_class[static_cast<std::size_t>(c)]};
+  if (a.makespan > Seconds{}) a.bubble = (a.waiting + a.idle) / a.makespan;
+}
+
+/// Durations by class, and the time that communication takes whether or not it is hidden.
+void add_busy(const Timeline& timeline, const PlanDigests& plans, const SpanGraph& graph, Analysis& a) {
+  double total = 0;
+  for (const RankTime& r : a.ranks) total += r.weight;
+  for (const SpanTable::Block& block : graph.table().blocks()) {
+    const auto rank = std::lower_bound(a.ranks.begin(), a.ranks.end(), block.rank,
+                                       [](const RankTime& r, RankId id) { return r.rank < id; });
+    const double share = rank->weight / total;
+    for (const SpanIndex s : graph.table().of(block)) {
+      const Span& span = timeline.spans[s];
+      if (span.part != 0) continue;
+      ++a.ops;
+      const OpClass c = plan_of(timeline, plans, span).work(span.op).op_class;
+      const double seconds = share * double(span.end_ps - graph.ready_ps(s)) * 1e-12;
+      a.busy_by_class[static_cast<std::size_t>(c)] += seconds;
+      if (is_communication(c)) a.communication += Seconds{seconds};
+    }
+  }
+}
+
+PeakSummary summarise(const Peak& peak, const Timeline& timeline, const PlanDigests& plans) {
+  PeakSummary out;
+  out.rank = peak.rank;
+  out.tier = peak.tier;
+  out.bytes = peak.bytes;
+  out.arena_bytes = peak.arena_bytes;
+  const std::uint32_t p = timeline.plan_of(peak.instance);
+  if (p >= plans.size()) return out;
+  const PlanDigest& plan = plans[p];
+  if (!peak.op.is_none()) out.op = plan.name_of(peak.op);
+  for (const auto& [tensor, bytes] : peak.owners) {
+    const TensorDigest& t = plan.tensors[tensor.index()];
+    out.by_role[static_cast<std::size_t>(t.role)] += bytes;
+    if (out.largest.size() < kLargestOwners) out.largest.push_back({std::string{plan.names[t.name]}, t.role, bytes});
+  }
+  return out;
+}
+
+}  // namespace
+
+Analysis analyse(const Timeline& timeline, const PlanDigests& plans) {
+  return analyse(timeline, plans, SpanGraph{timeline, plans});
+}
+
+Analysis analyse(const Timeline& timeline, const PlanDigests& plans, const SpanGraph& graph) {
+  Analysis a;
+  a.makespan = timeline.makespan();
+  a.ranks = attribute_time(timeline, plans, graph);
+  set_weights(timeline, plans, a.ranks);
+  average_ranks(a);
+  add_busy(timeline, plans, graph, a);
+  a.path = critical_path(timeline, plans, graph);
+  for (const Peak& peak : timeline.peaks) a.peaks.push_back(summarise(peak, timeline, plans));
+  return a;
+}
+
+const PeakSummary* highest_peak(const Analysis& analysis, Tier tier) {
+  const PeakSummary* highest = nullptr;
+  for (const PeakSummary& p : analysis.peaks)
+    if (p.tier == tier && (highest == nullptr || p.bytes > highest->bytes)) highest = &p;
+  return highest;
+}
+
+Throughput throughput(const Timeline& timeline, const PlanDigests& plans, FlopsPerSecond peak_of_all_ranks) {
+  const std::size_t instances = std::max<std::size_t>(1, timeline.instance_ends_ps.size());
+  double tokens = 0;
+  Flops model_flops;
+  for (std::uint32_t i = 0; i < instances; ++i) {
+    if (timeline.plan_of(i) >= plans.size()) continue;
+    tokens += plans[timeline.plan_of(i)].purpose.tokens;
+    model_flops += plans[timeline.plan_of(i)].purpose.model_flops;
+  }
+  Throughput out;
+  const Seconds makespan = timeline.makespan();
+  out.per_instance = makespan / double(instances);
+  if (makespan <= Seconds{}) return out;
+  out.tokens_per_second = tokens / makespan.base();
+  if (peak_of_all_ranks > FlopsPerSecond{}) out.mfu = model_flops / (peak_of_all_ranks * makespan);
+  return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/timeline/digest.hpp"
+
+#include <algorithm>
+#include <map>
+#include <variant>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+WorkDigest digest_work(const Work& work, Names& names) {
+  WorkDigest d;
+  d.kind = names.intern(kind_name(work));
+  d.text = names.intern(to_text(work));
+  d.op_class = class_of(work);
+  if (const auto* c = std::get_if<Collective>(&work)) {
+    d.kind = names.intern(name_of(c->kind));
+    d.meeting = Meeting::Collective;
+    d.group = c->group;
+  } else if (const auto* s = std::get_if<Send>(&work)) {
+    d.meeting = Meeting::Send;
+    d.peer = s->peer;
+    d.tag = s->tag;
+  } else if (const auto* r = std::get_if<Recv>(&work)) {
+    d.meeting = Meeting::Receive;
+    d.peer = r->peer;
+    d.tag = r->tag;
+  } else if (const auto* h = std::get_if<HostWork>(&work); h != nullptr && h->waits) {
+    d.meeting = Meeting::HostWait;
+  }
+  const Amount a = amount(work);
+  d.flops = a.flops;
+  d.moved = a.read + a.written;
+  d.message = a.message;
+  return d;
+}
+
+OpDigest digest_op(const Op& op) {
+  OpDigest d;
+  d.name = op.name;
+  d.work = op.work.value;
+  d.first_dep = op.first_dep;
+  d.num_deps = op.num_deps;
+  d.stream = op.stream;
+  d.phase = op.phase;
+  d.layer = op.layer;
+  d.microbatch = op.microbatch;
+  return d;
+}
+
+}  // namespace
+
+PlanDigest digest(const Plan& plan) {
+  PlanDigest d;
+  d.name = plan.name;
+  d.mesh = plan.mesh;
+  d.classes = plan.classes;
+  d.groups = plan.groups;
+  d.names = plan.names;
+  d.deps = plan.deps;
+  d.purpose = plan.purpose;
+  d.works.reserve(plan.works.size());
+  for (const Work& work : plan.works) d.works.push_back(digest_work(work, d.names));
+  d.ops.reserve(plan.ops.size());
+  for (const Op& op : plan.ops) d.ops.push_back(digest_op(op));
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) {
+    const RankClass& rank_class = plan.classes[c];
+    for (std::size_t i = 0; i < rank_class.num_ops; ++i) d.ops[rank_class.first_op + i].rank_class = ClassId{c};
+  }
+  d.tensors.reserve(plan.tensors.size());
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const Tensor& t = plan.tensors[i];
+    const auto bytes = t.base.is_none() ? static_cast<std::int64_t>(plan.size(TensorId{i}).base()) : 0;
+    d.tensors.push_back({t.name, t.role, t.tier, bytes});
+  }
+  return d;
+}
+
+PlanDigests describe(const Plan& plan) {
+  PlanDigests all;
+  all.push_back(digest(plan));
+  return all;
+}
+
+PlanDigests describe(std::span<const Plan* const> plans) {
+  PlanDigests all;
+  for (const Plan* plan : plans) all.push_back(digest(*plan));
+  return all;
+}
+
+const PlanDigest& plan_of(const Timeline& timeline, const PlanDigests& plans, const Span& span) {
+  const std::uint32_t plan = timeline.plan_of(span.instance);
+  if (plan >= plans.size()) bug("a timeline refers to a plan that is not in the list");
+  return plans[plan];
+}
+
+bool same_ops(const PlanDigest& a, const PlanDigest& b) {
+  if (a.ops.size() != b.ops.size()) return false;
+  for (std::size_t i = 0; i < a.ops.size(); ++i) {
+    if (a.ops[i].stream != b.ops[i].stream || a.name_of(OpId{i}) != b.name_of(OpId{i})) return false;
+  }
+  return true;
+}
+
+std::vector<double> rank_weights(const Timeline& timeline, const PlanDigests& plans, std::span<const RankId> ranks) {
+  // The class of a rank in the first plan that it runs an op of.
+  constexpr auto kNobody = std::pair{UINT32_MAX, ClassId{}};
+  std::vector<std::pair<std::uint32_t, ClassId>> class_of_rank(ranks.size(), kNobody);
+  for (const Span& span : timeline.spans) {
+    const auto it = std::lower_bound(ranks.begin(), ranks.end(), span.rank);
+    if (it == ranks.end() || *it != span.rank) continue;
+    auto& mine = class_of_rank[static_cast<std::size_t>(it - ranks.begin())];
+    const std::uint32_t plan = timeline.plan_of(span.instance);
+    if (plan < mine.first) mine = {plan, plan_of(timeline, plans, span)[span.op].rank_class};
+  }
+  std::map<std::pair<std::uint32_t, ClassId>, std::int64_t> recorded;
+  for (const auto& c : class_of_rank) ++recorded[c];
+  std::vector<double> weights;
+  for (const auto& c : class_of_rank) {
+    const bool known = c.first < plans.size() && c.second.index() < plans[c.first].classes.size();
+    const std::int64_t size = known ? plans[c.first].classes[c.second.index()].size() : recorded[c];
+    weights.push_back(double(std::max(size, recorded[c])) / double(recorded[c]));
+  }
+  return weights;
+}
+
+}  // namespace orrery

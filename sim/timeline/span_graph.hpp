@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/timeline/digest.hpp"
+#include "sim/timeline/span_index.hpp"
+
+namespace orrery {
+
+/// What each span waited for. Pieces of a detailed collective (part > 0) have no part in it.
+///
+/// A span comes after: the ops it depends on; the previous op of its stream; the last host op before it that waited for
+/// the device (and a waiting host op after the last op of each stream before it); for the first ops of an instance,
+/// what ended last in the instance before. Collectives and send/receive pairs form a meeting: none of its spans ends
+/// before the last has begun.
+class SpanGraph {
+ public:
+  SpanGraph(const Timeline& timeline, const PlanDigests& plans);
+
+  const SpanTable& table() const { return table_; }
+  std::span<const SpanIndex> before(SpanIndex s) const {
+    return {before_.data() + first_[s], first_[s + 1] - first_[s]};
+  }
+  /// The spans of the meeting that `s` takes part in; empty when it meets nobody or no partner was recorded.
+  std::span<const SpanIndex> meeting(SpanIndex s) const;
+  /// When the last partner had begun: from then on a collective moves data. The start of the span without a meeting.
+  std::int64_t ready_ps(SpanIndex s) const;
+
+ private:
+  const Timeline& timeline_;
+  SpanTable table_;
+  std::vector<std::uint32_t> first_;  // into before_, one more than spans
+  std::vector<SpanIndex> before_;
+  std::vector<std::uint32_t> meeting_of_;     // per span; kNoSpan: meets nobody
+  std::vector<std::uint32_t> meeting_first_;  // into meeting_spans_, one more than meetings
+  std::vector<SpanIndex> meeting_spans_;
+};
+
+}  // namespace orrery

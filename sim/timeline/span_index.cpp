@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/timeline/span_index.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace orrery {
+namespace {
+
+auto key_of(const Span& s) { return std::tuple{s.instance, s.rank, s.op, s.part}; }
+
+}  // namespace
+
+SpanTable::SpanTable(const Timeline& timeline) : timeline_{timeline}, order_(timeline.spans.size()) {
+  const std::vector<Span>& spans = timeline.spans;
+  std::iota(order_.begin(), order_.end(), SpanIndex{0});
+  std::sort(order_.begin(), order_.end(), [&](SpanIndex a, SpanIndex b) {
+    return std::tuple{key_of(spans[a]), a} < std::tuple{key_of(spans[b]), b};
+  });
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    const Span& s = spans[order_[i]];
+    if (blocks_.empty() || blocks_.back().instance != s.instance || blocks_.back().rank != s.rank)
+      blocks_.push_back({s.instance, s.rank, i, i});
+    blocks_.back().last = i + 1;
+  }
+}
+
+const SpanTable::Block* SpanTable::block(std::uint32_t instance, RankId rank) const {
+  const auto it =
+      std::lower_bound(blocks_.begin(), blocks_.end(), std::pair{instance, rank}, [](const Block& b, auto key) {
+        return std::pair{b.instance, b.rank} < key;
+      });
+  return it != blocks_.end() && it->instance == instance && it->rank == rank ? &*it : nullptr;
+}
+
+SpanIndex SpanTable::find(const Block& block, OpId op, std::uint32_t part) const {
+  const std::span<const SpanIndex> mine = of(block);
+  const auto is_it = [&](SpanIndex i) { return timeline_.spans[i].op == op && timeline_.spans[i].part == part; };
+  // Ops of a rank are a contiguous range and mostly all there, so the place is mostly known.
+  const OpId first = timeline_.spans[mine.front()].op;
+  const std::size_t guess = op.value - first.value;
+  if (op >= first && guess < mine.size() && is_it(mine[guess])) return mine[guess];
+  const auto it = std::lower_bound(mine.begin(), mine.end(), std::pair{op, part}, [&](SpanIndex i, auto key) {
+    return std::pair{timeline_.spans[i].op, timeline_.spans[i].part} < key;
+  });
+  return it != mine.end() && is_it(*it) ? *it : kNoSpan;
+}
+
+SpanIndex SpanTable::find(std::uint32_t instance, OpId op, RankId rank, std::uint32_t part) const {
+  const Block* b = block(instance, rank);
+  return b == nullptr ? kNoSpan : find(*b, op, part);
+}
+
+std::vector<RankId> ranks_of(const Timeline& timeline) {
+  std::vector<RankId> ranks;
+  for (const Span& s : timeline.spans) {
+    if (ranks.empty() || ranks.back() != s.rank) ranks.push_back(s.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace orrery

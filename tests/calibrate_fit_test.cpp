@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "calibrate/fit.hpp"
+#include "calibrate/step_check.hpp"
+
+using namespace orrery;
+using namespace orrery::literals;
+
+TEST_CASE("non-negative least squares recovers planted coefficients", "[calibrate]") {
+  // y = 2·a + 3·c exactly; b takes part in nothing.
+  std::vector<std::vector<double>> a;
+  std::vector<double> y;
+  Random r{1};
+  for (int i = 0; i < 20; ++i) {
+    a.push_back({r.uniform(), r.uniform(), r.uniform()});
+    y.push_back(2 * a.back()[0] + 3 * a.back()[2]);
+  }
+  const std::vector<double> x = nonnegative_least_squares(a, y);
+  CHECK(x[0] == Approx(2));
+  CHECK(x[1] == Approx(0).margin(1e-9));
+  CHECK(x[2] == Approx(3));
+}
+
+TEST_CASE("a coefficient that would be negative is zero, and the others are the best without it", "[calibrate]") {
+  // y = x₁ − x₂ on (1,0) → 1, (0,1) → −1, (1,1) → 0. Without x₂: min (x−1)² + 1 + x² is at x = 1/2.
+  const std::vector<double> x = nonnegative_least_squares({{1, 0}, {0, 1}, {1, 1}}, {1, -1, 0});
+  CHECK(x[0] == Approx(0.5));
+  CHECK(x[1] == 0);
+}
+
+TEST_CASE("a relative fit is not moved by a tenth of outliers", "[calibrate]") {
+  // t = 1 us + 2 ns·n; every tenth point took three times as long.
+  std::vector<Observation> points;
+  for (int i = 1; i <= 60; ++i) {
+    const double n = std::exp(0.2 * i);
+    points.push_back({{1, n}, (1e-6 + 2e-9 * n) * (i % 10 == 0 ? 3 : 1)});
+  }
+  const FitResult fit = fit_relative(points);
+  CHECK(fit.coefficients[0] == Approx(1e-6).epsilon(0.02));
+  CHECK(fit.coefficients[1] == Approx(2e-9).epsilon(0.02));
+}
+
+TEST_CASE("a feature that explains nothing is left out", "[calibrate]") {
+  std::vector<Observation> points;
+  Random r{2};
+  for (int i = 0; i < 80; ++i) {
+    const double n = std::exp(r.uniform(0, 10)), other = std::exp(r.uniform(0, 10));
+    points.push_back({{1, n, other}, (1e-6 + 1e-9 * n) * std::exp(0.01 * r.normal())});
+  }
+  const FitResult fit = fit_relative(points);
+  CHECK(fit.coefficients[2] == Approx(0).margin(2e-12));
+}
+
+TEST_CASE("the spread of normal residuals is their standard deviation", "[calibrate]") {
+  std::vector<double> residuals;
+  Random r{3};
+  for (int i = 0; i < 20000; ++i) residuals.push_back(r.normal(0, 0.07));
+  CHECK(spread(residuals) == Approx(0.07).epsilon(0.03));
+}
+
+TEST_CASE("intervals of a law fitted to noise of known size hold nine of ten new points", "[calibrate]") {
+  // Times of additions with 5 % noise; 200 points to fit, 2000 to check.
+  Random r{4};
+  const Caches caches{1.0_MiB, 16.0_MiB};
+  const LawForm& form = stream_form();
+  const auto draw = [&] {
+    const Add work{static_cast<std::int64_t>(1 + r.below(2000)), static_cast<std::int64_t>(32 + r.below(500))};
+    Point p{.work = work};
+    p.seconds = {.median = (1e-6 + 3e-10 * double(work.rows * work.cols)) * std::exp(0.05 * r.normal()), .count = 1};
+    return p;
+  };
+  std::vector<Point> points(200);
+  std::vector<const Point*> pointers;
+  for (Point& p : points) p = draw(), pointers.push_back(&p);
+  HostParameters host{.l2 = caches.l2, .l3 = caches.l3, .memory_bandwidth = 10.0_GBps};
+  host.laws["add"] = fit_law(form, pointers, caches);
+  CHECK(host.laws["add"].points == 200);
+  const HostModel model{"host", host};
+  int covered = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const Point p = draw();
+    const OpCost c = model.cost(p.work, {}, {});
+    covered += std::abs(std::log(p.seconds.median / c.duration.base())) <= kNinetyPercent * std::hypot(c.deviation, c.bias);
+  }
+  CHECK(covered / 2000.0 == Approx(0.90).margin(0.05));
+}
+
+TEST_CASE("steps that err more than single ops explain make their errors shared", "[calibrate]") {
+  // σ of ops 10 %. Independent ops would leave 1 % of a step, ops in step 8 %; steps err by 4 %: about half is shared.
+  HostParameters p;
+  p.laws["add"] = {.deviation = 0.06, .bias = 0.08};
+  std::vector<StepCheck> steps;
+  Random r{5};
+  for (int i = 0; i < 400; ++i) steps.push_back({"step", std::exp(0.04 * r.normal()), 1.0, 0.08, 0.01});
+  settle_bias(p, steps);
+  CHECK(p.laws["add"].bias == Approx(0.05).margin(0.011));
+  CHECK(std::hypot(p.laws["add"].bias, p.laws["add"].deviation) == Approx(0.10));
+}
+
+TEST_CASE("robust statistics of repeated times ignore the slow ones", "[calibrate]") {
+  const std::vector<double> times{10, 11, 9, 10, 500};
+  const RobustSummary s = summarise(times);
+  CHECK(s.median == 10);
+  CHECK(s.deviation == Approx(1.4826));  // |x − 10| = 0, 1, 1, 0, 490: median 1
+  CHECK(quantile({1, 2, 3, 4}, 0.5) == 2.5);
+}

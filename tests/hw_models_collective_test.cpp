@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+
+#include "hw_models/collective.hpp"
+
+using namespace orrery;
+using namespace orrery::literals;
+
+namespace {
+
+const Hop kHop{2.0_us, 100.0_GBps};
+
+double us(Seconds t) { return t.base() * 1e6; }
+
+}  // namespace
+
+TEST_CASE("a ring all-reduce of n ranks takes 2(n-1) steps of one n-th of the message", "[hw_models]") {
+  // 8 ranks, 80 MB: 14 steps of 2 us + 10 MB / (100 GB/s) = 100 us each: 1428 us.
+  CHECK(us(ring_all_reduce(80.0_MB, 8, kHop)) == Approx(1428.0));
+}
+
+TEST_CASE("a ring all-gather is half of a ring all-reduce", "[hw_models]") {
+  CHECK(us(ring_all_gather(80.0_MB, 8, kHop)) == Approx(714.0));
+  CHECK(ring_reduce_scatter(80.0_MB, 8, kHop) == ring_all_gather(80.0_MB, 8, kHop));
+}
+
+TEST_CASE("one rank needs no time for any collective", "[hw_models]") {
+  for (int k = 0; k <= static_cast<int>(CollectiveKind::Barrier); ++k)
+    CHECK(flat_collective(static_cast<CollectiveKind>(k), 1.0_GB, 1, kHop) == Seconds{0});
+}
+
+TEST_CASE("a small all-reduce goes through a tree, a large one through a ring", "[hw_models]") {
+  // 1 KB over 64: tree 2·6·2 us = 24 us (+ 0.02), ring 126·2 us = 252 us.
+  CHECK(flat_collective(CollectiveKind::AllReduce, 1.0_KB, 64, kHop) == tree_all_reduce(1.0_KB, 64, kHop));
+  // 1 GB over 4: ring 6·(2 us + 2.5 ms) = 15.012 ms, tree 2·2·2 us + 20 ms = 20.008 ms.
+  CHECK(flat_collective(CollectiveKind::AllReduce, 1.0_GB, 4, kHop) == ring_all_reduce(1.0_GB, 4, kHop));
+}
+
+TEST_CASE("an all-reduce over two nodes sends one g-th of the message between them", "[hw_models]") {
+  // g = 4 on N = 2: inside twice 3·(2 us + 40 MB/(4·100 GB/s) = 100 us) = 306 us each; between: ring of 2 over 10 MB at 10 GB/s:
+  // 2·(5 us + 500 us) = 1010 us (tree: 2·5 us + 2000 us). In all 1622 us.
+  const TwoLevels t{4, 2, kHop, {5.0_us, 10.0_GBps}};
+  CHECK(us(two_level_collective(CollectiveKind::AllReduce, 40.0_MB, t)) == Approx(1622.0));
+}
+
+TEST_CASE("on one node two levels are one", "[hw_models]") {
+  const TwoLevels t{8, 1, kHop, {}};
+  CHECK(two_level_collective(CollectiveKind::AllReduce, 80.0_MB, t) == flat_collective(CollectiveKind::AllReduce, 80.0_MB, 8, kHop));
+}
+
+TEST_CASE("an all-to-all over nodes is limited by what leaves a node", "[hw_models]") {
+  // g = 2, N = 2, 40 MB: inside (1/4)·40 MB at 100 GB/s = 100 us; leaving (1/2)·40 MB at 10 GB/s = 2000 us; latencies 2 us + 2·5 us.
+  const TwoLevels t{2, 2, kHop, {5.0_us, 10.0_GBps}};
+  CHECK(us(two_level_collective(CollectiveKind::AllToAll, 40.0_MB, t)) == Approx(2012.0));
+}

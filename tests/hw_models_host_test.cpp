@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "hw_models/host_model.hpp"
+#include "tests/user_error.hpp"
+
+using namespace orrery;
+using namespace orrery::literals;
+
+namespace {
+
+constexpr const char* kHost = R"(
+provenance: {status: fitted, machine: m, date: 2026-11-21, tool: t, source: s}
+l2: 1 MiB
+l3: 16 MiB
+memory_bandwidth: 20 GB/s
+peak: 100 GFLOP/s
+dispatch: 1 us
+laws:
+  add:
+    coefficients: {call: 2 us, element: 500 us}
+    range: {rows: [1, 1000], elements: [64, 1e6]}
+    deviation: 0.03
+    bias: 0.04
+  gemm.nt:
+    coefficients: {call: 1 us, math: 10 us}
+    range: {m: [9, 1024], n: [32, 1024], k: [32, 1024], mflop: [0, 2000]}
+    deviation: 0.02
+    bias: 0.02
+)";
+
+HostModel host(const std::string& text = kHost) { return HostModel{"host", read_host_parameters(parse_yaml(text, "h.yaml"))}; }
+
+}  // namespace
+
+TEST_CASE("a pass over memory costs its call and its elements", "[hw_models]") {
+  // 100·1000 sums read 2 and write 1 element each: 0.3 million elements of 500 us per million, and 2 us: 152 us.
+  const OpCost c = host().cost(Add{100, 1000}, {}, {});
+  CHECK(c.duration.base() == Approx(152e-6));
+  CHECK(c.deviation == Approx(0.03));
+  CHECK(c.bias == Approx(0.04));
+  CHECK(c.calibrated);
+  CHECK(c.used()[0].resource == Resource::CpuCores);
+}
+
+TEST_CASE("a product computes whole tiles of 8 by 32", "[hw_models]") {
+  // m = 10 → 16, n = 40 → 64: 2·16·64·100 = 0.2048 MFLOP of 10 us, and 1 us: 3.048 us.
+  const Gemm g{.m = 10, .n = 40, .k = 100, .transpose_b = true};
+  CHECK(host().cost(g, {}, {}).duration.base() == Approx(3.048e-6));
+}
+
+TEST_CASE("an op beyond the fitted range says so and its interval widens", "[hw_models]") {
+  const HostModel model = host();
+  const Work far = Add{8000, 1000};  // rows 8 times, elements 24 times the most that was measured
+  CHECK_FALSE(model.cost(far, {}, {}).calibrated);
+  CHECK(model.cost(far, {}, {}).bias > 0.3);
+  CHECK(model.extrapolation(far, {}) == "add: rows 8000 is outside of 1 to 1000");
+  CHECK(model.extrapolation(Add{100, 1000}, {}).empty());
+}
+
+TEST_CASE("a kind without a law borrows one and says from where", "[hw_models]") {
+  const HostModel model = host();
+  const OpCost c = model.cost(Multiply{100, 1000}, {}, {});
+  CHECK_FALSE(c.calibrated);
+  CHECK(c.bias > 0.5);
+  CHECK(model.extrapolation(Multiply{100, 1000}, {}) == "multiply: not measured, taken from add");
+}
+
+TEST_CASE("arithmetic in double costs twice and is not calibrated", "[hw_models]") {
+  Gemm g{.m = 64, .n = 64, .k = 64, .transpose_b = true};
+  const double single = host().cost(g, {}, {}).duration.base() - 1e-6;
+  g.dtype = DType::F64;
+  CHECK(host().cost(g, {}, {}).duration.base() - 1e-6 == Approx(2 * single));
+  CHECK(host().extrapolation(g, {}) == "gemm.nt: fitted in f32 only");
+}
+
+TEST_CASE("knobs scale the part of a law that they name", "[hw_models]") {
+  Scales s;
+  s.scale("launch.overhead", 3);
+  s.scale("memory.bandwidth", 2);
+  CHECK(host().cost(Add{100, 1000}, {}, s).duration.base() == Approx(3 * 2e-6 + 150e-6 / 2));
+}
+
+TEST_CASE("parameters of a host read back as they were written", "[hw_models]") {
+  const HostParameters p = read_host_parameters(parse_yaml(kHost, "h.yaml"));
+  const HostParameters again = read_host_parameters(parse_yaml(to_yaml(write_host_parameters(p)), "again.yaml"));
+  CHECK(again.laws.at("add").coefficients.at("element") == 500.0_us);
+  CHECK(again.laws.at("gemm.nt").range.at("m") == std::vector<double>{9, 1024});
+  CHECK(again.dispatch == 1.0_us);
+}
+
+TEST_CASE("an unknown law and an unknown feature name the nearest ones", "[hw_models][error]") {
+  std::string text = kHost;
+  text.replace(text.find("  add:"), 6, "  ad:");
+  CHECK_THAT(user_error([&] { host(text); }), Catch::Contains("unknown law 'ad'"));
+  text = kHost;
+  text.replace(text.find("element: 500"), 7, "elemant");
+  CHECK_THAT(user_error([&] { host(text); }), Catch::Contains("unknown feature 'elemant'") && Catch::Contains("did you mean 'element'?"));
+}
+
+TEST_CASE("a coefficient without a unit is refused", "[hw_models][error]") {
+  std::string text = kHost;
+  text.replace(text.find("call: 2 us"), 10, "call: 2   ");
+  CHECK_THAT(user_error([&] { host(text); }), Catch::Contains("h.yaml:10:26"));
+}
+
+TEST_CASE("every law has a name of its own", "[hw_models]") {
+  std::set<std::string> names;
+  for (std::size_t slot = 0; slot < kNumSlots; ++slot)
+    if (const std::string name = slot_name(slot); !name.empty()) CHECK(names.insert(name).second);
+  CHECK(names.contains("gemm.few_nt"));
+  CHECK(names.contains("activation.gelu_tanh"));
+  CHECK(names.contains("attention.decode"));
+  CHECK(names.contains("collective.all_reduce"));
+  CHECK(slot_name(slot_of(Gemm{.m = 8, .n = 64, .k = 64, .transpose_b = true})) == "gemm.few_nt");
+  CHECK(slot_name(slot_of(NormForward{.kind = NormKind::Rms, .rows = 1, .dim = 1})) == "norm.rms");
+}
+
+TEST_CASE("a grouped product is one product per group", "[hw_models]") {
+  // 64 rows over 4 groups: 16 rows each; dW has the rows inside.
+  const GroupedGemm g{.rows = 64, .n = 128, .k = 96, .groups = 4};
+  CHECK(even_groups(g) == Gemm{.m = 16, .n = 128, .k = 96, .batch = 4});
+  GroupedGemm dw = g;
+  dw.mode = GroupedMode::WeightGradient;
+  CHECK(even_groups(dw) == Gemm{.m = 96, .n = 128, .k = 16, .batch = 4, .transpose_a = true});
+}
+
+TEST_CASE("a cache keeps half of what is as large as itself", "[hw_models]") {
+  CHECK(spill(1.0_MiB, 1.0_MiB) == 0.5);
+  CHECK(spill(10.0_MiB, 1.0_MiB) == Approx(100.0 / 101));
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/cross_entropy.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/sampling.hpp"
+#include "kernels/philox.hpp"
+#include "tests/kernels_testing.hpp"
+
+using namespace orrery::kernels;
+using namespace orrery::kernels::testing;
+using Ids = std::vector<std::int32_t>;
+
+namespace {
+
+constexpr std::int64_t kRows = 4, kVocab = 37;
+const Ids kTargets{3, kIgnoreIndex, 36, 0};
+
+template <class T>
+struct Loss {
+  std::vector<T> loss = poison<T>(kRows), lse = poison<T>(kRows), dlogits = poison<T>(kRows * kVocab);
+  T mean = 0;
+
+  Loss(const std::vector<T>& x, T scale) {
+    run([&] {
+      cross_entropy<T>({.rows = kRows,
+                        .vocab = kVocab,
+                        .logits = x.data(),
+                        .targets = kTargets.data(),
+                        .loss = loss.data(),
+                        .lse = lse.data()});
+      mean_loss(kRows, loss.data(), 3.0, &mean);
+      cross_entropy_backward<T>({.rows = kRows,
+                                 .vocab = kVocab,
+                                 .logits = x.data(),
+                                 .targets = kTargets.data(),
+                                 .lse = lse.data(),
+                                 .scale = scale,
+                                 .dlogits = dlogits.data()});
+    });
+  }
+};
+
+std::vector<std::size_t> draw_counts(SampleArgs<double> args, std::uint64_t draws) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(args.vocab));
+  Workspace workspace{sample_workspace(args.vocab, sizeof(double))};
+  std::int32_t token = -1;
+  args.rows = 1;
+  args.tokens = &token;
+  args.workspace = workspace.data();
+  for (args.step = 0; args.step < draws; ++args.step) {
+    sample(args);
+    ++counts[static_cast<std::size_t>(token)];
+  }
+  CHECK(workspace.intact());
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("cross-entropy equals its formula and its gradient equals differences", "[kernels]") {
+  INFO("seed 1");
+  Values x = random_values(kRows * kVocab, 1, -5, 5);
+  const Loss<double> got{x, 1.0 / 3};
+  double expected = 0;
+  for (const std::size_t r : {0u, 2u, 3u}) {
+    double sum = 0;
+    for (std::size_t c = 0; c < kVocab; ++c) sum += std::exp(x[r * kVocab + c]);
+    CHECK(got.loss[r] == Approx(std::log(sum) - x[r * kVocab + static_cast<std::size_t>(kTargets[r])]).epsilon(1e-14));
+    expected += got.loss[r] / 3;
+  }
+  CHECK(got.loss[1] == 0);
+  CHECK(got.mean == Approx(expected).epsilon(1e-15));
+  CHECK(distance(got.dlogits, numeric_gradient(x, [&] { return Loss<double>{x, 1.0}.mean; })) < 1e-7);
+  const Loss<float> f{as<float>(x), 1.0f / 3};
+  CHECK(distance(f.loss, got.loss) < 1e-6);
+  CHECK(distance(f.dlogits, got.dlogits) < 1e-6);
+}
+
+TEST_CASE("a loss over two vocabulary shards equals the loss over the whole vocabulary", "[kernels]") {
+  INFO("seed 2");
+  const Values x = random_values(kRows * kVocab, 2, -5, 5);
+  const Loss<double> whole{x, 0.5};
+  const std::int64_t cut = 20;
+  Values max(kRows, -1e300), sum(kRows, 0.0), target(kRows, 0.0), loss = poison(kRows), lse = poison(kRows);
+  std::vector<Values> shards(2);
+  const auto first = [&](std::size_t s) { return s == 0 ? std::int64_t{0} : cut; };
+  const auto cols = [&](std::size_t s) { return s == 0 ? cut : kVocab - cut; };
+  for (const std::size_t s : {0u, 1u}) {
+    for (std::int64_t r = 0; r < kRows; ++r)
+      shards[s].insert(shards[s].end(), x.begin() + r * kVocab + first(s), x.begin() + r * kVocab + first(s) + cols(s));
+    Values part = poison(kRows);
+    run([&] { row_max(kRows, cols(s), shards[s].data(), part.data()); });
+    for (std::size_t r = 0; r < kRows; ++r) max[r] = std::max(max[r], part[r]);
+  }
+  for (const std::size_t s : {0u, 1u}) {
+    Values part = poison(kRows), logit = poison(kRows);
+    run([&] {
+      row_sum_exp(kRows, cols(s), shards[s].data(), max.data(), part.data());
+      target_logit<double>({.rows = kRows,
+                            .cols = cols(s),
+                            .first = first(s),
+                            .x = shards[s].data(),
+                            .targets = kTargets.data(),
+                            .out = logit.data()});
+    });
+    for (std::size_t r = 0; r < kRows; ++r) sum[r] += part[r], target[r] += logit[r];
+  }
+  run([&] {
+    cross_entropy_combine<double>({.rows = kRows,
+                                   .max = max.data(),
+                                   .sum = sum.data(),
+                                   .target = target.data(),
+                                   .targets = kTargets.data(),
+                                   .loss = loss.data(),
+                                   .lse = lse.data()});
+  });
+  CHECK(distance(loss, whole.loss) < 1e-15);
+  for (const std::size_t s : {0u, 1u}) {
+    run([&] {  // in place
+      cross_entropy_backward<double>({.rows = kRows,
+                                      .vocab = cols(s),
+                                      .first = first(s),
+                                      .logits = shards[s].data(),
+                                      .targets = kTargets.data(),
+                                      .lse = lse.data(),
+                                      .scale = 0.5,
+                                      .dlogits = shards[s].data()});
+    });
+    Values expected;
+    for (std::int64_t r = 0; r < kRows; ++r)
+      expected.insert(expected.end(), whole.dlogits.begin() + r * kVocab + first(s),
+                      whole.dlogits.begin() + r * kVocab + first(s) + cols(s));
+    CHECK(distance(shards[s], expected) < 1e-14);
+  }
+}
+
+TEST_CASE("softmax sums to one and its gradient equals differences", "[kernels]") {
+  INFO("seed 3");
+  Values x = random_values(2 * 21, 3, -3, 3), y = poison(42), dx = poison(42);
+  const Values w = random_values(42, 4);
+  run([&] {
+    softmax(2, 21, x.data(), 1.0, y.data());
+    softmax_backward(2, 21, y.data(), w.data(), dx.data());
+  });
+  CHECK(dot(y, Values(42, 1.0)) == Approx(2).epsilon(1e-14));
+  Values z = poison(42);
+  CHECK(distance(dx, numeric_gradient(x, [&] {
+                   softmax(2, 21, x.data(), 1.0, z.data());
+                   return dot(z, w);
+                 })) < 1e-7);
+}
+
+TEST_CASE("argmax gives ties to the lower index", "[kernels]") {
+  Values x(40, 1.0);
+  x[7] = x[33] = x[12] = 2;
+  x[25] = 3;
+  Ids tokens(2, -1);
+  run([&] { argmax(2, 20, x.data(), tokens.data()); });
+  CHECK(tokens == Ids{7, 5});
+}
+
+TEST_CASE("log-probabilities are logits less the logarithm of the sum", "[kernels]") {
+  const Values x{0, std::log(3.0), 0, 0, 0, 0};
+  const Ids tokens{1, 2};
+  Values out = poison(2);
+  run([&] { log_probability(2, 3, x.data(), tokens.data(), out.data()); });
+  CHECK(out[0] == Approx(std::log(3.0 / 5)));
+  CHECK(out[1] == Approx(std::log(1.0 / 3)));
+}
+
+TEST_CASE("samples follow the distribution, and top-k and top-p cut it", "[kernels]") {
+  // Probabilities ½, ¼, ⅛, ⅛ in a mixed order; 20,000 draws have a standard deviation of at most 71.
+  const Values logits{std::log(0.125), std::log(0.5), std::log(0.125), std::log(0.25)};
+  const SampleArgs<double> base{.vocab = 4, .seed = 9, .logits = logits.data()};
+  const auto near = [](std::size_t count, double expected) { return std::abs(double(count) - expected) < 400; };
+  const auto plain = draw_counts(base, 20000);
+  CHECK((near(plain[0], 2500) && near(plain[1], 10000) && near(plain[2], 2500) && near(plain[3], 5000)));
+  auto two = base;
+  two.top_k = 2;
+  const auto top = draw_counts(two, 20000);
+  CHECK((top[0] == 0 && top[2] == 0 && near(top[1], 20000.0 * 2 / 3)));
+  auto nucleus = base;
+  nucleus.top_p = 0.8;  // ½ + ¼ < 0.8: the first of the two ties is needed too
+  const auto cut = draw_counts(nucleus, 20000);
+  CHECK((cut[2] == 0 && near(cut[0], 20000.0 / 7) && near(cut[1], 20000.0 * 4 / 7)));
+  auto cold = base;
+  cold.temperature = 0.01;
+  CHECK(draw_counts(cold, 100)[1] == 100);
+}
+
+TEST_CASE("a row draws the same token alone and in a batch", "[kernels]") {
+  INFO("seed 5");
+  const std::int64_t rows = 6, vocab = 50;
+  const Values x = random_values(rows * vocab, 5);
+  Ids together(rows, -1), alone(rows, -1);
+  Workspace workspace{sample_workspace(vocab, sizeof(double))};
+  SampleArgs<double> args{.rows = rows,
+                          .vocab = vocab,
+                          .top_k = 30,
+                          .top_p = 0.9,
+                          .seed = 1,
+                          .step = 2,
+                          .first_row = 10,
+                          .logits = x.data(),
+                          .tokens = together.data(),
+                          .workspace = workspace.data()};
+  run([&] { sample(args); });
+  args.rows = 1;
+  for (std::int64_t r = 0; r < rows; ++r, ++args.first_row, args.logits += vocab) {
+    args.tokens = &alone[static_cast<std::size_t>(r)];
+    sample(args);
+  }
+  CHECK(together == alone);
+}

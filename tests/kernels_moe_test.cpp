@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <numeric>
+
+#include "kernels/host/moe_gate.hpp"
+#include "kernels/host/moe_permute.hpp"
+#include "tests/kernels_testing.hpp"
+
+using namespace orrery::kernels;
+using namespace orrery::kernels::testing;
+using Ids = std::vector<std::int32_t>;
+
+namespace {
+
+template <class T>
+struct Gated {
+  std::vector<T> scores, weights;
+  Ids indices;
+
+  Gated(GateArgs<T> args)
+      : scores(poison<T>(args.tokens * args.experts)),
+        weights(poison<T>(args.tokens * args.top_k)),
+        indices(static_cast<std::size_t>(args.tokens * args.top_k), -7) {
+    Workspace workspace{gate_workspace(args.experts, args.groups, sizeof(T))};
+    args.scores = scores.data(), args.weights = weights.data(), args.indices = indices.data();
+    args.workspace = workspace.data();
+    run([&] { gate(args); });
+    CHECK(workspace.intact());
+  }
+};
+
+/// Maps of one routing.
+struct Routed {
+  Ids counts, offsets, row_of_choice, choice_of_row;
+
+  explicit Routed(RouteArgs args) {
+    const std::int64_t choices = args.tokens * args.top_k;
+    counts.assign(static_cast<std::size_t>(args.experts), -7);
+    offsets.assign(static_cast<std::size_t>(args.experts + 1), -7);
+    row_of_choice.assign(static_cast<std::size_t>(choices), -7);
+    choice_of_row.assign(
+        static_cast<std::size_t>(args.layout == RouteLayout::Padded ? args.experts * *args.capacity : choices), -7);
+    args.counts = counts.data(), args.offsets = offsets.data();
+    args.row_of_choice = row_of_choice.data(), args.choice_of_row = choice_of_row.data();
+    run([&] { route(args); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a softmax gate picks the largest scores, ties to the lower index", "[kernels]") {
+  const Values logits{0, 1, 1, -1, 2, 2, 2, 2};
+  const Gated<double> g{{.tokens = 2, .experts = 4, .top_k = 2, .normalise = true, .logits = logits.data()}};
+  CHECK(g.indices == Ids{1, 2, 0, 1});
+  CHECK(g.weights[0] == Approx(0.5));
+  CHECK(g.scores[4] == Approx(0.25));
+}
+
+TEST_CASE("a selection bias changes the choice and not the weights", "[kernels]") {
+  const Values logits{2, 1, 0, -1}, bias{-1, 0, 0, 1};
+  const Gated<double> g{{.tokens = 1,
+                         .experts = 4,
+                         .top_k = 2,
+                         .score = GateScore::Sigmoid,
+                         .factor = 2.5,
+                         .logits = logits.data(),
+                         .selection_bias = bias.data()}};
+  // σ = 0.881, 0.731, 0.5, 0.269; biased −0.119, 0.731, 0.5, 1.269
+  CHECK(g.indices == Ids{3, 1});
+  CHECK(g.weights[0] == Approx(2.5 / (1 + std::exp(1.0))));
+  CHECK(g.weights[1] == Approx(2.5 / (1 + std::exp(-1.0))));
+}
+
+TEST_CASE("group-limited gates leave out experts of the other groups", "[kernels]") {
+  // Groups (0,1), (2,3), (4,5): maxima 3, 2.5, 2.9; sums of the best two 3.1, 4.9, 3.0.
+  const Values logits{3, 0.1, 2.5, 2.4, 2.9, 0.1};
+  GateArgs<double> args{.tokens = 1, .experts = 6, .top_k = 2, .groups = 3, .top_groups = 1, .logits = logits.data()};
+  CHECK(Gated<double>{args}.indices == Ids{0, 1});
+  args.group_score = GroupScore::SumOfTop2;
+  args.score = GateScore::Sigmoid;  // σ: 0.953+0.525, 0.924+0.917, 0.948+0.525
+  CHECK(Gated<double>{args}.indices == Ids{2, 3});
+  args.top_groups = 2;
+  CHECK(Gated<double>{args}.indices == Ids{0, 2});
+}
+
+TEST_CASE("gradients of the gate equal differences", "[kernels]") {
+  const std::int64_t tokens = 5, experts = 11, k = 3;
+  for (const GateScore score : {GateScore::Softmax, GateScore::Sigmoid})
+    for (const bool normalise : {false, true}) {
+      INFO("seed 1, score " << int(score) << " normalise " << normalise);
+      Values logits = random_values(tokens * experts, 1, -2, 2);
+      const Values w = random_values(tokens * k, 2), ws = random_values(tokens * experts, 3);
+      const auto args = [&] {
+        return GateArgs<double>{.tokens = tokens,
+                                .experts = experts,
+                                .top_k = k,
+                                .score = score,
+                                .normalise = normalise,
+                                .factor = 1.5,
+                                .logits = logits.data()};
+      };
+      const Gated<double> g{args()};
+      Values dlogits = poison(tokens * experts);
+      run([&] {
+        gate_backward<double>({.tokens = tokens,
+                               .experts = experts,
+                               .top_k = k,
+                               .score = score,
+                               .normalise = normalise,
+                               .factor = 1.5,
+                               .scores = g.scores.data(),
+                               .indices = g.indices.data(),
+                               .dweights = w.data(),
+                               .dscores = ws.data(),
+                               .dlogits = dlogits.data()});
+      });
+      CHECK(distance(dlogits, numeric_gradient(logits, [&] {
+                       const Gated<double> x{args()};
+                       return dot(x.weights, w) + dot(x.scores, ws);
+                     })) < 1e-7);
+    }
+}
+
+TEST_CASE("the balance loss is its coefficient for uniform routing and its gradient equals differences", "[kernels]") {
+  const Values uniform(12, 0.25);
+  const Ids even{3, 3, 3, 3}, counts{5, 4, 3, 0};
+  // E·Σ f·P with f = 1/E (3 of 12 choices each, top_k 4) and P = ¼
+  const BalanceLossArgs<double> flat{
+      .tokens = 3, .experts = 4, .top_k = 4, .scores = uniform.data(), .counts = even.data(), .coefficient = 0.3};
+  CHECK(balance_loss(flat) == Approx(0.3));
+  INFO("seed 4");
+  Values scores = random_values(12, 4, 0, 1), d = poison(12);
+  const BalanceLossArgs<double> args{
+      .tokens = 3, .experts = 4, .top_k = 4, .scores = scores.data(), .counts = counts.data(), .coefficient = 0.3};
+  run([&] { balance_loss_backward(args, 2.0, d.data()); });
+  CHECK(distance(d, numeric_gradient(scores, [&] { return 2 * balance_loss(args); })) < 1e-9);
+}
+
+TEST_CASE("routing sorts choices by expert, stably", "[kernels]") {
+  const Ids indices{2, 0, 2, 1, 0, -1};
+  const Routed r{{.tokens = 3, .experts = 4, .top_k = 2, .indices = indices.data()}};
+  CHECK(r.counts == Ids{2, 1, 2, 0});
+  CHECK(r.offsets == Ids{0, 2, 3, 5, 5});
+  CHECK(r.row_of_choice == Ids{3, 0, 4, 2, 1, -1});
+  CHECK(r.choice_of_row == Ids{1, 4, 3, 0, 2, -1});
+}
+
+TEST_CASE("a capacity drops the later choices, in a compact and in a padded layout", "[kernels]") {
+  const Ids indices{0, 0, 0, 1};
+  const Routed compact{{.tokens = 4, .experts = 2, .top_k = 1, .capacity = 2, .indices = indices.data()}};
+  CHECK(compact.counts == Ids{3, 1});
+  CHECK(compact.offsets == Ids{0, 2, 3});
+  CHECK(compact.row_of_choice == Ids{0, 1, -1, 2});
+  const Routed padded{
+      {.tokens = 4, .experts = 2, .top_k = 1, .capacity = 2, .layout = RouteLayout::Padded, .indices = indices.data()}};
+  CHECK(padded.offsets == Ids{0, 2, 4});
+  CHECK(padded.choice_of_row == Ids{0, 1, 3, -1});
+  CHECK(expert_capacity(1.25, 10, 2, 8) == 4);  // ⌈3.125⌉
+}
+
+TEST_CASE("permute and weighted unpermute have the gradients of differences, drops included", "[kernels]") {
+  const std::int64_t tokens = 6, k = 2, cols = 19;
+  INFO("seed 5");
+  const Ids indices = random_ids(tokens * k, 3, 5);
+  const Routed r{{.tokens = tokens, .experts = 3, .top_k = k, .capacity = 4, .indices = indices.data()}};
+  const std::int64_t rows = r.offsets[3];
+  const PermuteArgs<double> map{.tokens = tokens,
+                                .top_k = k,
+                                .rows = rows,
+                                .cols = cols,
+                                .row_of_choice = r.row_of_choice.data(),
+                                .choice_of_row = r.choice_of_row.data()};
+  Values x = random_values(tokens * cols, 6), weights = random_values(tokens * k, 7);
+  const Values w = random_values(tokens * cols, 8);
+  Values expert = poison(rows * cols), y = poison(tokens * cols);
+  const auto forward = [&] {
+    moe_permute(map, x.data(), expert.data());
+    moe_unpermute(map, expert.data(), weights.data(), y.data());
+  };
+  Values dexpert = poison(rows * cols), dx = poison(tokens * cols), dweights = poison(tokens * k);
+  run([&] {
+    forward();
+    moe_unpermute_backward<double>({.map = map,
+                                    .x = expert.data(),
+                                    .weights = weights.data(),
+                                    .dy = w.data(),
+                                    .dx = dexpert.data(),
+                                    .dweights = dweights.data()});
+    moe_permute_backward(map, dexpert.data(), dx.data());
+  });
+  const auto loss = [&] {
+    forward();
+    return dot(y, w);
+  };
+  CHECK(distance(dx, numeric_gradient(x, loss)) < 1e-7);
+  CHECK(distance(dweights, numeric_gradient(weights, loss)) < 1e-7);
+}
