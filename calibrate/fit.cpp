@@ -12,7 +12,7 @@ constexpr int kFolds = 6;
 constexpr int kHuberRounds = 6;
 constexpr double kHuber = 1.345;        // σ beyond which a residual counts linearly
 constexpr double kFloor = 0.005;        // least σ that the weights assume
-constexpr double kWorthwhile = 0.995;   // a simpler fit is taken unless the error falls below this part of its
+constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the error falls below this part of its
 
 using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;

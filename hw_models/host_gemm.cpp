@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-constexpr double kTileRows = 8, kWidth = 1024, kDepth = 256, kFewDepth = 8;
+constexpr double kTileRows = 8, kHeight = 128, kWidth = 1024, kDepth = 256, kFewDepth = 8;
 constexpr double kMillion = 1e6;
 
 double round_up(double a, double b) { return std::ceil(a / b) * b; }
@@ -26,6 +26,9 @@ constexpr Feature kGemmFeatures[] = {{"call", Spends::Overhead, "op"},
                                      {"math", Spends::Math, "10^6 FLOP of whole tiles"},
                                      {"pack_a", Spends::Math, "10^6 elements of A, each time they are packed"},
                                      {"pack_b", Spends::Math, "10^6 elements of B"},
+                                     {"panel", Spends::Memory, "10^6 packed elements of B, each time a block of rows reads them"},
+                                     {"tile", Spends::Math, "10^6 tiles, each time"},
+                                     {"edge", Spends::Math, "10^6 tiles that are not whole, each time"},
                                      {"result", Spends::Memory, "10^6 elements of C, each time they are read or written"},
                                      {"a_far", Spends::Memory, "MB of A beyond the second-level cache, each time"},
                                      {"b_far", Spends::Memory, "MB of B beyond the second-level cache"},
@@ -36,8 +39,8 @@ constexpr std::string_view kGemmAxes[] = {"m", "n", "k", "mflop"};
 
 /// Time of a packed product C[m,n] (+)= op(A)·op(B), batch of b, with tiles of 8 × 32, blocks of k by 256 and of n by 1024:
 ///
-///   t = call + b·matrix + math·2·b·⌈m⌉₈·⌈n⌉₃₂·k + pack_a·b·m·k·⌈n/1024⌉ + pack_b·b·k·n + result·b·m·n·(2·⌈k/256⌉ − 1 + acc)
-///     + what misses caches of A, B, C and of all
+///   t = call + b·matrix + math·2·b·⌈m⌉₈·⌈n⌉₃₂·k + pack_a·b·m·k·⌈n/1024⌉ + pack_b·b·k·n + panel·b·k·n·⌈m/128⌉
+///     + (tile·tiles + edge·cut tiles)·⌈k/256⌉ + result·b·m·n·(2·⌈k/256⌉ − 1 + acc) + what misses caches of A, B, C and of all
 ///
 /// ⌈x⌉ᵣ rounds up to a multiple of r. Leaves out conflicts of power-of-two strides in caches, and the shorter last block of k.
 /// Coefficients, one set for each pair of transposes: `gemm.*` of the host's parameter file, fitted by calibrate.
@@ -46,6 +49,8 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
   const double b = double(g.batch), m = double(g.m), n = double(g.n), k = double(g.k), item = bits(g.dtype) / 8.0;
   const double passes_n = std::ceil(n / kWidth), passes_k = std::ceil(k / kDepth);
   const double c_passes = 2 * passes_k - 1 + (g.accumulate ? 1 : 0);
+  const double tiles = std::ceil(m / kTileRows) * std::ceil(n / tile_cols(g.dtype));
+  const double whole = std::floor(m / kTileRows) * std::floor(n / tile_cols(g.dtype));
   const Bytes a_size{m * k * item}, b_size{k * n * item}, c_size{m * n * item};
   const double mb = b * item / kMillion;
   return {1,
@@ -53,6 +58,9 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           2 * b * round_up(m, kTileRows) * round_up(n, tile_cols(g.dtype)) * k / kMillion,
           b * m * k * passes_n / kMillion,
           b * k * n / kMillion,
+          b * k * n * std::ceil(m / kHeight) / kMillion,
+          b * tiles * passes_k / kMillion,
+          b * (tiles - whole) * passes_k / kMillion,
           b * m * n * c_passes / kMillion,
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
@@ -73,6 +81,7 @@ constexpr Feature kFewFeatures[] = {{"call", Spends::Overhead, "op"},
                                     {"stream_b", Spends::Memory, "10^6 elements of B"},
                                     {"result", Spends::Memory, "10^6 elements of C, each time they are read or written"},
                                     {"column", Spends::Math, "10^6 sums over k (B transposed)"},
+                                    {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use"},
                                     {"b_far", Spends::Memory, "MB of B beyond the second-level cache"},
                                     {"b_cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
                                     {"dram", Spends::Memory, "MB of B beyond the last cache"}};
@@ -95,6 +104,7 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           b * k * n / kMillion,
           g.transpose_b ? 0 : b * m * n * std::ceil(k / kFewDepth) / kMillion,
           b * m * n / kMillion,
+          mb * spill(kReuseDistance * size, caches.l2),
           mb * spill(size, caches.l2),
           mb * spill(kReuseDistance * size, caches.l3),
           mb * spill(size, caches.l3)};

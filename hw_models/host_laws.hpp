@@ -24,7 +24,7 @@ struct Feature {
   std::string_view unit;  // that the coefficient is the time of
 };
 
-constexpr std::size_t kMaxFeatures = 12;
+constexpr std::size_t kMaxFeatures = 16;
 using FeatureRow = std::array<double, kMaxFeatures>;
 
 constexpr std::size_t kMaxAxes = 4;

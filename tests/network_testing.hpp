@@ -26,7 +26,7 @@ inline void fill(Executor& executor, const Plan& plan, const Model& model, std::
     std::vector<double> values = initial_values(model, ParameterId{i}, seed);
     if (noise > 0)
       for (double& v : values) v += noise * random.normal();
-    executor.write(plan, plan.parameters[i], RankId{0}, values);
+    if (!plan.parameters[i].is_none()) executor.write(plan, plan.parameters[i], RankId{0}, values);
   }
 }
 
@@ -37,5 +37,8 @@ inline void put(Executor& executor, const Plan& plan, const std::vector<PortValu
     else executor.write(plan, t, RankId{0}, in.numbers);
   }
 }
+
+/// Columns of the logits.
+inline std::int64_t output_size(const Plan& plan) { return plan.shape(plan.find_port("logits"))[1]; }
 
 }  // namespace orrery::testing

@@ -64,7 +64,7 @@ struct StrategyFiles {
 
 const std::vector<StrategyFiles>& named_otherwise() {
   static const std::vector<StrategyFiles> table = {
-      {"single", "single_device", "gpt2_tiny_train", "strategy_single"},
+      {"single", "single_device", "gpt2_tiny_train", "parity"},
   };
   return table;
 }

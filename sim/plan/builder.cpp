@@ -209,11 +209,20 @@ void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
   }
 }
 
+/// A decoder's plan has no encoder: parameters that no op touches are not of this plan.
+void PlanBuilder::drop_unused_parameters() {
+  std::vector<bool> used(plan_.tensors.size(), false);
+  for (const Operand& o : plan_.operands) used[plan_.owner(o.tensor()).index()] = true;
+  for (TensorId& t : plan_.parameters)
+    if (!t.is_none() && !used[plan_.owner(t).index()]) t = {};
+}
+
 Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
   close_class();
   weave_orders(plan_, orders_);
   mark_storage();
   if (workspaces) add_workspaces(*workspaces);
+  drop_unused_parameters();
   verify(plan_);
   return std::move(plan_);
 }

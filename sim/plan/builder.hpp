@@ -79,6 +79,7 @@ class PlanBuilder {
   void depend(OpId on, std::vector<OpId>& deps) const;
   void close_class();
   void mark_storage();
+  void drop_unused_parameters();
   void add_workspaces(const WorkspaceModel& model);
 
   Plan plan_;

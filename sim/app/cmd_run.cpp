@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "sim/app/commands.hpp"
+#include "sim/app/evaluation.hpp"
+#include "sim/app/instances.hpp"
+#include "sim/app/npy.hpp"
+#include "sim/app/report.hpp"
+#include "sim/app/run_directory.hpp"
+#include "sim/app/scenario_flags.hpp"
+#include "sim/app/wiring.hpp"
+#include "sim/timeline/trace_file.hpp"
+
+namespace orrery {
+namespace {
+
+class Run final : public Command {
+ public:
+  std::string_view name() const override { return "run"; }
+  std::string_view summary() const override { return "execute a scenario with real numbers and measure it"; }
+  std::string_view arguments() const override { return "[SCENARIO]"; }
+  Arity arity() const override { return {0, 1}; }
+
+  std::vector<Flag> flags() override {
+    std::vector<Flag> all = scenario_.flags();
+    const auto text = [&](std::string name, std::string value, std::string meaning, std::string& out) {
+      all.push_back({std::move(name), std::move(value), std::move(meaning), [&out](const std::string& v) { out = v; }});
+    };
+    text("--device", "DEVICE", "host, or null, which keeps the order and computes nothing", device_);
+    text("--trace", "FILE", "also write the timeline to FILE (.orrery, .pftrace or .json)", trace_);
+    text("--logits", "FILE.npy", "write the logits of a forward pass as a NumPy array", logits_);
+    text("--tokens", "IDS|FILE", "token ids instead of the scenario's text, prompt, or random tokens", tokens_);
+    text("--text", "TEXT", "the same as a text for the scenario's tokenizer", text_);
+    text("--save", "FILE", "write the weights as they are at the end (safetensors)", save_);
+    all.push_back({"--loss", "", "print the loss of each step; of forward passes, of each next token", [this](const std::string&) { loss_ = true; }});
+    all.push_back({"--steps", "N", "training steps or passes to run", [this](const std::string& v) { steps_ = integer_option("--steps", v, 1); }});
+    all.push_back({"--repeat", "N", "run all of it N times", [this](const std::string& v) { repeat_ = integer_option("--repeat", v, 1); }});
+    for (Flag& f : out_.flags()) all.push_back(std::move(f));
+    return all;
+  }
+
+  int run(AppContext& context, const std::vector<std::string>& arguments) override {
+    Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
+    const DeviceKind device = choose_device(scenario);
+    const bool is_forward = !logits_.empty() || (loss_ && scenario.options.workload.generate);
+    if (is_forward) make_forward_pass(scenario);
+    const std::unique_ptr<Program> program = make_program(scenario, context.wiring, request_for(scenario, context));
+    const std::unique_ptr<Executor> executor = context.wiring.executor(device);
+    Recording recording = execute(scenario, *program, *executor, context);
+    Report report = measure(scenario, *program, recording, context);
+    if (loss_ && scenario.options.workload.infer) report.loss = {next_token_loss(logits_of(scenario, *program, recording), input_tokens(recording))};
+    nlohmann::json document = to_json(report);
+    const PlanDigests digests = digests_of(*program);
+    write_files(context, scenario, *program, *executor, recording, digests);
+    const auto folder = write_run_directory(context, out_, scenario, document, {{"timeline.orrery", recording.timeline, digests}});
+    print(context, report, document, folder);
+    return exit_code::kOk;
+  }
+
+ private:
+  DeviceKind choose_device(const Scenario& s) const {
+    if (device_.empty() && s.cluster.device != "host")
+      throw MissingError{fmt::format("devices of cluster '{}' ({}) cannot execute in this build: install cuda-toolkit-13, then build with "
+                                     "-DORRERY_CUDA=ON; or run on this computer with --device host",
+                                     s.cluster.name, s.cluster.device)};
+    return device_kind(device_.empty() ? "host" : device_);
+  }
+
+  ProgramRequest request_for(const Scenario& s, const AppContext& context) const {
+    ProgramRequest r{.workspaces = &context.wiring.workspaces(), .steps = steps_};
+    const Workload& w = s.options.workload;
+    if (repeat_ > 1 && !w.generate) r.steps = repeat_ * steps_.value_or(w.train ? w.train->steps : w.infer->steps);
+    if (!tokens_.empty() && !text_.empty()) throw UserError{"--tokens and --text exclude each other"};
+    if (!tokens_.empty()) r.tokens = read_tokens(tokens_);
+    if (!text_.empty()) {
+      const std::vector<TokenId> ids = tokenizer_of(s)->encode(text_);
+      r.tokens.emplace(ids.begin(), ids.end());
+    }
+    return r;
+  }
+
+  /// Of several generations the one of median speed.
+  Recording execute(const Scenario& s, Program& program, Executor& executor, AppContext& context) const {
+    const auto runner = executed(s, program, executor);
+    const auto before = [&](std::size_t step) {
+      context.interrupt.check();
+      const Workload& w = s.options.workload;
+      const double all = double(w.train ? w.train->steps : w.generate ? w.generate->tokens : w.infer->steps);
+      context.console.progress("running", std::min(1.0, double(step) / all));
+    };
+    std::vector<Recording> runs;
+    runs.push_back(drive(program, *runner, before));
+    if (s.options.workload.generate)
+      for (std::int64_t i = 1; i < repeat_; ++i) runs.push_back(replay(program, runs.front().steps, *runner, before));
+    const auto step_of = [](const Recording& r) { return mean_seconds(instance_times(r.timeline), steady_instances(r.timeline)); };
+    std::sort(runs.begin(), runs.end(), [&](const Recording& a, const Recording& b) { return step_of(a) < step_of(b); });
+    Recording chosen = std::move(runs[runs.size() / 2]);
+    chosen.timeline = without_gaps(chosen.timeline);
+    return chosen;
+  }
+
+  Report measure(const Scenario& s, const Program& program, const Recording& recording, const AppContext& context) const {
+    const auto start = std::chrono::steady_clock::now();
+    std::optional<Machine> machine;
+    if (s.cluster.device != "host" || context.wiring.is_calibrated()) machine = context.wiring.machine(s.cluster);
+    Report report = make_report({s, program, recording, machine ? &*machine : nullptr});
+    report.device = device_.empty() ? "host" : device_;
+    if (!report.tokens.empty()) report.text = decoded(*tokenizer_of(s), report.tokens);
+    report.wall_seconds = report.total + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return report;
+  }
+
+  void write_files(AppContext& context, const Scenario& s, const Program& program, const Executor& executor, const Recording& recording,
+                   const PlanDigests& digests) const {
+    const auto lock = context.interrupt.writing();
+    if (!logits_.empty()) {
+      const Logits logits = logits_of(s, program, recording);
+      const bool is_wide = s.options.workload.infer->dtype == Precision::F64;
+      write_file_atomically(logits_, npy_bytes(logits.values, logits.shape, is_wide ? NpyWidth::F64 : NpyWidth::F32));
+    }
+    if (!save_.empty()) save_weights(s, program, executor, save_);
+    if (!trace_.empty()) write_trace({recording.timeline, digests, {{"scenario", s.name}, {"tool", tool_version()}}}, trace_);
+  }
+
+  void print(AppContext& context, const Report& report, const nlohmann::json& document, const std::optional<std::string>& folder) const {
+    if (context.json) return context.console.out(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    std::string text = to_text(report, context.console);
+    if (loss_)
+      for (std::size_t i = 0; i < report.loss.size(); ++i) text += fmt::format("loss {:>5}  {:.9g}\n", i + 1, report.loss[i]);
+    if (folder) text += fmt::format("\nwritten to {}\n", *folder);
+    context.console.out(text);
+  }
+
+  ScenarioFlags scenario_;
+  RunDirectoryOptions out_;
+  std::string device_, trace_, logits_, tokens_, text_, save_;
+  std::optional<std::int64_t> steps_;
+  std::int64_t repeat_ = 1;
+  bool loss_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_run() { return std::make_unique<Run>(); }
+
+}  // namespace orrery

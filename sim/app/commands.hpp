@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/app/command.hpp"
+
+namespace orrery {
+
+// One function per file cmd_*.cpp.
+std::unique_ptr<Command> make_calibrate();
+std::unique_ptr<Command> make_simulate();
+std::unique_ptr<Command> make_run();
+std::unique_ptr<Command> make_validate();
+std::unique_ptr<Command> make_compare();
+std::unique_ptr<Command> make_sensitivity();
+std::unique_ptr<Command> make_plan();
+std::unique_ptr<Command> make_list();
+std::unique_ptr<Command> make_model_show();
+std::unique_ptr<Command> make_config_show();
+std::unique_ptr<Command> make_config_check();
+std::unique_ptr<Command> make_config_explain();
+std::unique_ptr<Command> make_config_schema();
+std::unique_ptr<Command> make_trace_info();
+std::unique_ptr<Command> make_trace_convert();
+std::unique_ptr<Command> make_version();
+/// Completes the other commands: reads the list when it runs.
+std::unique_ptr<Command> make_completion(const Commands& commands);
+
+/// All commands, in the order of the help. `commands` is also what `completion` reads.
+void add_commands(Commands& commands);
+
+}  // namespace orrery

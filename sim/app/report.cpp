@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "sim/app/instances.hpp"
+#include "sim/app/uncertainty.hpp"
+#include "sim/base/sha256.hpp"
+#include "sim/timeline/analysis.hpp"
+#include "sim/timeline/compare.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kPathRows = 10, kLargestOwners = 8;
+constexpr double kQuantile95 = 1.6448536269514722;
+
+DType arithmetic_type(const Workload& w) {
+  return dtype_of(w.train ? w.train->dtype : w.generate ? w.generate->dtype : w.infer->dtype);
+}
+
+/// The highest peak of device memory, summed by role.
+MemoryReport memory_of(const Timeline& t, const PlanDigests& plans) {
+  MemoryReport out;
+  const Peak* highest = nullptr;
+  for (const Peak& p : t.peaks)
+    if (p.tier == Tier::Device && (highest == nullptr || p.bytes > highest->bytes)) highest = &p;
+  if (highest == nullptr) return out;
+  out.bytes = highest->bytes, out.arena_bytes = highest->arena_bytes, out.rank = highest->rank.value;
+  const PlanDigest& plan = plans[t.plan_of(highest->instance)];
+  if (!highest->op.is_none()) out.op = plan.name_of(highest->op);
+  std::map<std::string, std::int64_t> by_role;
+  for (const auto& [tensor, bytes] : highest->owners) {
+    const TensorDigest& d = plan.tensors[tensor.index()];
+    by_role[std::string{name_of(d.role)}] += bytes;
+    if (out.largest.size() < kLargestOwners) out.largest.push_back({std::string{plan.names[d.name]}, std::string{name_of(d.role)}, bytes});
+  }
+  for (const auto& [role, bytes] : by_role) out.by_role.push_back({role, role, bytes});
+  std::stable_sort(out.by_role.begin(), out.by_role.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return out;
+}
+
+std::vector<NamedSeconds> classes_of(const Analysis& a, double steps) {
+  std::vector<NamedSeconds> out;
+  for (int c = 0; c < kNumOpClasses; ++c)
+    if (a.by_class[static_cast<std::size_t>(c)] > 0)
+      out.push_back({std::string{name_of(static_cast<OpClass>(c))}, a.by_class[static_cast<std::size_t>(c)] / steps});
+  std::stable_sort(out.begin(), out.end(), [](const auto& x, const auto& y) { return x.seconds > y.seconds; });
+  if (a.waiting > Seconds{}) out.push_back({"waiting", a.waiting.base() / steps});
+  if (a.idle > Seconds{}) out.push_back({"idle", a.idle.base() / steps});
+  return out;
+}
+
+std::vector<NamedSeconds> path_of(const Analysis& a, const Timeline& t, const PlanDigests& plans, double steps) {
+  std::map<std::string, double> by_name;
+  for (const PathSegment& s : a.path.segments) {
+    const Span& span = t.spans[s.span];
+    const std::string name = s.is_gap ? "(launch)" : name_pattern(plan_of(t, plans, span).name_of(span.op));
+    by_name[name] += double(s.end_ps - s.start_ps) * 1e-12 / steps;
+  }
+  std::vector<NamedSeconds> out;
+  for (const auto& [name, seconds] : by_name) out.push_back({name, seconds});
+  std::stable_sort(out.begin(), out.end(), [](const auto& x, const auto& y) { return x.seconds > y.seconds; });
+  if (out.size() > kPathRows) out.resize(kPathRows);
+  return out;
+}
+
+/// The spread of measured steps about their mean; of a prediction, what its parameters say.
+void set_interval(Report& r, const ReportSource& source, const PlanDigests& plans, const std::vector<InstanceTime>& times,
+                  const std::vector<std::uint32_t>& steady) {
+  r.low = r.high = r.step;
+  if (!r.measured && source.machine != nullptr) {
+    const Interval i = log_normal_interval(Seconds{r.step}, step_deviation(source, plans, steady));
+    r.low = i.low.base(), r.high = i.high.base();
+  } else if (r.measured && steady.size() > 1) {
+    double sum = 0;
+    for (const std::uint32_t i : steady) sum += std::pow(times[i].seconds() - r.step, 2);
+    const double half = kQuantile95 * std::sqrt(sum / double(steady.size() - 1) / double(steady.size()));
+    r.low -= half, r.high += half;
+  }
+}
+
+void set_machine(Report& r, const Machine& m, const std::vector<const Plan*>& plans, const Recording& recording) {
+  r.parameters = m.parameters;
+  r.memory.capacity = m.cost->capacity(Tier::Device).base();
+  const CalibrationCover c = extrapolations(*m.cost, plans, recording);
+  r.calibrated = c.all_calibrated;
+  r.extrapolated = c.reasons;
+}
+
+void set_outcomes(Report& r, const Recording& recording) {
+  for (const Outcome& o : recording.outcomes) {
+    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty()) r.loss.push_back(loss->second[0]);
+    if (const auto next = o.values.find("next_tokens"); next != o.values.end() && !next->second.empty())
+      r.tokens.push_back(static_cast<std::int32_t>(next->second[0]));
+  }
+}
+
+void set_identity(Report& r, const ReportSource& source) {
+  r.measured = source.recording.timeline.source == TimelineSource::Measured;
+  r.scenario = source.scenario.name;
+  r.id = sha256(canonical_scenario(source.scenario));
+  r.workload = source.scenario.workload_name();
+  r.machine = source.recording.timeline.machine;
+}
+
+}  // namespace
+
+Report make_report(const ReportSource& source) {
+  const Timeline& t = source.recording.timeline;
+  const std::vector<std::uint32_t> steady = steady_instances(t);
+  if (steady.empty()) throw UserError{"the workload has no steps: there is nothing to report"};
+  const std::vector<const Plan*> plans = plans_of(source.program);
+  const PlanDigests digests = describe(plans);
+  const std::vector<InstanceTime> times = instance_times(t);
+  const Timeline steps = packed(t, steady);
+  const Analysis a = analyse(steps, digests);
+  const double count = double(steady.size());
+  Report r;
+  set_identity(r, source);
+  r.steps = steady.size();
+  r.step = mean_seconds(times, steady);
+  for (const InstanceTime& i : times) r.total += i.seconds();
+  if (r.workload == "generate") r.prefill = times.front().seconds();
+  const Plan& plan = *plans[t.plan_of(steady.front())];
+  r.plan = plan.name;
+  r.tokens_per_step = plan.purpose.tokens, r.model_flops = plan.purpose.model_flops.base();
+  r.memory = memory_of(t, digests);
+  r.by_class = classes_of(a, count);
+  r.critical_path = path_of(a, steps, digests, count);
+  r.exposed_communication = a.exposed_communication.base() / count;
+  r.bubble = a.bubble;
+  r.ops = a.ops / steady.size();
+  r.ranks = plan.mesh.size(), r.rank_classes = static_cast<std::int64_t>(plan.classes.size());
+  FlopsPerSecond peak;
+  if (source.machine != nullptr) {
+    set_machine(r, *source.machine, plans, source.recording);
+    peak = source.machine->cost->device().peak(arithmetic_type(source.scenario.options.workload)) * double(r.ranks);
+  }
+  const Throughput rate = throughput(steps, digests, peak);
+  r.tokens_per_second = rate.tokens_per_second, r.mfu = rate.mfu;
+  set_interval(r, source, digests, times, steady);
+  if (r.measured) set_outcomes(r, source.recording);
+  return r;
+}
+
+}  // namespace orrery

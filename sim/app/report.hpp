@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/app/session.hpp"
+#include "sim/timeline/interval.hpp"
+
+namespace orrery {
+
+constexpr int kSchemaVersion = 1;
+
+struct NamedSeconds {
+  std::string name;
+  double seconds = 0;
+};
+
+/// The most memory of a device, and what makes it.
+struct MemoryReport {
+  std::int64_t bytes = 0, arena_bytes = 0;
+  std::optional<double> capacity;  // unknown for a measured run without parameters
+  std::uint32_t rank = 0;
+  std::string op;  // that asked for the last of it; empty: before the first
+  struct Owner {
+    std::string name, role;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Owner> by_role, largest;
+
+  bool fits() const { return !capacity || double(bytes) <= *capacity; }
+};
+
+/// A run, predicted or measured, in numbers. Times are of one steady step: the mean of all but the first; of a
+/// generation, one decode step.
+struct Report {
+  bool measured = false;
+  std::string scenario, id, workload, plan, machine, parameters, device;
+  double step = 0, low = 0, high = 0;
+  std::size_t steps = 0;  // that the mean is of
+  double total = 0;       // all steps
+  std::optional<double> prefill;
+  double tokens_per_second = 0, mfu = 0;
+  double tokens_per_step = 0, model_flops = 0;
+  MemoryReport memory;
+  std::vector<NamedSeconds> by_class;  // and waiting, idle: add up to the step
+  double exposed_communication = 0, bubble = 0;
+  std::vector<NamedSeconds> critical_path;  // ops by name pattern, longest first
+  std::uint64_t ops = 0;
+  std::int64_t ranks = 1, rank_classes = 1;
+  bool calibrated = true;
+  std::vector<std::string> extrapolated;
+  double wall_seconds = 0;
+  std::vector<double> loss;
+  std::vector<std::int32_t> tokens;  // generated, of the first sequence
+  std::string text;
+};
+
+/// What a report is made of; `machine` is null for runs on a computer without parameters.
+struct ReportSource {
+  const Scenario& scenario;
+  const Program& program;
+  const Recording& recording;
+  const Machine* machine = nullptr;
+};
+Report make_report(const ReportSource& source);
+
+/// One standard deviation of ln(truth/prediction) of a step.
+double step_deviation(const ReportSource& source, const PlanDigests& plans, const std::vector<std::uint32_t>& steady);
+
+/// For people; `console` gives the colours.
+std::string to_text(const Report& report, const Console& console);
+nlohmann::json to_json(const Report& report);
+
+}  // namespace orrery

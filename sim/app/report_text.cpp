@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A report for people.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/app/report.hpp"
+#include "sim/base/table.hpp"
+
+namespace orrery {
+namespace {
+
+std::string seconds(double s) { return to_text(Seconds{s}); }
+std::string bytes(double b) { return to_text(Bytes{b}); }
+
+std::string percent(double part, double whole) { return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : std::string{"-"}; }
+
+std::string line(std::string_view name, std::string_view value) { return fmt::format("  {:<22} {}\n", name, value); }
+
+std::string step_lines(const Report& r, const Console& console) {
+  const std::string_view what = r.workload == "generate" ? "time per token" : r.workload == "train" ? "step time" : "pass time";
+  std::string value = console.bold(seconds(r.step));
+  if (r.high > r.low)
+    value += fmt::format("   {} {} … {}", r.measured ? "mean within" : "90 % interval", seconds(r.low), seconds(r.high));
+  std::string text = line(what, value);
+  if (r.prefill) text += line("prefill", seconds(*r.prefill));
+  if (r.tokens_per_second > 0) text += line("tokens", fmt::format("{:.4g} /s", r.tokens_per_second));
+  text += line("arithmetic", fmt::format("{} per step{}", to_text(Flops{r.model_flops}), r.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * r.mfu) : ""));
+  text += line("ops", fmt::format("{} per step on {} rank{}", r.ops, r.ranks, r.ranks == 1 ? "" : "s"));
+  if (r.exposed_communication > 0) text += line("exposed communication", fmt::format("{} ({})", seconds(r.exposed_communication), percent(r.exposed_communication, r.step)));
+  return text + line("bubble", fmt::format("{:.2f} %", 100 * r.bubble));
+}
+
+std::string memory_lines(const Report& r, const Console& console) {
+  const MemoryReport& m = r.memory;
+  if (m.bytes == 0) return {};
+  std::string value = bytes(double(m.bytes));
+  if (m.capacity) value += fmt::format(" of {}", bytes(*m.capacity));
+  value += m.fits() ? "" : "  " + console.bad("does not fit");
+  if (!m.op.empty()) value += fmt::format("   at {} on rank {}", m.op, m.rank);
+  std::string text = line("peak memory", value);
+  for (const MemoryReport::Owner& o : m.by_role) text += line("  " + o.role, fmt::format("{:>10}  {}", bytes(double(o.bytes)), percent(double(o.bytes), double(m.bytes))));
+  return text;
+}
+
+std::string share_table(std::string_view head, const std::vector<NamedSeconds>& rows, double whole) {
+  Table table{{{std::string{head}}, {"time", Align::Right}, {"share", Align::Right}}};
+  for (const NamedSeconds& row : rows) table.add({row.name, seconds(row.seconds), percent(row.seconds, whole)});
+  return rows.empty() ? std::string{} : "\n" + table.text("  ");
+}
+
+std::string loss_line(const std::vector<double>& loss) {
+  if (loss.empty()) return {};
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  const std::size_t stride = (loss.size() + kShown - 1) / kShown;
+  for (std::size_t i = 0; i < loss.size(); i += stride) text += fmt::format("{}{:.4f}", i == 0 ? "" : " ", loss[i]);
+  if ((loss.size() - 1) % stride != 0) text += fmt::format(" {:.4f}", loss.back());
+  return line("loss", text);
+}
+
+}  // namespace
+
+std::string to_text(const Report& r, const Console& console) {
+  std::string text = fmt::format("{} {}: {} on {}\n", console.bold(r.measured ? "measured" : "predicted"), r.scenario, r.plan,
+                                 r.machine.empty() ? r.device : r.machine);
+  text += step_lines(r, console);
+  text += memory_lines(r, console);
+  text += loss_line(r.loss);
+  if (!r.text.empty()) text += line("text", quoted(r.text));
+  text += share_table("time by class", r.by_class, r.step);
+  text += share_table("critical path", r.critical_path, r.step);
+  if (!r.extrapolated.empty()) {
+    text += fmt::format("\n{}\n", console.bad("not covered by measurements of this device:"));
+    for (const std::string& reason : r.extrapolated) text += "  " + reason + "\n";
+  }
+  return text;
+}
+
+}  // namespace orrery

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/app/command.hpp"
+#include "sim/app/scenario.hpp"
+
+namespace orrery {
+
+/// The options of all commands that read a scenario. Flags win over `--set`, whatever their order.
+class ScenarioFlags {
+ public:
+  std::vector<Flag> flags();
+  /// `name`: a path, or a name of `orrery list scenarios`. Empty: made of `--model` and what is set; forward passes
+  /// where no workload is.
+  Scenario load(const std::string& name, const AppContext& context) const;
+  std::vector<Override> overrides() const;
+
+ private:
+  void set(const std::string& key, const std::string& value, const std::string& flag);
+
+  std::vector<Override> sets_, flags_;
+};
+
+/// Reads an integer option; throws UserError that names it.
+std::int64_t integer_option(const std::string& flag, const std::string& value, std::int64_t least);
+
+}  // namespace orrery

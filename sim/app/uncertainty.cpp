@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/uncertainty.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "sim/app/instances.hpp"
+#include "sim/app/report.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kMostReasons = 20;
+
+/// The first rank of a class.
+RankId rank_of(const Plan& plan, const RankClass& c) {
+  std::vector<std::int64_t> coordinates;
+  for (const CoordRange& range : c.ranges) coordinates.push_back(range.first);
+  return plan.mesh.rank(coordinates);
+}
+
+OpCost cost_of(const CostModel& cost, const Plan& plan, const Work& work, const Bindings& bindings, RankId rank) {
+  if (const auto* c = std::get_if<Collective>(&work)) {
+    const std::vector<RankId> ranks = members(plan.mesh, plan.groups[c->group.index()], rank);
+    return cost.collective(*c, ranks);
+  }
+  if (const auto* s = std::get_if<Send>(&work)) return cost.transfer(s->bytes, rank, peer_of(plan.mesh, rank, s->peer));
+  if (const auto* r = std::get_if<Recv>(&work)) return cost.transfer(r->bytes, peer_of(plan.mesh, rank, r->peer), rank);
+  return cost.cost(work, bindings, rank);
+}
+
+bool is_message(const Work& w) {
+  return std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
+}
+
+}  // namespace
+
+std::vector<OpCost> op_costs(const CostModel& cost, const Plan& plan, const Bindings& bindings) {
+  std::vector<OpCost> out(plan.ops.size());
+  for (const RankClass& c : plan.classes) {
+    const RankId rank = rank_of(plan, c);
+    std::map<WorkId, OpCost> known;
+    for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
+      const WorkId work = plan.ops[i].work;
+      const auto [it, is_new] = known.try_emplace(work);
+      if (is_new) it->second = cost_of(cost, plan, plan.works[work.index()], bindings, rank);
+      out[i] = it->second;
+    }
+  }
+  return out;
+}
+
+std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan& plan, const std::vector<OpCost>& costs) {
+  // A law has one bias: kind and bias together name it.
+  std::map<std::tuple<std::size_t, float, float>, std::uint32_t> groups;
+  std::vector<SpanDeviation> out;
+  out.reserve(timeline.spans.size());
+  for (const Span& s : timeline.spans) {
+    const OpCost& c = costs[s.op.index()];
+    const auto law = std::tuple{plan.work(s.op).index(), c.bias, c.deviation};
+    const auto group = groups.try_emplace(law, static_cast<std::uint32_t>(groups.size())).first->second;
+    out.push_back({c.deviation, c.bias, group});
+  }
+  return out;
+}
+
+CalibrationCover extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording) {
+  CalibrationCover cover;
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    // Bound sizes grow: the last step of a plan is the furthest out.
+    const Step* last = nullptr;
+    for (const Step& s : recording.steps)
+      if (s.plan == p) last = &s;
+    if (last == nullptr) continue;
+    for (const OpCost& c : op_costs(cost, *plans[p], last->bindings)) cover.all_calibrated &= c.calibrated;
+    for (const Work& work : plans[p]->works) {
+      if (is_message(work)) continue;
+      const std::string reason = cost.extrapolation(work, last->bindings, RankId{std::size_t{0}});
+      const bool is_new = std::find(cover.reasons.begin(), cover.reasons.end(), reason) == cover.reasons.end();
+      if (!reason.empty() && is_new && cover.reasons.size() < kMostReasons) cover.reasons.push_back(reason);
+    }
+  }
+  return cover;
+}
+
+double step_deviation(const ReportSource& source, const PlanDigests& plans, const std::vector<std::uint32_t>& steady) {
+  const std::uint32_t middle = steady[steady.size() / 2];
+  const Timeline one = packed(source.recording.timeline, {middle});
+  const Step& step = source.recording.steps[middle];
+  const Plan& plan = source.program.plans()[step.plan];
+  const std::vector<OpCost> costs = op_costs(*source.machine->cost, plan, step.bindings);
+  const CriticalPath path = critical_path(one, plans, SpanGraph{one, plans});
+  return makespan_interval(one, path, span_deviations(one, plan, costs), source.machine->drift).deviation;
+}
+
+}  // namespace orrery
