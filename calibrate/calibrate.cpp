@@ -35,17 +35,20 @@ Bench bandwidth_bench(std::int64_t ranks) {
   PlanBuilder b{"bandwidth", Mesh{{{"rank", ranks}}}};
   b.begin_class("all", {{0, ranks}});
   const TensorSpec spec{.role = TensorRole::Parameter, .persistent = true};
-  const TensorId from = b.tensor("bandwidth.from", {kBandwidthElements}, spec), to = b.tensor("bandwidth.to", {kBandwidthElements}, spec);
+  const TensorId from = b.tensor("bandwidth.from", {kBandwidthElements}, spec),
+                 to = b.tensor("bandwidth.to", {kBandwidthElements}, spec);
   b.add("copy", Copy{size_of(DType::F32, kBandwidthElements)}, {reads(from), writes(to)});
   return {b.take(&host_workspaces()), {}, {}, 0};
 }
 
 Parts prepare(Campaign& campaign, const CalibrateOptions& o, const std::vector<ContextPlan>& context, Random& random) {
   Parts parts;
-  for (Bench& bench : make_benches(draw_works(random, o.quick ? kQuickShare : 1), random)) campaign.add(std::move(bench));
+  for (Bench& bench : make_benches(draw_works(random, o.quick ? kQuickShare : 1), random))
+    campaign.add(std::move(bench));
   parts.steps_begin = campaign.runs().size();
   for (int i = 0; i < (o.quick ? kQuickSteps : kSteps); ++i) campaign.add(train_step_bench(draw_step(random), random));
-  for (int i = 0; i < (o.quick ? kQuickDecodes : kDecodes); ++i) campaign.add(decode_step_bench(draw_decode(random), random));
+  for (int i = 0; i < (o.quick ? kQuickDecodes : kDecodes); ++i)
+    campaign.add(decode_step_bench(draw_decode(random), random));
   for (const ContextPlan& c : context) campaign.add({*c.plan, {}, c.bindings, kContextWeight});
   parts.steps_end = campaign.runs().size();
   const std::int64_t ranks = std::min(detected_cores(), kMostRanks);
@@ -73,7 +76,8 @@ FlopsPerSecond best_rate(const std::vector<Point>& points) {
   return FlopsPerSecond{best};
 }
 
-HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, const Parts& parts, const std::vector<Point>& points) {
+HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, const Parts& parts,
+                        const std::vector<Point>& points) {
   HostParameters p;
   p.provenance = {FitStatus::Fitted, detected_processor(), today(), o.tool,
                   fmt::format("micro-benchmarks on {} cores, seed {}", detected_cores(), o.seed)};
@@ -95,10 +99,12 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
 }
 
 /// The laws of these points, without those of the plans in `left_out`.
-std::map<std::string, LawFit> fit_laws(const std::vector<Point>& points, const Caches& caches, const std::vector<bool>& left_out) {
+std::map<std::string, LawFit> fit_laws(const std::vector<Point>& points, const Caches& caches,
+                                       const std::vector<bool>& left_out) {
   std::map<std::size_t, std::vector<const Point*>> by_slot;
   for (const Point& p : points)
-    if (p.weight > 0 && p.seconds.median > 0 && !left_out[p.plan] && !std::holds_alternative<Send>(p.work)) by_slot[slot_of(p.work)].push_back(&p);
+    if (p.weight > 0 && p.seconds.median > 0 && !left_out[p.plan] && !std::holds_alternative<Send>(p.work))
+      by_slot[slot_of(p.work)].push_back(&p);
   std::map<std::string, LawFit> laws;
   for (const auto& [slot, of_slot] : by_slot) laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, caches);
   return laws;
@@ -110,7 +116,8 @@ void share_receives(std::map<std::string, LawFit>& laws) {
 }
 
 /// Predicts each step from a fit without it and half of the others.
-std::vector<StepCheck> check_left_out(const HostParameters& base, const Campaign& campaign, const Parts& parts, const std::vector<Point>& points) {
+std::vector<StepCheck> check_left_out(const HostParameters& base, const Campaign& campaign, const Parts& parts,
+                                      const std::vector<Point>& points) {
   std::vector<StepCheck> checks;
   for (const std::size_t half : {0u, 1u}) {
     std::vector<bool> left_out(campaign.runs().size(), false);
@@ -127,14 +134,17 @@ std::vector<StepCheck> check_left_out(const HostParameters& base, const Campaign
 std::vector<std::string> warnings_of(const Calibration& c) {
   std::vector<std::string> warnings;
   if (c.drift > kMuchDrift)
-    warnings.push_back(fmt::format("the speed of the machine varied by {:.1f} % while it was measured; other programs were running, or its clock changed",
-                                   100 * c.drift));
+    warnings.push_back(
+        fmt::format("the speed of the machine varied by {:.1f} % while it was measured; other programs were running, "
+                    "or its clock changed",
+                    100 * c.drift));
   return warnings;
 }
 
 }  // namespace
 
-std::optional<Calibration> calibrate(const CalibrateOptions& options, const CalibrateCallback& progress, const std::vector<ContextPlan>& context) {
+std::optional<Calibration> calibrate(const CalibrateOptions& options, const CalibrateCallback& progress,
+                                     const std::vector<ContextPlan>& context) {
   if (!progress({"preparing", 0, 0})) return {};
   Random random{static_cast<std::uint64_t>(options.seed)};
   Campaign campaign;
@@ -145,7 +155,8 @@ std::optional<Calibration> calibrate(const CalibrateOptions& options, const Cali
   const std::vector<Point> points = collect(campaign);
   Calibration c;
   c.parameters = describe(options, campaign, parts, points);
-  c.parameters.laws = fit_laws(points, {c.parameters.l2, c.parameters.l3}, std::vector<bool>(campaign.runs().size(), false));
+  c.parameters.laws =
+      fit_laws(points, {c.parameters.l2, c.parameters.l3}, std::vector<bool>(campaign.runs().size(), false));
   c.steps = check_left_out(c.parameters, campaign, parts, points);
   share_receives(c.parameters.laws);
   settle_bias(c.parameters, c.steps);
@@ -158,7 +169,10 @@ std::optional<Calibration> calibrate(const CalibrateOptions& options, const Cali
 void write_calibration(const Calibration& calibration, const std::string& path) {
   Node document = Node::map();
   document.fields.emplace_back("host", write_host_parameters(calibration.parameters));
-  write_file_atomically(path, "# SPDX-License-Identifier: Apache-2.0\n# Written by `orrery calibrate`; see hw_models/host_laws.hpp for what the laws are.\n" + to_yaml(document));
+  write_file_atomically(path,
+                        "# SPDX-License-Identifier: Apache-2.0\n# Written by `orrery calibrate`; see "
+                        "hw_models/host_laws.hpp for what the laws are.\n" +
+                            to_yaml(document));
 }
 
 }  // namespace orrery

@@ -46,8 +46,8 @@ using CalibrateCallback = std::function<bool(const CalibrateProgress&)>;
 /// How well whole steps, left out of the fit, are predicted.
 struct StepCheck {
   std::string name;
-  double measured = 0, predicted = 0;     // seconds
-  double shared = 0, independent = 0;     // relative σ if ops of a law err together, and if each errs by itself
+  double measured = 0, predicted = 0;  // seconds
+  double shared = 0, independent = 0;  // relative σ if ops of a law err together, and if each errs by itself
 };
 
 struct Calibration {
@@ -57,7 +57,8 @@ struct Calibration {
   std::vector<std::string> warnings;
 };
 
-/// Measures this computer and fits the laws of its ops. Nothing when the callback stopped it. Throws DeviceError when a plan does not run.
+/// Measures this computer and fits the laws of its ops. Nothing when the callback stopped it. Throws DeviceError when a
+/// plan does not run.
 std::optional<Calibration> calibrate(const CalibrateOptions& options, const CalibrateCallback& progress,
                                      const std::vector<ContextPlan>& context = {});
 

@@ -24,7 +24,8 @@ class DriftProbe {
   std::vector<double> samples_;
 };
 
-/// Benches that are measured in turns, in another order each round, until the time is over or all are known well enough.
+/// Benches that are measured in turns, in another order each round, until the time is over or all are known well
+/// enough.
 class Campaign {
  public:
   void add(Bench bench) { runs_.push_back(std::make_unique<BenchRun>(std::move(bench))); }

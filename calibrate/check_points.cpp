@@ -18,7 +18,8 @@ CheckRow make_row(std::string what, std::string law, double measured, double pre
 
 CheckRow op_row(const HostModel& model, const Point& p) {
   const OpCost c = model.cost(p.work, p.bindings, {});
-  return make_row(to_text(p.work), slot_name(slot_of(p.work)), p.seconds.median, c.duration.base(), std::hypot(c.deviation, c.bias));
+  return make_row(to_text(p.work), slot_name(slot_of(p.work)), p.seconds.median, c.duration.base(),
+                  std::hypot(c.deviation, c.bias));
 }
 
 /// A step's interval: deviations add up as independent, biases of a law as one.
@@ -58,13 +59,15 @@ CheckSummary summarise(const std::vector<CheckRow>& rows) {
   return s;
 }
 
-std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options, const CalibrateCallback& progress) {
+std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options,
+                                        const CalibrateCallback& progress) {
   Random random{static_cast<std::uint64_t>(options.seed)};
   Campaign campaign;
   for (Bench& bench : make_benches(draw_works(random, options.share), random)) campaign.add(std::move(bench));
   const std::size_t first_step = campaign.runs().size();
   for (std::int64_t i = 0; i < options.steps; ++i)
-    campaign.add(i % 3 == 2 ? decode_step_bench(draw_decode(random), random) : train_step_bench(draw_step(random), random));
+    campaign.add(i % 3 == 2 ? decode_step_bench(draw_decode(random), random)
+                            : train_step_bench(draw_step(random), random));
   if (!campaign.measure(options.budget, random, progress)) return {};
   CheckReport report;
   for (std::size_t i = 0; i < campaign.runs().size(); ++i) {

@@ -13,7 +13,7 @@ namespace orrery {
 /// One op or step that no fit has seen, with its prediction.
 struct CheckRow {
   std::string what;
-  std::string law;       // empty for a step
+  std::string law;                                        // empty for a step
   double measured = 0, predicted = 0, low = 0, high = 0;  // seconds; the 90 % interval
 
   double error() const { return predicted / measured - 1; }
@@ -33,12 +33,14 @@ struct CheckReport {
 
 struct CheckOptions {
   std::int64_t seed = 1000;
-  double share = 0.25;       // of the points of a calibration, at least four per suite
+  double share = 0.25;  // of the points of a calibration, at least four per suite
   std::int64_t steps = 16;
   Seconds budget{20.0};
 };
 
-/// Measures ops and steps of random sizes (another seed than the calibration's) and compares with the model. Nothing when stopped.
-std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options, const CalibrateCallback& progress);
+/// Measures ops and steps of random sizes (another seed than the calibration's) and compares with the model. Nothing
+/// when stopped.
+std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options,
+                                        const CalibrateCallback& progress);
 
 }  // namespace orrery

@@ -49,7 +49,8 @@ Vector nnls(const Matrix& a, const Vector& b) {
     const Vector gradient = a.transpose() * (b - a * x);
     int best = -1;
     for (int j = 0; j < n; ++j)
-      if (!active[static_cast<std::size_t>(j)] && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best])) best = j;
+      if (!active[static_cast<std::size_t>(j)] && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best]))
+        best = j;
     if (best < 0) break;
     active[static_cast<std::size_t>(best)] = true;
     for (Eigen::Index inner = 0; inner < 3 * n; ++inner) {
@@ -70,7 +71,8 @@ Vector nnls(const Matrix& a, const Vector& b) {
 class RelativeFit {
  public:
   explicit RelativeFit(const std::vector<Observation>& observations)
-      : a_(static_cast<Eigen::Index>(observations.size()), static_cast<Eigen::Index>(observations.front().features.size())),
+      : a_(static_cast<Eigen::Index>(observations.size()),
+           static_cast<Eigen::Index>(observations.front().features.size())),
         weights_(static_cast<Eigen::Index>(observations.size())) {
     for (Eigen::Index i = 0; i < a_.rows(); ++i) {
       const Observation& o = observations[static_cast<std::size_t>(i)];
@@ -98,7 +100,8 @@ class RelativeFit {
       std::vector<double> sizes(static_cast<std::size_t>(r.size()));
       for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
       const double sigma = std::max(kFloor, 1.4826 * median(sizes));
-      for (Eigen::Index i = 0; i < r.size(); ++i) w[i] = base[i] * std::sqrt(std::min(1.0, kHuber * sigma / std::max(1e-300, std::abs(r[i]))));
+      for (Eigen::Index i = 0; i < r.size(); ++i)
+        w[i] = base[i] * std::sqrt(std::min(1.0, kHuber * sigma / std::max(1e-300, std::abs(r[i]))));
     }
     Vector x = Vector::Zero(a_.cols());
     for (std::size_t j = 0; j < cols.size(); ++j) x[cols[j]] = part[static_cast<Eigen::Index>(j)];
@@ -127,15 +130,33 @@ class RelativeFit {
     return sum / weights;
   }
 
+  /// Squares of relative errors punish predictions that are too long more than those that are too short; this factor puts the
+  /// middle (by weight) of ln(measured / predicted) at zero again.
+  double centre(const std::vector<double>& residuals) const {
+    std::vector<std::pair<double, double>> sorted;
+    double all = 0, below = 0;
+    for (Eigen::Index i = 0; i < a_.rows(); ++i) {
+      sorted.emplace_back(residuals[static_cast<std::size_t>(i)], weights_[i] * weights_[i]);
+      all += sorted.back().second;
+    }
+    std::sort(sorted.begin(), sorted.end());
+    for (const auto& [residual, weight] : sorted)
+      if ((below += weight) >= all / 2) return std::exp(residual);
+    return 1;
+  }
+
   std::vector<double> unscaled(const Vector& x) const {
     std::vector<double> out(static_cast<std::size_t>(x.size()));
-    for (Eigen::Index j = 0; j < x.size(); ++j) out[static_cast<std::size_t>(j)] = scales_[j] > 0 ? x[j] / scales_[j] : 0;
+    for (Eigen::Index j = 0; j < x.size(); ++j)
+      out[static_cast<std::size_t>(j)] = scales_[j] > 0 ? x[j] / scales_[j] : 0;
     return out;
   }
 
  private:
   /// A fixed scatter of rows over folds, so that neighbours in a sweep do not share one.
-  static int fold(Eigen::Index i) { return static_cast<int>((static_cast<std::uint64_t>(i) * 2654435761u >> 7) % kFolds); }
+  static int fold(Eigen::Index i) {
+    return static_cast<int>((static_cast<std::uint64_t>(i) * 2654435761u >> 7) % kFolds);
+  }
 
   void scale_columns() {
     scales_ = a_.colwise().norm();
@@ -153,28 +174,39 @@ std::vector<double> nonnegative_least_squares(const std::vector<std::vector<doub
   if (a.empty()) return {};
   Matrix m(static_cast<Eigen::Index>(a.size()), static_cast<Eigen::Index>(a.front().size()));
   for (std::size_t i = 0; i < a.size(); ++i)
-    for (std::size_t j = 0; j < a[i].size(); ++j) m(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = a[i][j];
+    for (std::size_t j = 0; j < a[i].size(); ++j)
+      m(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = a[i][j];
   const Vector x = nnls(m, Eigen::Map<const Vector>(b.data(), static_cast<Eigen::Index>(b.size())));
   return {x.data(), x.data() + x.size()};
 }
+
+namespace {
+
+FitResult centred(const RelativeFit& fit, const std::vector<bool>& used, std::vector<double> residuals) {
+  const double factor = fit.centre(residuals);
+  for (double& r : residuals) r -= std::log(factor);
+  return {fit.unscaled(factor * fit.solve(used, -1)), std::move(residuals)};
+}
+
+}  // namespace
 
 FitResult fit_relative(const std::vector<Observation>& observations) {
   if (observations.empty()) return {};
   const RelativeFit fit{observations};
   std::vector<bool> used(static_cast<std::size_t>(fit.features()), true);
-  if (observations.size() < 2 * used.size()) {  // too few points to judge
-    const Vector x = fit.solve(used, -1);
-    return {fit.unscaled(x), fit.left_out_residuals(used)};
-  }
+  if (observations.size() < 2 * used.size())  // too few points to judge
+    return centred(fit, used, fit.left_out_residuals(used));
   std::vector<double> residuals = fit.left_out_residuals(used);
   double error = fit.error(residuals);
   for (std::size_t j = used.size(); j-- > 1;) {  // the first feature, the call, stays
     used[j] = false;
     std::vector<double> without = fit.left_out_residuals(used);
-    if (const double e = fit.error(without); e * kWorthwhile <= error) error = e, residuals = std::move(without);
-    else used[j] = true;
+    if (const double e = fit.error(without); e * kWorthwhile <= error)
+      error = e, residuals = std::move(without);
+    else
+      used[j] = true;
   }
-  return {fit.unscaled(fit.solve(used, -1)), std::move(residuals)};
+  return centred(fit, used, std::move(residuals));
 }
 
 double spread(std::vector<double> residuals) {
@@ -189,17 +221,20 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
   for (const Point* p : points) {
     const LawInput input{p->work, p->bindings, p->ranks};
     const FeatureRow row = form.values(input, caches);
-    observations.push_back({{row.begin(), row.begin() + static_cast<std::ptrdiff_t>(form.features.size())}, p->seconds.median, p->weight});
+    observations.push_back(
+        {{row.begin(), row.begin() + static_cast<std::ptrdiff_t>(form.features.size())}, p->seconds.median, p->weight});
     noise.push_back(p->seconds.deviation / p->seconds.median);
     const AxisRow sizes = form.sizes(input);
     for (std::size_t i = 0; i < form.axes.size(); ++i) {
-      auto& range = fit.range.try_emplace(std::string{form.axes[i]}, std::vector<double>{sizes[i], sizes[i]}).first->second;
+      auto& range =
+          fit.range.try_emplace(std::string{form.axes[i]}, std::vector<double>{sizes[i], sizes[i]}).first->second;
       range = {std::min(range[0], sizes[i]), std::max(range[1], sizes[i])};
     }
   }
   const FitResult result = fit_relative(observations);
   for (std::size_t i = 0; i < form.features.size(); ++i)
-    if (result.coefficients[i] > 0) fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
+    if (result.coefficients[i] > 0)
+      fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
   std::vector<double> sizes;
   for (const double r : result.residuals) sizes.push_back(std::abs(r));
   fit.points = static_cast<std::int64_t>(points.size());

@@ -20,8 +20,8 @@ struct Observation {
 /// min Σ wᵢ (aᵢ·x − bᵢ)² over x ≥ 0: the active-set method of Lawson and Hanson. Rows of `a` are observations.
 std::vector<double> nonnegative_least_squares(const std::vector<std::vector<double>>& a, const std::vector<double>& b);
 
-/// Coefficients ≥ 0 that make the relative errors small, few large ones not counting in full (Huber). Features that do not help to
-/// predict points left out of the fit are left out themselves (coefficient 0).
+/// Coefficients ≥ 0 that make the relative errors small, few large ones not counting in full (Huber). Features that do
+/// not help to predict points left out of the fit are left out themselves (coefficient 0).
 struct FitResult {
   std::vector<double> coefficients;
   std::vector<double> residuals;  // ln(measured / predicted) of each observation, from a fit without it

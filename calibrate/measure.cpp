@@ -69,7 +69,8 @@ void BenchRun::keep(const Timeline& timeline, std::uint32_t first_instance) {
       gaps_.push_back(static_cast<double>(s.start_ps - before->second) * kPicosecond);
     previous_end[key] = s.end_ps;
   }
-  for (const auto& [key, op] : ops) samples_[key.second].push_back(static_cast<double>(op.last_end - op.last_start) * kPicosecond);
+  for (const auto& [key, op] : ops)
+    samples_[key.second].push_back(static_cast<double>(op.last_end - op.last_start) * kPicosecond);
   for (const auto& [instance, t] : totals) totals_.push_back(static_cast<double>(t.second - t.first) * kPicosecond);
 }
 
@@ -78,7 +79,10 @@ std::vector<Point> BenchRun::points() const {
   for (std::size_t i = 0; i < samples_.size(); ++i) {
     if (samples_[i].empty()) continue;
     const Work& work = bench_->plan.work(OpId{i});
-    points.push_back({.work = work, .bindings = bench_->bindings, .ranks = ranks_of(bench_->plan, work), .seconds = summarise(samples_[i]),
+    points.push_back({.work = work,
+                      .bindings = bench_->bindings,
+                      .ranks = ranks_of(bench_->plan, work),
+                      .seconds = summarise(samples_[i]),
                       .weight = bench_->weight});
   }
   return points;
@@ -92,11 +96,13 @@ double BenchRun::relative_error() const {
 }
 
 std::vector<Bench> make_benches(std::vector<Work> works, Random& random) {
-  std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) { return footprint(a) < footprint(b); });
+  std::stable_sort(works.begin(), works.end(),
+                   [](const Work& a, const Work& b) { return footprint(a) < footprint(b); });
   std::vector<Bench> benches;
   for (std::size_t first = 0; first < works.size(); first += kOpsPerPlan) {
     const std::size_t last = std::min(works.size(), first + kOpsPerPlan);
-    std::vector<Work> part(works.begin() + static_cast<std::ptrdiff_t>(first), works.begin() + static_cast<std::ptrdiff_t>(last));
+    std::vector<Work> part(works.begin() + static_cast<std::ptrdiff_t>(first),
+                           works.begin() + static_cast<std::ptrdiff_t>(last));
     for (std::size_t i = part.size(); i > 1; --i) std::swap(part[i - 1], part[random.below(i)]);
     PlanBuilder builder{fmt::format("bench {}", benches.size())};
     builder.begin_class("all", {});

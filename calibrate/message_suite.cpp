@@ -8,8 +8,9 @@
 namespace orrery {
 namespace {
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
-                                     CollectiveKind::Broadcast, CollectiveKind::Reduce,    CollectiveKind::Barrier};
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
+    CollectiveKind::Broadcast, CollectiveKind::Reduce,    CollectiveKind::Barrier};
 constexpr int kSizes = 12;
 constexpr std::int64_t kMostElements = 1 << 20;
 
@@ -28,17 +29,22 @@ void add_collective(PlanBuilder& b, GroupId group, CollectiveKind kind, std::int
     b.add(name, work, std::span<const Operand>{});
     return;
   }
-  const TensorId in = b.tensor(name + ".in", input_of(kind, elements, ranks), {.role = TensorRole::Parameter, .persistent = true});
-  const TensorId out = b.tensor(name + ".out", output_of(kind, elements, ranks), {.role = TensorRole::Parameter, .persistent = true});
+  const TensorId in =
+      b.tensor(name + ".in", input_of(kind, elements, ranks), {.role = TensorRole::Parameter, .persistent = true});
+  const TensorId out =
+      b.tensor(name + ".out", output_of(kind, elements, ranks), {.role = TensorRole::Parameter, .persistent = true});
   b.add(name, work, {reads(in), writes(out)});
 }
 
 /// All ranks pass a message to their neighbour on a ring.
 void add_shift(PlanBuilder& b, std::int64_t elements, std::int64_t tag) {
-  const TensorId from = b.tensor(fmt::format("send.{}", tag), {elements}, {.role = TensorRole::Parameter, .persistent = true});
-  const TensorId to = b.tensor(fmt::format("recv.{}", tag), {elements}, {.role = TensorRole::Parameter, .persistent = true});
+  const TensorId from =
+      b.tensor(fmt::format("send.{}", tag), {elements}, {.role = TensorRole::Parameter, .persistent = true});
+  const TensorId to =
+      b.tensor(fmt::format("recv.{}", tag), {elements}, {.role = TensorRole::Parameter, .persistent = true});
   b.add("send", Send{.peer = {0, 1}, .tag = tag, .bytes = size_of(DType::F32, elements)}, {reads(from)}, Stream::Comm);
-  b.add("recv", Recv{.peer = {0, -1}, .tag = tag, .bytes = size_of(DType::F32, elements)}, {writes(to)}, Stream::CopyIn);
+  b.add("recv", Recv{.peer = {0, -1}, .tag = tag, .bytes = size_of(DType::F32, elements)}, {writes(to)},
+        Stream::CopyIn);
 }
 
 }  // namespace

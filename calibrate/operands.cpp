@@ -57,6 +57,8 @@ Operand OperandMaker::unit_matrix(std::int64_t n) {
 
 Operand OperandMaker::result(const Shape& shape, DType type) { return writes(tensor(shape, {.dtype = type})); }
 
-void OperandMaker::emit(const Work& work, const std::vector<Operand>& operands) { builder_.add(kind_name(work), work, operands); }
+void OperandMaker::emit(const Work& work, const std::vector<Operand>& operands) {
+  builder_.add(kind_name(work), work, operands);
+}
 
 }  // namespace orrery

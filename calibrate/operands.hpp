@@ -16,8 +16,8 @@ struct Contents {
   std::vector<double> values;
 };
 
-/// Adds ops that stand alone to a plan. What a step would just have computed is written right before the op; weights, caches and states
-/// were last touched the time before, with all other operands of the plan in between.
+/// Adds ops that stand alone to a plan. What a step would just have computed is written right before the op; weights,
+/// caches and states were last touched the time before, with all other operands of the plan in between.
 class OperandMaker {
  public:
   OperandMaker(PlanBuilder& builder, Random& random) : builder_{builder}, random_{random} {}

@@ -52,7 +52,8 @@ AttentionTensors shapes_of(const AttentionShape& s) {
 bool add(OperandMaker& m, const AttentionForward& a) {
   const AttentionTensors t = shapes_of(a.shape);
   const bool cached = a.shape.q < a.shape.kv.base;
-  std::vector<Operand> all{m.fresh(t.q), cached ? m.stored(t.k) : m.fresh(t.k), cached ? m.stored(t.v) : m.fresh(t.v), m.result(t.o)};
+  std::vector<Operand> all{m.fresh(t.q), cached ? m.stored(t.k) : m.fresh(t.k), cached ? m.stored(t.v) : m.fresh(t.v),
+                           m.result(t.o)};
   if (a.keep_lse) all.push_back(m.result(t.lse));
   m.emit(a, all);
   return true;
@@ -60,8 +61,8 @@ bool add(OperandMaker& m, const AttentionForward& a) {
 
 bool add(OperandMaker& m, const AttentionBackward& a) {
   const AttentionTensors t = shapes_of(a.shape);
-  m.emit(a, {m.stored(t.q), m.stored(t.k), m.stored(t.v), m.stored(t.o), m.stored(t.lse), m.fresh(t.o), m.result(t.q), m.result(t.k),
-             m.result(t.v)});
+  m.emit(a, {m.stored(t.q), m.stored(t.k), m.stored(t.v), m.stored(t.o), m.stored(t.lse), m.fresh(t.o), m.result(t.q),
+             m.result(t.k), m.result(t.v)});
   return true;
 }
 
@@ -89,7 +90,9 @@ bool add(OperandMaker& m, const NormBackward& n) {
   return true;
 }
 
-bool add(OperandMaker& m, const ActivationForward& a) { return m.emit(a, {m.fresh({a.rows, a.cols}), m.result({a.rows, a.cols})}), true; }
+bool add(OperandMaker& m, const ActivationForward& a) {
+  return m.emit(a, {m.fresh({a.rows, a.cols}), m.result({a.rows, a.cols})}), true;
+}
 bool add(OperandMaker& m, const ActivationBackward& a) {
   const Shape x{a.rows, a.cols};
   return m.emit(a, {m.stored(x), m.fresh(x), m.result(x)}), true;
@@ -127,8 +130,12 @@ bool add(OperandMaker& m, const SumRows& s) {
   return m.emit(s, {m.fresh({s.rows, s.cols}), s.accumulate ? updated(m.stored(out)) : m.result(out)}), true;
 }
 bool add(OperandMaker& m, const Fill& f) { return m.emit(f, {updated(m.stored({f.elements}))}), true; }
-bool add(OperandMaker& m, const Dropout& d) { return m.emit(d, {m.fresh({d.rows, d.cols}), m.result({d.rows, d.cols})}), true; }
-bool add(OperandMaker& m, const Cast& c) { return m.emit(c, {m.stored({c.elements}, c.from), m.result({c.elements}, c.to)}), true; }
+bool add(OperandMaker& m, const Dropout& d) {
+  return m.emit(d, {m.fresh({d.rows, d.cols}), m.result({d.rows, d.cols})}), true;
+}
+bool add(OperandMaker& m, const Cast& c) {
+  return m.emit(c, {m.stored({c.elements}, c.from), m.result({c.elements}, c.to)}), true;
+}
 bool add(OperandMaker& m, const BroadcastHeads& b) {
   return m.emit(b, {m.fresh({b.rows, b.cols}), m.result({1, b.rows, b.heads, b.cols})}), true;
 }
@@ -137,10 +144,14 @@ bool add(OperandMaker& m, const SumHeads& s) {
 }
 
 bool add(OperandMaker& m, const Gather& g) {
-  return m.emit(g, {m.stored({g.table_rows, g.cols}), m.random_indices(g.rows, g.table_rows), m.result({g.rows, g.cols})}), true;
+  return m.emit(g,
+                {m.stored({g.table_rows, g.cols}), m.random_indices(g.rows, g.table_rows), m.result({g.rows, g.cols})}),
+         true;
 }
 bool add(OperandMaker& m, const ScatterAdd& s) {
-  return m.emit(s, {m.fresh({s.rows, s.cols}), m.random_indices(s.rows, s.table_rows), updated(m.stored({s.table_rows, s.cols}))}), true;
+  return m.emit(s, {m.fresh({s.rows, s.cols}), m.random_indices(s.rows, s.table_rows),
+                    updated(m.stored({s.table_rows, s.cols}))}),
+         true;
 }
 bool add(OperandMaker& m, const RotaryEmbedding& r) {
   const Shape table{r.sequence, r.rot_dim / 2};
@@ -148,12 +159,14 @@ bool add(OperandMaker& m, const RotaryEmbedding& r) {
   return m.emit(r, {m.stored(table), m.stored(table), updated(x)}), true;
 }
 bool add(OperandMaker& m, const EmbeddingBagForward& e) {
-  return m.emit(e, {m.stored({e.table_rows, e.cols}), m.random_indices(e.lookups, e.table_rows), m.offsets(e.bags, e.lookups),
-                    m.result({e.bags, e.cols})}), true;
+  return m.emit(e, {m.stored({e.table_rows, e.cols}), m.random_indices(e.lookups, e.table_rows),
+                    m.offsets(e.bags, e.lookups), m.result({e.bags, e.cols})}),
+         true;
 }
 bool add(OperandMaker& m, const EmbeddingBagBackward& e) {
   return m.emit(e, {m.fresh({e.bags, e.cols}), m.random_indices(e.lookups, e.table_rows), m.offsets(e.bags, e.lookups),
-                    updated(m.stored({e.table_rows, e.cols}))}), true;
+                    updated(m.stored({e.table_rows, e.cols}))}),
+         true;
 }
 std::int64_t interactions(std::int64_t features, std::int64_t dim) { return dim + features * (features - 1) / 2; }
 bool add(OperandMaker& m, const DotInteractionForward& d) {
@@ -164,14 +177,20 @@ bool add(OperandMaker& m, const DotInteractionBackward& d) {
   return m.emit(d, {m.stored(x), m.fresh({d.batch, interactions(d.features, d.dim)}), m.result(x)}), true;
 }
 bool add(OperandMaker& m, const RelativeBiasForward& r) {
-  return m.emit(r, {m.stored({r.buckets, r.heads}), m.random_indices(r.q * r.kv.base, r.buckets), m.result({r.heads, r.q, r.kv.base})}), true;
+  return m.emit(r, {m.stored({r.buckets, r.heads}), m.random_indices(r.q * r.kv.base, r.buckets),
+                    m.result({r.heads, r.q, r.kv.base})}),
+         true;
 }
 bool add(OperandMaker& m, const RelativeBiasBackward& r) {
-  return m.emit(r, {m.random_indices(r.q * r.kv, r.buckets), m.fresh({r.heads, r.q, r.kv}), updated(m.stored({r.buckets, r.heads}))}), true;
+  return m.emit(r, {m.random_indices(r.q * r.kv, r.buckets), m.fresh({r.heads, r.q, r.kv}),
+                    updated(m.stored({r.buckets, r.heads}))}),
+         true;
 }
 
 bool add(OperandMaker& m, const CrossEntropyForward& c) {
-  return m.emit(c, {m.fresh({c.rows, c.classes}), m.random_indices(c.rows, c.classes), m.result({c.rows}), updated(m.stored({1}))}), true;
+  return m.emit(c, {m.fresh({c.rows, c.classes}), m.random_indices(c.rows, c.classes), m.result({c.rows}),
+                    updated(m.stored({1}))}),
+         true;
 }
 bool add(OperandMaker& m, const CrossEntropyBackward& c) {
   const Operand x = m.fresh({c.rows, c.classes});
@@ -189,16 +208,20 @@ bool add(OperandMaker& m, const Sample& s) {
 
 bool add(OperandMaker& m, const TopKGate& g) {
   const Operand logits = m.random_values({g.tokens, g.experts});
-  return m.emit(g, {logits, m.result({g.tokens, g.experts}), m.result({g.tokens, g.top_k}), m.result({g.tokens, g.top_k}, DType::I32)}), true;
+  return m.emit(g, {logits, m.result({g.tokens, g.experts}), m.result({g.tokens, g.top_k}),
+                    m.result({g.tokens, g.top_k}, DType::I32)}),
+         true;
 }
 bool add(OperandMaker& m, const TopKGateBackward& g) {
-  return m.emit(g, {m.stored({g.tokens, g.experts}), m.counting(g.tokens * g.top_k, g.experts), m.fresh({g.tokens, g.top_k}),
-                    m.result({g.tokens, g.experts})}), true;
+  return m.emit(g, {m.stored({g.tokens, g.experts}), m.counting(g.tokens * g.top_k, g.experts),
+                    m.fresh({g.tokens, g.top_k}), m.result({g.tokens, g.experts})}),
+         true;
 }
 bool add(OperandMaker& m, const RouteMap& r) {
   const std::int64_t choices = r.tokens * r.top_k;
-  return m.emit(r, {m.random_indices(choices, r.experts), m.result({r.experts + 1}, DType::I32), m.result({choices}, DType::I32),
-                    m.result({choices}, DType::I32)}), true;
+  return m.emit(r, {m.random_indices(choices, r.experts), m.result({r.experts + 1}, DType::I32),
+                    m.result({choices}, DType::I32), m.result({choices}, DType::I32)}),
+         true;
 }
 bool add(OperandMaker& m, const Permute& p) {
   const std::int64_t rows = p.tokens * p.top_k;
@@ -210,31 +233,42 @@ bool add(OperandMaker& m, const PermuteBackward& p) {
 }
 bool add(OperandMaker& m, const Unpermute& u) {
   const std::int64_t rows = u.tokens * u.top_k;
-  return m.emit(u, {m.fresh({rows, u.cols}), m.counting(rows, rows), m.stored({u.tokens, u.top_k}), m.result({u.tokens, u.cols})}), true;
+  return m.emit(u, {m.fresh({rows, u.cols}), m.counting(rows, rows), m.stored({u.tokens, u.top_k}),
+                    m.result({u.tokens, u.cols})}),
+         true;
 }
 bool add(OperandMaker& m, const UnpermuteBackward& u) {
   const std::int64_t rows = u.tokens * u.top_k;
-  return m.emit(u, {m.stored({rows, u.cols}), m.counting(rows, rows), m.stored({u.tokens, u.top_k}), m.fresh({u.tokens, u.cols}),
-                    m.result({rows, u.cols}), m.result({u.tokens, u.top_k})}), true;
+  return m.emit(u, {m.stored({rows, u.cols}), m.counting(rows, rows), m.stored({u.tokens, u.top_k}),
+                    m.fresh({u.tokens, u.cols}), m.result({rows, u.cols}), m.result({u.tokens, u.top_k})}),
+         true;
 }
 
 bool add(OperandMaker& m, const Patchify& p) {
   const std::int64_t side = p.side / p.patch;
-  return m.emit(p, {m.stored({p.batch, p.channels, p.side, p.side}), m.result({p.batch * side * side, p.channels * p.patch * p.patch})}), true;
+  return m.emit(p, {m.stored({p.batch, p.channels, p.side, p.side}),
+                    m.result({p.batch * side * side, p.channels * p.patch * p.patch})}),
+         true;
 }
 bool add(OperandMaker& m, const ConcatPrefix& c) {
-  return m.emit(c, {m.fresh({c.batch, c.rows, c.cols}), m.stored({c.cols}), m.result({c.batch, c.rows + 1, c.cols})}), true;
+  return m.emit(c, {m.fresh({c.batch, c.rows, c.cols}), m.stored({c.cols}), m.result({c.batch, c.rows + 1, c.cols})}),
+         true;
 }
 bool add(OperandMaker& m, const ConcatPrefixBackward& c) {
   return m.emit(c, {m.fresh({c.batch, c.rows + 1, c.cols}), m.result({c.batch, c.rows, c.cols}),
-                    c.accumulate ? updated(m.stored({c.cols})) : m.result({c.cols})}), true;
+                    c.accumulate ? updated(m.stored({c.cols})) : m.result({c.cols})}),
+         true;
 }
-bool add(OperandMaker& m, const MeanPool& p) { return m.emit(p, {m.fresh({p.batch, p.rows, p.cols}), m.result({p.batch, p.cols})}), true; }
+bool add(OperandMaker& m, const MeanPool& p) {
+  return m.emit(p, {m.fresh({p.batch, p.rows, p.cols}), m.result({p.batch, p.cols})}), true;
+}
 bool add(OperandMaker& m, const MeanPoolBackward& p) {
   return m.emit(p, {m.fresh({p.batch, p.cols}), m.result({p.batch, p.rows, p.cols})}), true;
 }
 
-bool add(OperandMaker& m, const SumSquares& s) { return m.emit(s, {m.stored({s.elements}), updated(m.stored({1}, DType::F64))}), true; }
+bool add(OperandMaker& m, const SumSquares& s) {
+  return m.emit(s, {m.stored({s.elements}), updated(m.stored({1}, DType::F64))}), true;
+}
 bool add(OperandMaker& m, const Sgd& s) {
   const Shape x{s.elements};
   return m.emit(s, {updated(m.stored(x)), m.stored(x), updated(m.stored(x))}), true;
@@ -251,7 +285,9 @@ bool add(OperandMaker& m, const Copy& c) {
   const Shape x{static_cast<std::int64_t>(c.bytes.base()) / 4};
   return m.emit(c, {m.stored(x), m.result(x)}), true;
 }
-bool add(OperandMaker& m, const CopyRows& c) { return m.emit(c, {m.fresh({c.rows, c.cols}), m.result({c.rows, c.cols})}), true; }
+bool add(OperandMaker& m, const CopyRows& c) {
+  return m.emit(c, {m.fresh({c.rows, c.cols}), m.result({c.rows, c.cols})}), true;
+}
 
 }  // namespace
 

@@ -7,8 +7,8 @@
 namespace orrery {
 namespace {
 
-constexpr double kMadToSigma = 1.4826;     // 1 / Φ⁻¹(3/4)
-constexpr double kMedianToMean = 1.2533;   // √(π/2): how much wider the median's error is than the mean's
+constexpr double kMadToSigma = 1.4826;    // 1 / Φ⁻¹(3/4)
+constexpr double kMedianToMean = 1.2533;  // √(π/2): how much wider the median's error is than the mean's
 
 }  // namespace
 

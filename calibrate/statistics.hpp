@@ -14,8 +14,8 @@ double quantile(std::vector<double> values, double share);
 /// What repeated measurements of one thing amount to, unmoved by a few outliers.
 struct RobustSummary {
   double median = 0;
-  double deviation = 0;      // 1.4826 · median |x − median|: σ of a normal distribution
-  double median_error = 0;   // standard error of the median: 1.2533 · deviation / √n
+  double deviation = 0;     // 1.4826 · median |x − median|: σ of a normal distribution
+  double median_error = 0;  // standard error of the median: 1.2533 · deviation / √n
   std::size_t count = 0;
 
   /// Half-width of the 95 % interval of the median, relative.

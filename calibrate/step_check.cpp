@@ -9,10 +9,12 @@ namespace orrery {
 namespace {
 
 constexpr double kLeastShared = 0.2, kStepOfShared = 0.05;
-constexpr std::size_t kFewestSteps = 6;   // to judge by
-constexpr double kUsualShared = 0.6;      // with fewer
+constexpr std::size_t kFewestSteps = 6;  // to judge by
+constexpr double kUsualShared = 0.6;     // with fewer
 
-double sigma_of(const StepCheck& s, double shared) { return std::hypot(shared * s.shared, std::sqrt(1 - shared * shared) * s.independent); }
+double sigma_of(const StepCheck& s, double shared) {
+  return std::hypot(shared * s.shared, std::sqrt(1 - shared * shared) * s.independent);
+}
 
 /// How many half-widths of the 90 % interval hold 90 % of the steps.
 double stretch(const std::vector<StepCheck>& steps, double shared) {

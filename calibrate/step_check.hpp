@@ -12,11 +12,13 @@ namespace orrery {
 /// A measured step beside the sum of its ops' predictions.
 StepCheck check_step(const HostModel& model, const BenchRun& run);
 
-/// Decides which part of the laws' errors ops of a law share, so that 90 % intervals of whole steps hold 90 % of them: with σ of one op,
+/// Decides which part of the laws' errors ops of a law share, so that 90 % intervals of whole steps hold 90 % of them:
+/// with σ of one op,
 ///
 ///   bias = ρ·σ·λ,  deviation = √(1 − ρ²)·σ
 ///
-/// ρ is the least that suffices; λ > 1 only where ρ = 1 does not. Leaves out that shapes of a law differ in how alike their errors are.
+/// ρ is the least that suffices; λ > 1 only where ρ = 1 does not. Leaves out that shapes of a law differ in how alike
+/// their errors are.
 void settle_bias(HostParameters& parameters, const std::vector<StepCheck>& steps);
 
 }  // namespace orrery

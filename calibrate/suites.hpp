@@ -31,8 +31,8 @@ struct StepShape {
 StepShape draw_step(Random& random);
 StepShape draw_decode(Random& random);
 
-/// A training step as a strategy would lower it, and a decode step with `sequence` tokens in its cache: each op in the state of the caches
-/// in which real steps run it.
+/// A training step as a strategy would lower it, and a decode step with `sequence` tokens in its cache: each op in the
+/// state of the caches in which real steps run it.
 Bench train_step_bench(const StepShape& shape, Random& random);
 Bench decode_step_bench(const StepShape& shape, Random& random);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Suites of what multiplies: products, attention, small dense algebra.
-#include "calibrate/draw.hpp"
 #include "calibrate/suites_products.hpp"
+#include "calibrate/draw.hpp"
 
 namespace orrery {
 namespace {
@@ -83,7 +83,10 @@ Work draw_few_tn(Random& r) {
 }
 Work draw_grouped(Random& r) {
   const std::int64_t groups = log_integer(r, 2, 16);
-  return GroupedGemm{.rows = groups * log_integer(r, 16, 128), .n = width(r, 64, 512), .k = width(r, 64, 512), .groups = groups,
+  return GroupedGemm{.rows = groups * log_integer(r, 16, 128),
+                     .n = width(r, 64, 512),
+                     .k = width(r, 64, 512),
+                     .groups = groups,
                      .mode = static_cast<GroupedMode>(r.below(3))};
 }
 
@@ -99,7 +102,11 @@ Work draw_attention_decode(Random& r) {
 
 Work draw_cholesky(Random& r) { return Cholesky{log_integer(r, 8, 192)}; }
 Work draw_cholesky_solve(Random& r) { return CholeskySolve{log_integer(r, 8, 192), log_integer(r, 1, 64)}; }
-Work draw_dots(Random& r) { return DotInteractionForward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)}; }
-Work draw_dots_backward(Random& r) { return DotInteractionBackward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)}; }
+Work draw_dots(Random& r) {
+  return DotInteractionForward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)};
+}
+Work draw_dots_backward(Random& r) {
+  return DotInteractionBackward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)};
+}
 
 }  // namespace orrery

@@ -21,7 +21,9 @@ Bytes cache_size(int name, Bytes otherwise) {
 
 }  // namespace
 
-Caches detected_caches() { return {cache_size(_SC_LEVEL2_CACHE_SIZE, kUsualL2), cache_size(_SC_LEVEL3_CACHE_SIZE, kUsualL3)}; }
+Caches detected_caches() {
+  return {cache_size(_SC_LEVEL2_CACHE_SIZE, kUsualL2), cache_size(_SC_LEVEL3_CACHE_SIZE, kUsualL3)};
+}
 
 std::string detected_processor() {
   std::ifstream info{"/proc/cpuinfo"};

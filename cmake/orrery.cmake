@@ -21,7 +21,8 @@ add_library(orrery_options INTERFACE)
 target_include_directories(orrery_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(orrery_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(orrery_options INTERFACE -Wno-restrict)  # false positives of GCC 12 on std::string
+  # False positives of GCC 12 on std::string.
+  target_compile_options(orrery_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
 if(ORRERY_WERROR)
   target_compile_options(orrery_options INTERFACE -Werror)

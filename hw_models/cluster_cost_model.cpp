@@ -24,7 +24,9 @@ Spread spread_of(const Cluster& cluster, std::span<const RankId> ranks) {
 
 bool touches_disk(const Copy& c) { return c.from == Tier::Disk || c.to == Tier::Disk; }
 bool is_peer(const Copy& c) { return c.from == Tier::Peer || c.to == Tier::Peer; }
-bool is_inside(const Copy& c) { return (c.from == Tier::Device) == (c.to == Tier::Device) && !touches_disk(c) && !is_peer(c); }
+bool is_inside(const Copy& c) {
+  return (c.from == Tier::Device) == (c.to == Tier::Device) && !touches_disk(c) && !is_peer(c);
+}
 
 }  // namespace
 
@@ -33,7 +35,8 @@ ClusterCostModel::ClusterCostModel(const Cluster& cluster, std::unique_ptr<Devic
   if (!device_) bug("a cluster without a device model");
   const bool shares_memory = !device_->memory().has_value();
   if (cluster_.devices_per_node > 1 && !cluster_.device_link && !shares_memory)
-    throw UserError{fmt::format("cluster '{}' has no link between the {} devices of a node", cluster_.name, cluster_.devices_per_node),
+    throw UserError{fmt::format("cluster '{}' has no link between the {} devices of a node", cluster_.name,
+                                cluster_.devices_per_node),
                     "add `device_link: {bandwidth: 450 GB/s, latency: 2 us}`"};
   if (!cluster_.host_link && !shares_memory)
     throw UserError{fmt::format("cluster '{}' has no link between a device and the memory of its node", cluster_.name),
@@ -41,7 +44,8 @@ ClusterCostModel::ClusterCostModel(const Cluster& cluster, std::unique_ptr<Devic
 }
 
 Hop ClusterCostModel::hop(const Link& link) const {
-  return {link.latency * scales_[Knob::LinkLatency], link.bandwidth * device_->communication().efficiency * scales_[Knob::LinkBandwidth]};
+  return {link.latency * scales_[Knob::LinkLatency],
+          link.bandwidth * device_->communication().efficiency * scales_[Knob::LinkBandwidth]};
 }
 
 /// Between devices of a node. A host without a link of its own asks its device model before it comes here.
@@ -67,8 +71,9 @@ OpCost ClusterCostModel::uncertain(Seconds duration) const {
   return c;
 }
 
-/// Time of a copy between tiers: latency + bytes / bandwidth of the slower of the links on its way. Pageable host memory goes through a
-/// pinned buffer at half the rate. Parameters: `host_link`, `device_link` and `disk` of the cluster.
+/// Time of a copy between tiers: latency + bytes / bandwidth of the slower of the links on its way. Pageable host
+/// memory goes through a pinned buffer at half the rate. Parameters: `host_link`, `device_link` and `disk` of the
+/// cluster.
 OpCost ClusterCostModel::copy(const Copy& work, const Bindings& bindings) const {
   const bool on_host = !device_->memory().has_value();
   if (is_inside(work) || (on_host && !touches_disk(work))) return device_->cost(work, bindings, scales_);
@@ -83,7 +88,8 @@ OpCost ClusterCostModel::copy(const Copy& work, const Bindings& bindings) const 
   if (!on_host && (work.from == Tier::Device || work.to == Tier::Device)) {
     const double pageable = work.from == Tier::Host || work.to == Tier::Host ? 0.5 : 1.0;
     latency += cluster_.host_link->latency;
-    bandwidth = cluster_.host_link->bandwidth * pageable * device_->communication().efficiency * scales_[Knob::HostLinkBandwidth];
+    bandwidth = cluster_.host_link->bandwidth * pageable * device_->communication().efficiency *
+                scales_[Knob::HostLinkBandwidth];
   }
   if (touches_disk(work)) {
     if (!cluster_.disk)
@@ -97,7 +103,8 @@ OpCost ClusterCostModel::copy(const Copy& work, const Bindings& bindings) const 
     if (work.from == Tier::Device) c.demand(Resource::PcieOut, 1), c.demand(Resource::CopyEngineOut, 1);
     if (work.to == Tier::Device) c.demand(Resource::PcieIn, 1), c.demand(Resource::CopyEngineIn, 1);
   }
-  if (touches_disk(work)) c.demand(Resource::Disk, std::min(1.0, bandwidth / (cluster_.disk->bandwidth * scales_[Knob::DiskBandwidth])));
+  if (touches_disk(work))
+    c.demand(Resource::Disk, std::min(1.0, bandwidth / (cluster_.disk->bandwidth * scales_[Knob::DiskBandwidth])));
   return c;
 }
 
@@ -106,8 +113,8 @@ OpCost ClusterCostModel::cost(const Work& work, const Bindings& bindings, RankId
   return device_->cost(work, bindings, scales_);
 }
 
-/// Time of a collective: the closed forms of collective.hpp over the cluster's links, plus a start on the device; between threads of one
-/// computer the device's own laws. Leaves out other traffic on the links, which the engine adds.
+/// Time of a collective: the closed forms of collective.hpp over the cluster's links, plus a start on the device;
+/// between threads of one computer the device's own laws. Leaves out other traffic on the links, which the engine adds.
 OpCost ClusterCostModel::collective(const Collective& work, std::span<const RankId> ranks) const {
   if (ranks.size() <= 1) return {};
   const Spread spread = spread_of(cluster_, ranks);
@@ -115,12 +122,14 @@ OpCost ClusterCostModel::collective(const Collective& work, std::span<const Rank
     if (auto c = device_->collective(work, static_cast<std::int64_t>(ranks.size()), scales_)) return *c;
   const Hop between = spread.nodes > 1 ? hop_between(spread.per_node) : Hop{};
   const CommunicationParameters& p = device_->communication();
-  OpCost c = uncertain(p.overhead * scales_[Knob::LaunchOverhead] +
-                       two_level_collective(work.kind, work.bytes, {spread.per_node, spread.nodes, hop_inside(), between}));
+  OpCost c =
+      uncertain(p.overhead * scales_[Knob::LaunchOverhead] +
+                two_level_collective(work.kind, work.bytes, {spread.per_node, spread.nodes, hop_inside(), between}));
   if (p.sm_share > 0) c.demand(Resource::Sm, p.sm_share);
   if (work.bytes > Bytes{0}) {
     if (spread.per_node > 1) c.demand(Resource::Link, 1);
-    if (spread.nodes > 1) c.demand(Resource::Nic, cluster_.nic->per == NicPlacement::PerNode ? 1.0 / double(spread.per_node) : 1.0);
+    if (spread.nodes > 1)
+      c.demand(Resource::Nic, cluster_.nic->per == NicPlacement::PerNode ? 1.0 / double(spread.per_node) : 1.0);
   }
   return c;
 }
@@ -131,7 +140,8 @@ OpCost ClusterCostModel::transfer(Bytes bytes, RankId from, RankId to) const {
   if (inside && !cluster_.device_link)
     if (auto c = device_->transfer(bytes, scales_)) return *c;
   const Hop path = inside ? hop_inside() : hop_between(1);
-  OpCost c = uncertain(device_->communication().overhead * scales_[Knob::LaunchOverhead] + path.latency + bytes / path.bandwidth);
+  OpCost c = uncertain(device_->communication().overhead * scales_[Knob::LaunchOverhead] + path.latency +
+                       bytes / path.bandwidth);
   if (bytes > Bytes{0}) c.demand(inside ? Resource::Link : Resource::Nic, 1);
   return c;
 }
@@ -144,7 +154,8 @@ std::string ClusterCostModel::extrapolation(const Work& work, const Bindings& bi
 
 std::string ClusterCostModel::machine() const {
   const bool fitted = device_->provenance().status == FitStatus::Fitted;
-  return fmt::format("{}, {} ({})", cluster_.name, device_->name(), fitted ? device_->provenance().machine : "unfitted");
+  return fmt::format("{}, {} ({})", cluster_.name, device_->name(),
+                     fitted ? device_->provenance().machine : "unfitted");
 }
 
 Bytes ClusterCostModel::capacity(Tier tier) const {

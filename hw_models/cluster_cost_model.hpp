@@ -12,7 +12,8 @@
 
 namespace orrery {
 
-/// The cost model of a cluster: the device's laws, and closed forms over the cluster's links for all that leaves a device.
+/// The cost model of a cluster: the device's laws, and closed forms over the cluster's links for all that leaves a
+/// device.
 class ClusterCostModel final : public CostModel {
  public:
   ClusterCostModel(const Cluster& cluster, std::unique_ptr<DeviceModel> device);
@@ -30,7 +31,8 @@ class ClusterCostModel final : public CostModel {
   const Cluster& cluster() const { return cluster_; }
   /// "dgx_h100, h100_sxm (unfitted)": for timelines.
   std::string machine() const;
-  /// What one rank may use of a tier. Ranks of a node share its memory and disks; where a device is the host, its memory too.
+  /// What one rank may use of a tier. Ranks of a node share its memory and disks; where a device is the host, its
+  /// memory too.
   Bytes capacity(Tier tier) const;
 
  private:

@@ -15,18 +15,20 @@ double levels(std::int64_t n) { return std::ceil(std::log2(double(n))); }
 ///
 ///   t = 2(n − 1) · (latency + bytes / (n · bandwidth))
 ///
-/// Optimal in bytes moved, linear in n for latency: right for large messages, wrong for small ones, where a tree is faster. Assumes
-/// that every hop of the ring has the same link. Parameters: the links of the cluster's file.
+/// Optimal in bytes moved, linear in n for latency: right for large messages, wrong for small ones, where a tree is
+/// faster. Assumes that every hop of the ring has the same link. Parameters: the links of the cluster's file.
 Seconds ring_all_reduce(Bytes bytes, std::int64_t n, const Hop& hop) {
   if (n <= 1) return {};
   return 2.0 * double(n - 1) * (hop.latency + bytes / (double(n) * hop.bandwidth));
 }
 
-/// Time of a reduce up and a broadcast down a binary tree, pipelined in chunks so that the bytes pass each hop once per direction:
+/// Time of a reduce up and a broadcast down a binary tree, pipelined in chunks so that the bytes pass each hop once per
+/// direction:
 ///
 ///   t = 2·⌈log₂ n⌉·latency + 2·bytes / bandwidth
 ///
-/// Leaves out the fill of the pipeline; two trees that share the load (as NCCL has) reach the same rate. Parameters: the cluster's links.
+/// Leaves out the fill of the pipeline; two trees that share the load (as NCCL has) reach the same rate. Parameters:
+/// the cluster's links.
 Seconds tree_all_reduce(Bytes bytes, std::int64_t n, const Hop& hop) {
   if (n <= 1) return {};
   return 2.0 * levels(n) * hop.latency + 2.0 * (bytes / hop.bandwidth);
@@ -53,7 +55,8 @@ Seconds pairwise_all_to_all(Bytes bytes, std::int64_t n, const Hop& hop) {
   return double(n - 1) * (hop.latency + bytes / (double(n) * hop.bandwidth));
 }
 
-/// Time of a broadcast down a pipelined binary tree: t = ⌈log₂ n⌉·latency + bytes / bandwidth. A reduce is the same backwards.
+/// Time of a broadcast down a pipelined binary tree: t = ⌈log₂ n⌉·latency + bytes / bandwidth. A reduce is the same
+/// backwards.
 Seconds broadcast(Bytes bytes, std::int64_t n, const Hop& hop) {
   if (n <= 1) return {};
   return levels(n) * hop.latency + bytes / hop.bandwidth;
@@ -85,11 +88,11 @@ Seconds flat_collective(CollectiveKind kind, Bytes bytes, std::int64_t n, const 
 ///
 ///   all-reduce       reduce-scatter inside + all-reduce of bytes/g between + all-gather inside
 ///   all-gather       all-gather of bytes/g between + of bytes inside; reduce-scatter is its reverse
-///   all-to-all       the larger of what stays inside, bytes·g/(gN), and what leaves, bytes·(N − 1)/N, plus the latencies of both
-///   broadcast        between, then inside; reduce and barrier likewise
+///   all-to-all       the larger of what stays inside, bytes·g/(gN), and what leaves, bytes·(N − 1)/N, plus the
+///   latencies of both broadcast        between, then inside; reduce and barrier likewise
 ///
-/// All devices of a node use their paths out at the same time. Leaves out overlap of the phases, and nodes with unequal numbers of
-/// ranks: the fullest one counts. Parameters: the cluster's links and cards.
+/// All devices of a node use their paths out at the same time. Leaves out overlap of the phases, and nodes with unequal
+/// numbers of ranks: the fullest one counts. Parameters: the cluster's links and cards.
 Seconds two_level_collective(CollectiveKind kind, Bytes bytes, const TwoLevels& t) {
   const double g = double(t.per_node), n = double(t.nodes);
   if (t.nodes <= 1) return flat_collective(kind, bytes, t.per_node, t.inside);

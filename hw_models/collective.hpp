@@ -26,7 +26,8 @@ Seconds barrier(std::int64_t n, const Hop& hop);
 /// The faster algorithm of a kind over equal hops.
 Seconds flat_collective(CollectiveKind kind, Bytes bytes, std::int64_t n, const Hop& hop);
 
-/// Ranks on several nodes: `per_node` on each of `nodes`; `inside` is a device's path in its node, `between` a device's path out of it.
+/// Ranks on several nodes: `per_node` on each of `nodes`; `inside` is a device's path in its node, `between` a device's
+/// path out of it.
 struct TwoLevels {
   std::int64_t per_node = 1, nodes = 1;
   Hop inside, between;

@@ -52,8 +52,8 @@ struct CommunicationParameters {
   }
 };
 
-/// Turns work into time on one kind of device. Pure. What leaves the device is the affair of ClusterCostModel, except between the
-/// ranks of one computer that are devices themselves.
+/// Turns work into time on one kind of device. Pure. What leaves the device is the affair of ClusterCostModel, except
+/// between the ranks of one computer that are devices themselves.
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;

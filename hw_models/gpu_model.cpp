@@ -22,8 +22,9 @@ struct TiledProduct {
 ///
 ///   t = ⌈tiles·split / SMs⌉ · SMs · 2·m·n·⌈k/split⌉ / (peak · efficiency)
 ///
-/// the last wave costs as much as a full one; tiles that stick out are computed in full. Partial sums are written and read in
-/// float. Leaves out tiles of unequal speed and SMs shared with other ops. Parameters: `tiles`, `sm_count`, `peak` of the file.
+/// the last wave costs as much as a full one; tiles that stick out are computed in full. Partial sums are written and
+/// read in float. Leaves out tiles of unequal speed and SMs shared with other ops. Parameters: `tiles`, `sm_count`,
+/// `peak` of the file.
 TiledProduct tiled(const GpuTile& tile, double tiles, double k, double split, double sms, FlopsPerSecond peak) {
   const double waves = ceil_div(tiles * split, sms);
   const Flops per_tile{2.0 * double(tile.m) * double(tile.n) * std::ceil(k / split)};
@@ -52,8 +53,8 @@ Seconds GpuModel::memory_time(Bytes moved, const Scales& scales) const {
   return (moved + gpu_.memory_ramp) / (gpu_.memory_bandwidth * gpu_.memory_efficiency * scales[Knob::MemoryBandwidth]);
 }
 
-/// Time of a dense GEMM: launch overhead plus the slower of the math pipe and the memory pipe, with the best of the tiles and
-/// splits of k (1, 2, 4 … max_split_k):
+/// Time of a dense GEMM: launch overhead plus the slower of the math pipe and the memory pipe, with the best of the
+/// tiles and splits of k (1, 2, 4 … max_split_k):
 ///
 ///   t = launch + max( math(tile, split), (bytes + partial sums + ramp) / bandwidth )
 ///
@@ -64,7 +65,8 @@ GpuModel::Roofline GpuModel::roofline(const Gemm& g, const Scales& scales) const
   const FlopsPerSecond rate = peak(g.dtype) * scales[Knob::GemmRate];
   Roofline best{Seconds{HUGE_VAL}, Seconds{HUGE_VAL}, 1, gpu_.uncertainty.gemm};
   for (const GpuTile& tile : gpu_.tiles) {
-    const double tiles = double(g.batch) * ceil_div(double(g.m), double(tile.m)) * ceil_div(double(g.n), double(tile.n));
+    const double tiles =
+        double(g.batch) * ceil_div(double(g.m), double(tile.m)) * ceil_div(double(g.n), double(tile.n));
     for (std::int64_t split = 1; split <= gpu_.max_split_k; split *= 2) {
       const TiledProduct p = tiled(tile, tiles, double(g.k), double(split), double(gpu_.sm_count), rate);
       const Seconds memory = memory_time(amount.read + amount.written + p.partial_sums, scales);
@@ -76,14 +78,16 @@ GpuModel::Roofline GpuModel::roofline(const Gemm& g, const Scales& scales) const
 
 /// Time of a grouped GEMM: the tiles of all groups share the waves of one launch.
 ///
-///   tiles = groups · ⌈rows/groups / tile⌉ · ⌈n / tile⌉   (dW: groups · ⌈k / tile⌉ · ⌈n / tile⌉ of inner dimension rows/groups)
+///   tiles = groups · ⌈rows/groups / tile⌉ · ⌈n / tile⌉   (dW: groups · ⌈k / tile⌉ · ⌈n / tile⌉ of inner dimension
+///   rows/groups)
 ///
-/// The fullest group lengthens the last waves: the arithmetic is multiplied by (1 + skew) / 2. Leaves out empty groups, whose weights
-/// are not read. Parameters: those of the GEMM.
+/// The fullest group lengthens the last waves: the arithmetic is multiplied by (1 + skew) / 2. Leaves out empty groups,
+/// whose weights are not read. Parameters: those of the GEMM.
 GpuModel::Roofline GpuModel::roofline(const GroupedGemm& g, const Scales& scales) const {
   const double rows = double(g.rows) / double(g.groups);
   const bool gradient = g.mode == GroupedMode::WeightGradient;
-  const double m = gradient ? double(g.k) : std::ceil(rows), inner = gradient ? std::ceil(rows) : double(g.mode == GroupedMode::Forward ? g.k : g.n);
+  const double m = gradient ? double(g.k) : std::ceil(rows),
+               inner = gradient ? std::ceil(rows) : double(g.mode == GroupedMode::Forward ? g.k : g.n);
   const double n = g.mode == GroupedMode::InputGradient ? double(g.k) : double(g.n);
   const FlopsPerSecond rate = peak(g.dtype) * scales[Knob::GemmRate];
   const Amount amount = g.amount({});
@@ -97,36 +101,45 @@ GpuModel::Roofline GpuModel::roofline(const GroupedGemm& g, const Scales& scales
   return best;
 }
 
-/// Time of fused attention: one SM per tile of queries of a head; a causal mask leaves whole tiles out but cuts those on the diagonal.
+/// Time of fused attention: one SM per tile of queries of a head; a causal mask leaves whole tiles out but cuts those
+/// on the diagonal.
 ///
-///   math = flops · (1 + tile_kv / (2·kv) if causal) / (peak · efficiency · filled),  filled = tiles / (SMs · ⌈tiles / SMs⌉)
+///   math = flops · (1 + tile_kv / (2·kv) if causal) / (peak · efficiency · filled),  filled = tiles / (SMs · ⌈tiles /
+///   SMs⌉)
 ///
-/// With few queries (decoding) the keys are split over the SMs, and memory decides. Leaves out the cost of exp and of uneven causal
-/// rows. Parameters: `attention` of the file.
-GpuModel::Roofline GpuModel::attention(const AttentionShape& s, const Amount& amount, double efficiency, const Bindings& b,
-                                       const Scales& scales) const {
+/// With few queries (decoding) the keys are split over the SMs, and memory decides. Leaves out the cost of exp and of
+/// uneven causal rows. Parameters: `attention` of the file.
+GpuModel::Roofline GpuModel::attention(const AttentionShape& s, const Amount& amount, double efficiency,
+                                       const Bindings& b, const Scales& scales) const {
   const double kv = std::max<double>(1, double(s.kv.at(b))), sms = double(gpu_.sm_count);
   const double rows = double(s.batch) * double(s.heads) * ceil_div(double(s.q), double(gpu_.attention.tile_q));
-  const double splits = s.q >= gpu_.attention.tile_q ? 1 : std::clamp(std::floor(sms / rows), 1.0, ceil_div(kv, double(gpu_.attention.tile_kv)));
+  const double splits = s.q >= gpu_.attention.tile_q
+                            ? 1
+                            : std::clamp(std::floor(sms / rows), 1.0, ceil_div(kv, double(gpu_.attention.tile_kv)));
   const double tiles = rows * splits;
   const double filled = tiles / (sms * ceil_div(tiles, sms));
   const double diagonal = s.causal && s.q > 1 ? 1 + double(gpu_.attention.tile_kv) / (2 * kv) : 1;
-  const double padding = double(gpu_.attention.tile_q) * ceil_div(double(s.q), double(gpu_.attention.tile_q)) / double(std::max<std::int64_t>(1, s.q));
-  const Seconds math = amount.flops * diagonal * padding / (peak(s.dtype) * efficiency * filled * scales[Knob::AttentionRate]);
+  const double padding = double(gpu_.attention.tile_q) * ceil_div(double(s.q), double(gpu_.attention.tile_q)) /
+                         double(std::max<std::int64_t>(1, s.q));
+  const Seconds math =
+      amount.flops * diagonal * padding / (peak(s.dtype) * efficiency * filled * scales[Knob::AttentionRate]);
   return {math, memory_time(amount.read + amount.written, scales), filled, gpu_.uncertainty.attention};
 }
 
-/// Time of what memory limits: norms, activations, optimizers, embeddings, losses. Arithmetic counts at the vector rate. Leaves out
-/// uncoalesced access. Parameters: `memory_*`, `vector_rate`.
+/// Time of what memory limits: norms, activations, optimizers, embeddings, losses. Arithmetic counts at the vector
+/// rate. Leaves out uncoalesced access. Parameters: `memory_*`, `vector_rate`.
 GpuModel::Roofline GpuModel::stream(const Amount& amount, const Scales& scales) const {
-  return {amount.flops / gpu_.vector_rate, memory_time(amount.read + amount.written, scales), 1, gpu_.uncertainty.memory};
+  return {amount.flops / gpu_.vector_rate, memory_time(amount.read + amount.written, scales), 1,
+          gpu_.uncertainty.memory};
 }
 
 GpuModel::Roofline GpuModel::roofline(const Work& work, const Bindings& b, const Scales& scales) const {
   if (const auto* g = std::get_if<Gemm>(&work)) return roofline(*g, scales);
   if (const auto* g = std::get_if<GroupedGemm>(&work)) return roofline(*g, scales);
-  if (const auto* a = std::get_if<AttentionForward>(&work)) return attention(a->shape, a->amount(b), gpu_.attention.forward, b, scales);
-  if (const auto* a = std::get_if<AttentionBackward>(&work)) return attention(a->shape, a->amount(b), gpu_.attention.backward, b, scales);
+  if (const auto* a = std::get_if<AttentionForward>(&work))
+    return attention(a->shape, a->amount(b), gpu_.attention.forward, b, scales);
+  if (const auto* a = std::get_if<AttentionBackward>(&work))
+    return attention(a->shape, a->amount(b), gpu_.attention.backward, b, scales);
   return stream(amount(work, b), scales);
 }
 

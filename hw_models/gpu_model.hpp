@@ -7,7 +7,8 @@
 
 namespace orrery {
 
-/// A GPU by rooflines: each op takes a launch and the longer of its arithmetic on the SMs that it fills and its memory traffic.
+/// A GPU by rooflines: each op takes a launch and the longer of its arithmetic on the SMs that it fills and its memory
+/// traffic.
 class GpuModel final : public DeviceModel {
  public:
   GpuModel(std::string name, GpuParameters parameters) : name_{std::move(name)}, gpu_{std::move(parameters)} {}

@@ -18,7 +18,8 @@ void check_peaks(const Node& document, std::vector<Diagnostic>& problems) {
   const std::vector<std::string> known = dtype_names();
   for (const auto& [key, node] : peaks->fields)
     if (std::find(known.begin(), known.end(), key) == known.end())
-      problems.push_back(at_key(node, fmt::format("unknown data type {}", quoted(key)), name_hint("data type", key, known)));
+      problems.push_back(
+          at_key(node, fmt::format("unknown data type {}", quoted(key)), name_hint("data type", key, known)));
 }
 
 }  // namespace

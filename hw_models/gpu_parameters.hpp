@@ -83,9 +83,11 @@ struct GpuParameters {
     v.field("attention", attention, "fused attention");
     v.required("launch_overhead", launch_overhead, "shortest time of a kernel on the device", at_least(Seconds{0}));
     v.required("enqueue", enqueue, "time of the host thread per kernel", at_least(Seconds{0}));
-    v.required("start_latency", start_latency, "from the end of the enqueue to the start on an idle stream", at_least(Seconds{0}));
+    v.required("start_latency", start_latency, "from the end of the enqueue to the start on an idle stream",
+               at_least(Seconds{0}));
     v.required("host_rate", host_rate, "arithmetic of one host thread", more_than(FlopsPerSecond{0}));
-    v.required("host_memory_bandwidth", host_memory_bandwidth, "memory rate of one host thread", more_than(BytesPerSecond{0}));
+    v.required("host_memory_bandwidth", host_memory_bandwidth, "memory rate of one host thread",
+               more_than(BytesPerSecond{0}));
     v.field("communication", communication, "collectives and messages");
     v.field("uncertainty", uncertainty, "how far predictions may be off");
   }

@@ -59,10 +59,11 @@ Bytes moved(const LawInput& in) {
   return a.read + a.written;
 }
 
-/// Time of tiled attention over heads H (Hkv of keys), batch b, queries in tiles of 64, keys in tiles of 128; S is the number of
-/// scores in visited tiles, S₈ the same with rows padded to 8:
+/// Time of tiled attention over heads H (Hkv of keys), batch b, queries in tiles of 64, keys in tiles of 128; S is the
+/// number of scores in visited tiles, S₈ the same with rows padded to 8:
 ///
-///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(dk + ⌈dv⌉₃₂) + rows·b·H·q·(dk + dv) + misses
+///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(dk + ⌈dv⌉₃₂) +
+///   rows·b·H·q·(dk + dv) + misses
 ///
 /// Leaves out bias and masks, which add a read of a score each. Coefficients: `attention.tiled`, fitted by calibrate.
 FeatureRow attention_values(const LawInput& in, const Caches& caches) {
@@ -81,9 +82,11 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
           size.base() / kMillion * spill(size, caches.l3)};
 }
 
-/// Time of the gradient: the five products of each visited tile, and packing of keys, values, queries and outputs both ways:
+/// Time of the gradient: the five products of each visited tile, and packing of keys, values, queries and outputs both
+/// ways:
 ///
-///   t = call + b·H·head + math·2·b·H·(S₈·(dk + dv + ⌈dk⌉₃₂) + S·(⌈dk⌉₃₂ + ⌈dv⌉₃₂)) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(…) + rows·… + misses
+///   t = call + b·H·head + math·2·b·H·(S₈·(dk + dv + ⌈dk⌉₃₂) + S·(⌈dk⌉₃₂ + ⌈dv⌉₃₂)) + scores·b·H·S +
+///   pack·b·Hkv·⌈kv⌉₁₂₈·(…) + rows·… + misses
 ///
 /// Leaves out the bias gradient. Coefficients: `attention_backward`, fitted by calibrate.
 FeatureRow backward_values(const LawInput& in, const Caches& caches) {
@@ -103,24 +106,28 @@ FeatureRow backward_values(const LawInput& in, const Caches& caches) {
           size.base() / kMillion * spill(size, caches.l3)};
 }
 
-constexpr Feature kDecodeFeatures[] = {{"call", Spends::Overhead, "op"},
-                                       {"head", Spends::Overhead, "head of keys of a sequence"},
-                                       {"math", Spends::Math, "10^6 FLOP"},
-                                       {"scores", Spends::Math, "10^6 scores"},
-                                       {"keys", Spends::Memory, "10^6 elements of keys and values"},
-                                       {"far", Spends::Memory, "MB of keys and values beyond the second-level cache"},
-                                       {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use"},
-                                       {"dram", Spends::Memory, "MB of keys and values beyond the last cache"}};
+constexpr Feature kDecodeFeatures[] = {
+    {"call", Spends::Overhead, "op"},
+    {"head", Spends::Overhead, "head of keys of a sequence"},
+    {"math", Spends::Math, "10^6 FLOP"},
+    {"scores", Spends::Math, "10^6 scores"},
+    {"keys", Spends::Memory, "10^6 elements of keys and values"},
+    {"far", Spends::Memory, "MB of keys and values beyond the second-level cache"},
+    {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use"},
+    {"dram", Spends::Memory, "MB of keys and values beyond the last cache"}};
 
 /// Time of attention of few queries, which reads keys and values once, where they lie:
 ///
-///   t = call + b·Hkv·head + math·2·b·H·q·kv·(dk + dv) + scores·b·H·q·kv + keys·b·Hkv·kv·(dk + dv) + misses of keys and values
+///   t = call + b·Hkv·head + math·2·b·H·q·kv·(dk + dv) + scores·b·H·q·kv + keys·b·Hkv·kv·(dk + dv) + misses of keys and
+///   values
 ///
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
 FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
-  const double all = double(s.kv.at(in.bindings)), kv = s.window > 0 ? std::min(all, double(s.window)) : all, b = double(s.batch);
-  const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv, keys = b * double(s.kv_heads) * kv * dims;
+  const double all = double(s.kv.at(in.bindings)), kv = s.window > 0 ? std::min(all, double(s.window)) : all,
+               b = double(s.batch);
+  const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv,
+               keys = b * double(s.kv_heads) * kv * dims;
   const Bytes size{keys * bits(s.dtype) / 8.0};
   return {1,
           b * double(s.kv_heads),
@@ -140,19 +147,22 @@ AxisRow attention_sizes(const LawInput& in) {
 }  // namespace
 
 const LawForm& attention_form() {
-  static constexpr LawForm kForm{"attention", "tiled attention", Knob::AttentionRate, kFeatures, attention_values, kAxes, attention_sizes};
+  static constexpr LawForm kForm{"attention", "tiled attention", Knob::AttentionRate, kFeatures, attention_values,
+                                 kAxes,       attention_sizes};
   return kForm;
 }
 
 const LawForm& attention_decode_form() {
-  static constexpr LawForm kForm{"attention_decode", "attention of few queries", Knob::AttentionRate, kDecodeFeatures, decode_values, kAxes,
-                                 attention_sizes};
+  static constexpr LawForm kForm{
+      "attention_decode", "attention of few queries", Knob::AttentionRate, kDecodeFeatures, decode_values, kAxes,
+      attention_sizes};
   return kForm;
 }
 
 const LawForm& attention_backward_form() {
-  static constexpr LawForm kForm{"attention_backward", "gradient of attention", Knob::AttentionRate, kFeatures, backward_values, kAxes,
-                                 attention_sizes};
+  static constexpr LawForm kForm{
+      "attention_backward", "gradient of attention", Knob::AttentionRate, kFeatures, backward_values, kAxes,
+      attention_sizes};
   return kForm;
 }
 

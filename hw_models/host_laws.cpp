@@ -29,21 +29,32 @@ constexpr std::string_view kSampling[] = {"greedy", "drawn"};
 constexpr std::string_view kRotations[] = {"half", "interleaved"};
 constexpr std::string_view kScalings[] = {"constant", "by_row"};
 constexpr std::string_view kScores[] = {"softmax", "sigmoid"};
-constexpr std::string_view kMessages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "barrier"};
+constexpr std::string_view kMessages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                          "broadcast",  "reduce",     "barrier"};
 
 /// The names of a kind's variants; none when there is one only.
 template <class K>
 constexpr std::span<const std::string_view> variants() {
-  if constexpr (std::is_same_v<K, Gemm>) return kTransposes;
-  else if constexpr (requires(K k) { k.kind == ActivationKind::Silu; }) return kActivations;
-  else if constexpr (requires(K k) { k.kind == NormKind::Rms; }) return kNorms;
-  else if constexpr (std::is_same_v<K, AttentionForward>) return kAttention;
-  else if constexpr (std::is_same_v<K, Sample>) return kSampling;
-  else if constexpr (std::is_same_v<K, RotaryEmbedding>) return kRotations;
-  else if constexpr (std::is_same_v<K, ScaleRows>) return kScalings;
-  else if constexpr (requires(K k) { k.score; }) return kScores;
-  else if constexpr (std::is_same_v<K, Collective>) return kMessages;
-  else return {};
+  if constexpr (std::is_same_v<K, Gemm>)
+    return kTransposes;
+  else if constexpr (requires(K k) { k.kind == ActivationKind::Silu; })
+    return kActivations;
+  else if constexpr (requires(K k) { k.kind == NormKind::Rms; })
+    return kNorms;
+  else if constexpr (std::is_same_v<K, AttentionForward>)
+    return kAttention;
+  else if constexpr (std::is_same_v<K, Sample>)
+    return kSampling;
+  else if constexpr (std::is_same_v<K, RotaryEmbedding>)
+    return kRotations;
+  else if constexpr (std::is_same_v<K, ScaleRows>)
+    return kScalings;
+  else if constexpr (requires(K k) { k.score; })
+    return kScores;
+  else if constexpr (std::is_same_v<K, Collective>)
+    return kMessages;
+  else
+    return {};
 }
 
 std::size_t variant_of(const Gemm& g) {
@@ -56,9 +67,12 @@ std::size_t variant_of(const ScaleRows& s) { return s.by_row ? 1 : 0; }
 
 template <class K>
 std::size_t variant_of(const K& k) {
-  if constexpr (requires { k.score; }) return static_cast<std::size_t>(k.score);
-  else if constexpr (requires { k.kind; }) return static_cast<std::size_t>(k.kind);
-  else return 0;
+  if constexpr (requires { k.score; })
+    return static_cast<std::size_t>(k.score);
+  else if constexpr (requires { k.kind; })
+    return static_cast<std::size_t>(k.kind);
+  else
+    return 0;
 }
 
 template <std::size_t... I>
@@ -93,7 +107,8 @@ double spill(Bytes size, Bytes cache) {
 }
 
 std::size_t slot_of(const Work& work) {
-  if (const auto* g = std::get_if<GroupedGemm>(&work)) return index_of<Gemm>() * kMaxVariants + variant_of(even_groups(*g));
+  if (const auto* g = std::get_if<GroupedGemm>(&work))
+    return index_of<Gemm>() * kMaxVariants + variant_of(even_groups(*g));
   const std::size_t variant = std::visit([](const auto& w) { return variant_of(w); }, work);
   return work.index() * kMaxVariants + variant;
 }

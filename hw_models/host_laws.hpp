@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the time of each op kind grows with its sizes on a CPU: laws that are linear in features which the host kernels' loops
-// suggest. `calibrate` fits the coefficients; HostModel applies them.
+// How the time of each op kind grows with its sizes on a CPU: laws that are linear in features which the host kernels'
+// loops suggest. `calibrate` fits the coefficients; HostModel applies them.
 #pragma once
 
 #include <array>
@@ -53,8 +53,8 @@ struct LawForm {
   AxisRow (*sizes)(const LawInput& input) = nullptr;
 };
 
-/// Products, tiled and with few rows; attention, tiled and decoding, and its gradient; what streams through memory; small dense
-/// algebra; messages between ranks of one computer.
+/// Products, tiled and with few rows; attention, tiled and decoding, and its gradient; what streams through memory;
+/// small dense algebra; messages between ranks of one computer.
 const LawForm& gemm_form();
 const LawForm& few_rows_form();
 const LawForm& attention_form();
@@ -80,5 +80,7 @@ double spill(Bytes size, Bytes cache);
 
 /// Between two uses of a tensor a step touches about so many times its size: the state of the caches that an op finds.
 constexpr double kReuseDistance = 12;
+/// The same for a weight: the rest of the model, its gradients and the optimizer's states come in between.
+constexpr double kWeightReuseDistance = 60;
 
 }  // namespace orrery

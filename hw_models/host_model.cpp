@@ -9,27 +9,37 @@
 namespace orrery {
 namespace {
 
-constexpr double kRangeSlack = 1.25;     // a size this much beyond the range still counts as inside
-constexpr double kBorrowedBias = 0.5;    // of a law that was fitted for another kind
-constexpr double kWidening = 0.15;       // added to the bias for each doubling beyond the range
-constexpr double kLeastShare = 0.01;     // of memory bandwidth that is worth telling the engine
+constexpr double kRangeSlack = 1.25;   // a size this much beyond the range still counts as inside
+constexpr double kBorrowedBias = 0.5;  // of a law that was fitted for another kind
+constexpr double kWidening = 0.15;     // added to the bias for each doubling beyond the range
+constexpr double kLeastShare = 0.01;   // of memory bandwidth that is worth telling the engine
 constexpr std::uint16_t kNoLaw = 0xffff;
 
 bool is_f32(const Work& work) {
-  return std::visit([](const auto& w) {
-    if constexpr (requires { w.dtype; }) return w.dtype == DType::F32;
-    else if constexpr (requires { w.shape.dtype; }) return w.shape.dtype == DType::F32;
-    else return true;
-  }, work);
+  return std::visit(
+      [](const auto& w) {
+        if constexpr (requires { w.dtype; })
+          return w.dtype == DType::F32;
+        else if constexpr (requires { w.shape.dtype; })
+          return w.shape.dtype == DType::F32;
+        else
+          return true;
+      },
+      work);
 }
 
 /// Arithmetic in double has half the lanes.
 double lanes(const Work& work) {
-  return std::visit([](const auto& w) {
-    if constexpr (requires { w.dtype; }) return w.dtype == DType::F64 ? 2.0 : 1.0;
-    else if constexpr (requires { w.shape.dtype; }) return w.shape.dtype == DType::F64 ? 2.0 : 1.0;
-    else return 1.0;
-  }, work);
+  return std::visit(
+      [](const auto& w) {
+        if constexpr (requires { w.dtype; })
+          return w.dtype == DType::F64 ? 2.0 : 1.0;
+        else if constexpr (requires { w.shape.dtype; })
+          return w.shape.dtype == DType::F64 ? 2.0 : 1.0;
+        else
+          return 1.0;
+      },
+      work);
 }
 
 double scale_of(const Feature& f, const LawForm& form, const Scales& scales) {
@@ -64,7 +74,8 @@ HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form,
     if (const auto c = fit.coefficients.find(std::string{form.features[i].name}); c != fit.coefficients.end())
       law.coefficients[i] = c->second.base();
   for (std::size_t i = 0; i < form.axes.size(); ++i)
-    if (const auto r = fit.range.find(std::string{form.axes[i]}); r != fit.range.end()) law.least[i] = r->second[0], law.most[i] = r->second[1];
+    if (const auto r = fit.range.find(std::string{form.axes[i]}); r != fit.range.end())
+      law.least[i] = r->second[0], law.most[i] = r->second[1];
   return law;
 }
 
@@ -72,7 +83,8 @@ HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form,
 const HostModel::Law* HostModel::nearest(std::size_t slot) const {
   const std::size_t first = slot / kMaxVariants * kMaxVariants;
   for (std::size_t s = first; s < first + kMaxVariants; ++s)
-    if (index_[s] != kNoLaw && laws_[index_[s]].fitted && laws_[index_[s]].form == &form_of(slot)) return &laws_[index_[s]];
+    if (index_[s] != kNoLaw && laws_[index_[s]].fitted && laws_[index_[s]].form == &form_of(slot))
+      return &laws_[index_[s]];
   for (const Law& law : laws_)
     if (law.fitted && law.form == &form_of(slot)) return &law;
   return nullptr;
@@ -99,21 +111,24 @@ double HostModel::distance(const Law& law, const LawInput& input) const {
   const AxisRow sizes = law.form->sizes(input);
   double most = 0;
   for (std::size_t i = 0; i < law.form->axes.size(); ++i) {
-    const double above = sizes[i] / std::max(law.most[i] * kRangeSlack, 1e-12), below = law.least[i] / kRangeSlack / std::max(sizes[i], 1e-12);
+    const double above = sizes[i] / std::max(law.most[i] * kRangeSlack, 1e-12),
+                 below = law.least[i] / kRangeSlack / std::max(sizes[i], 1e-12);
     most = std::max({most, std::log2(std::max(1.0, above)), std::log2(std::max(1.0, below))});
   }
   return most;
 }
 
-/// Time of one op on one thread: the law's coefficients times the features of its sizes. The interval is the fit's; it widens with the
-/// distance from the fitted range. Leaves out what other threads do at the same time: the demands say so to the engine.
+/// Time of one op on one thread: the law's coefficients times the features of its sizes. The interval is the fit's; it
+/// widens with the distance from the fitted range. Leaves out what other threads do at the same time: the demands say
+/// so to the engine.
 OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& scales) const {
   const FeatureRow row = law.form->values(input, caches_);
   OpCost c;
   double seconds = 0;
   for (std::size_t i = 0; i < law.form->features.size(); ++i) {
     const Feature& f = law.form->features[i];
-    seconds += law.coefficients[i] * row[i] * scale_of(f, *law.form, scales) * (f.on == Spends::Math ? lanes(input.work) : 1.0);
+    seconds += law.coefficients[i] * row[i] * scale_of(f, *law.form, scales) *
+               (f.on == Spends::Math ? lanes(input.work) : 1.0);
   }
   const double outside = distance(law, input);
   c.duration = Seconds{seconds};
@@ -146,7 +161,9 @@ LaunchCost HostModel::launch(const Work&, const Scales& scales) const {
 }
 
 std::string HostModel::extrapolation(const Work& work, const Bindings& bindings) const {
-  if (std::holds_alternative<Alloc>(work) || std::holds_alternative<Free>(work) || std::holds_alternative<HostWork>(work)) return {};
+  if (std::holds_alternative<Alloc>(work) || std::holds_alternative<Free>(work) ||
+      std::holds_alternative<HostWork>(work))
+    return {};
   const LawInput input{work, bindings};
   const Law& law = law_of(work);
   const std::string kind = slot_name(slot_of(work));
@@ -156,7 +173,8 @@ std::string HostModel::extrapolation(const Work& work, const Bindings& bindings)
   const AxisRow sizes = law.form->sizes(input);
   for (std::size_t i = 0; i < law.form->axes.size(); ++i)
     if (sizes[i] > law.most[i] * kRangeSlack || sizes[i] * kRangeSlack < law.least[i])
-      return fmt::format("{}: {} {} is outside of {} to {}", kind, law.form->axes[i], sizes[i], law.least[i], law.most[i]);
+      return fmt::format("{}: {} {} is outside of {} to {}", kind, law.form->axes[i], sizes[i], law.least[i],
+                         law.most[i]);
   return {};
 }
 

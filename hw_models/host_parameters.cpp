@@ -38,7 +38,8 @@ void check_keys(const Node& law, std::string_view part, std::string_view what, c
   const Node* map = law.find(part);
   if (!map) return;
   for (const auto& [key, node] : map->fields)
-    if (!is_among(key, known)) problems.push_back(at_key(node, fmt::format("unknown {} {}", what, quoted(key)), name_hint(what, key, known)));
+    if (!is_among(key, known))
+      problems.push_back(at_key(node, fmt::format("unknown {} {}", what, quoted(key)), name_hint(what, key, known)));
 }
 
 void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {
@@ -46,7 +47,8 @@ void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {
   if (!map) return;
   for (const auto& [key, node] : map->fields)
     if (node.items.size() != 2)
-      problems.push_back(at(node, fmt::format("the range of {} has {} numbers", quoted(key), node.items.size()), "write [least, most]"));
+      problems.push_back(at(node, fmt::format("the range of {} has {} numbers", quoted(key), node.items.size()),
+                            "write [least, most]"));
 }
 
 void check_laws(const Node& document, std::vector<Diagnostic>& problems) {

@@ -11,8 +11,8 @@ namespace orrery {
 
 /// The coefficients of one law, and how well they fit.
 struct LawFit {
-  std::map<std::string, Seconds> coefficients;           // by feature, per its unit; features left out cost nothing
-  std::map<std::string, std::vector<double>> range;      // by axis: least and most of the points fitted
+  std::map<std::string, Seconds> coefficients;       // by feature, per its unit; features left out cost nothing
+  std::map<std::string, std::vector<double>> range;  // by axis: least and most of the points fitted
   double deviation = 0;
   double bias = 0;
   std::int64_t points = 0;
@@ -46,7 +46,8 @@ struct HostParameters {
     v.required("provenance", provenance, "where the numbers come from");
     v.required("l2", l2, "second-level cache of a core", more_than(Bytes{0}));
     v.required("l3", l3, "last-level cache", more_than(Bytes{0}));
-    v.required("memory_bandwidth", memory_bandwidth, "rate of memory, all cores together", more_than(BytesPerSecond{0}));
+    v.required("memory_bandwidth", memory_bandwidth, "rate of memory, all cores together",
+               more_than(BytesPerSecond{0}));
     v.required("peak", peak, "most arithmetic of one core that a product reached", more_than(FlopsPerSecond{0}));
     v.required("dispatch", dispatch, "time between two ops of a stream", at_least(Seconds{0}));
     v.field("drift", drift, "how much the machine's speed varied while it was measured", at_least(0));

@@ -21,26 +21,47 @@ struct Pass {
 
 template <class K>
 double rows_of(const K& k) {
-  if constexpr (requires { k.tokens; }) return double(k.tokens);
-  else if constexpr (requires { k.lookups; }) return double(k.lookups);
-  else if constexpr (requires { k.batch; k.rows; }) return double(k.batch * k.rows);
-  else if constexpr (requires { k.rows; k.heads; }) return double(k.rows * k.heads);
-  else if constexpr (requires { k.rows; }) return double(k.rows);
-  else if constexpr (requires { k.batch; }) return double(k.batch);
-  else if constexpr (requires { k.n; }) return double(k.n);
-  else return 1;
+  if constexpr (requires { k.tokens; })
+    return double(k.tokens);
+  else if constexpr (requires { k.lookups; })
+    return double(k.lookups);
+  else if constexpr (requires {
+                       k.batch;
+                       k.rows;
+                     })
+    return double(k.batch * k.rows);
+  else if constexpr (requires {
+                       k.rows;
+                       k.heads;
+                     })
+    return double(k.rows * k.heads);
+  else if constexpr (requires { k.rows; })
+    return double(k.rows);
+  else if constexpr (requires { k.batch; })
+    return double(k.batch);
+  else if constexpr (requires { k.n; })
+    return double(k.n);
+  else
+    return 1;
 }
 
 template <class K>
 double item_of(const K& k) {
-  if constexpr (requires { k.dtype; }) return bits(k.dtype) / 8.0;
-  else return 4;
+  if constexpr (requires { k.dtype; })
+    return bits(k.dtype) / 8.0;
+  else
+    return 4;
 }
 
 template <class K>
 Bytes table_of(const K& k) {
-  if constexpr (requires { k.table_rows; k.cols; }) return size_of(k.dtype, k.table_rows * k.cols);
-  else return {};
+  if constexpr (requires {
+                  k.table_rows;
+                  k.cols;
+                })
+    return size_of(k.dtype, k.table_rows * k.cols);
+  else
+    return {};
 }
 
 Pass pass_of(const LawInput& in) {
@@ -53,21 +74,24 @@ Pass pass_of(const LawInput& in) {
       in.work);
 }
 
-constexpr Feature kStreamFeatures[] = {{"call", Spends::Overhead, "op"},
-                                       {"row", Spends::Overhead, "10^6 rows"},
-                                       {"element", Spends::Memory, "10^6 elements read or written"},
-                                       {"cold", Spends::Memory, "MB that have left the second-level cache since their last use"},
-                                       {"far", Spends::Memory, "MB beyond the second-level cache"},
-                                       {"cold_dram", Spends::Memory, "MB that have left the last cache since their last use"},
-                                       {"dram", Spends::Memory, "MB beyond the last cache"}};
+constexpr Feature kStreamFeatures[] = {
+    {"call", Spends::Overhead, "op"},
+    {"row", Spends::Overhead, "10^6 rows"},
+    {"element", Spends::Memory, "10^6 elements read or written"},
+    {"cold", Spends::Memory, "MB that have left the second-level cache since their last use"},
+    {"far", Spends::Memory, "MB beyond the second-level cache"},
+    {"cold_dram", Spends::Memory, "MB that have left the last cache since their last use"},
+    {"dram", Spends::Memory, "MB beyond the last cache"}};
 constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
 
 /// Time of a pass over memory, with a ramp from the caches to memory:
 ///
-///   t = call + row·rows + element·elements + bytes·(cold·spill(12·R, L2) + far·spill(R, L2) + cold_dram·spill(12·R, L3) + dram·spill(R, L3))
+///   t = call + row·rows + element·elements + bytes·(cold·spill(12·R, L2) + far·spill(R, L2) + cold_dram·spill(12·R,
+///   L3) + dram·spill(R, L3))
 ///
-/// R is the operands, and the whole table where rows of one are picked; 12·R is what a step touches between two uses of a tensor. Leaves
-/// out which operands the op before left in a cache. Fitted by calibrate, one set per kind and variant.
+/// R is the operands, and the whole table where rows of one are picked; 12·R is what a step touches between two uses of
+/// a tensor. Leaves out which operands the op before left in a cache. Fitted by calibrate, one set per kind and
+/// variant.
 FeatureRow stream_values(const LawInput& in, const Caches& caches) {
   const Pass p = pass_of(in);
   const double mb = p.moved.base() / kMillion;
@@ -90,7 +114,8 @@ constexpr Feature kDenseFeatures[] = {{"call", Spends::Overhead, "op"},
                                       {"element", Spends::Memory, "10^6 elements read or written"},
                                       {"math", Spends::Math, "10^6 FLOP"}};
 
-/// Time of small dense algebra (factorisations, pairwise dots): t = call + row·rows + element·elements + math·flops. Leaves out caches.
+/// Time of small dense algebra (factorisations, pairwise dots): t = call + row·rows + element·elements + math·flops.
+/// Leaves out caches.
 FeatureRow dense_values(const LawInput& in, const Caches&) {
   const Pass p = pass_of(in);
   return {1, p.rows / kMillion, p.elements / kMillion, p.flops.base() / kMillion};
@@ -124,31 +149,37 @@ constexpr std::string_view kMessageAxes[] = {"ranks", "megabytes"};
 ///
 ///   t = call + rank·n + moved·bytes + far·bytes·spill(n·bytes, L2) + dram·bytes·spill(n·bytes, L3)
 ///
-/// bytes is what a rank reads: 2·size for an all-reduce, n·size for a reduce, size otherwise. Leaves out ranks beyond the cores, whose
-/// threads wait for their turn. Coefficients: `collective.*` and `send`, fitted by calibrate.
+/// bytes is what a rank reads: 2·size for an all-reduce, n·size for a reduce, size otherwise. Leaves out ranks beyond
+/// the cores, whose threads wait for their turn. Coefficients: `collective.*` and `send`, fitted by calibrate.
 FeatureRow message_values(const LawInput& in, const Caches& caches) {
   const double bytes = message_bytes(in), mb = bytes / kMillion;
   const Bytes together{double(in.ranks) * bytes};
   return {1, double(in.ranks), mb, mb * spill(together, caches.l2), mb * spill(together, caches.l3)};
 }
 
-AxisRow message_sizes(const LawInput& in) { return {double(in.ranks), amount(in.work, in.bindings).message.base() / kMillion}; }
+AxisRow message_sizes(const LawInput& in) {
+  return {double(in.ranks), amount(in.work, in.bindings).message.base() / kMillion};
+}
 
 }  // namespace
 
 const LawForm& stream_form() {
-  static constexpr LawForm kForm{"stream", "pass over memory", Knob::MemoryBandwidth, kStreamFeatures, stream_values, kStreamAxes, stream_sizes};
+  static constexpr LawForm kForm{"stream",      "pass over memory", Knob::MemoryBandwidth, kStreamFeatures,
+                                 stream_values, kStreamAxes,        stream_sizes};
   return kForm;
 }
 
 const LawForm& dense_form() {
-  static constexpr LawForm kForm{"dense", "small dense algebra", Knob::GemmRate, kDenseFeatures, dense_values, kStreamAxes, stream_sizes};
+  static constexpr LawForm kForm{"dense",      "small dense algebra", Knob::GemmRate, kDenseFeatures,
+                                 dense_values, kStreamAxes,           stream_sizes};
   return kForm;
 }
 
 const LawForm& message_form() {
-  static constexpr LawForm kForm{"message", "message between ranks of a computer", Knob::LinkBandwidth, kMessageFeatures, message_values,
-                                 kMessageAxes, message_sizes};
+  static constexpr LawForm kForm{"message",           "message between ranks of a computer",
+                                 Knob::LinkBandwidth, kMessageFeatures,
+                                 message_values,      kMessageAxes,
+                                 message_sizes};
   return kForm;
 }
 

@@ -33,14 +33,18 @@ std::unique_ptr<DeviceModel> read_device(const Node& document, std::string_view 
   std::vector<std::string> known;
   for (const DeviceKind& kind : kKinds) known.emplace_back(kind.name);
   if (document.kind != Node::Kind::Map || document.fields.size() != 1)
-    throw UserError{at(document, "a parameter file has one key, the kind of device", "write `gpu:` or `host:` above the parameters")};
+    throw UserError{at(document, "a parameter file has one key, the kind of device",
+                       "write `gpu:` or `host:` above the parameters")};
   const auto& [key, parameters] = document.fields.front();
   for (const DeviceKind& kind : kKinds)
     if (kind.name == key) return kind.make(parameters, name);
-  throw UserError{at_key(parameters, fmt::format("unknown kind of device {}", orrery::quoted(key)), name_hint("kind of device", key, known))};
+  throw UserError{at_key(parameters, fmt::format("unknown kind of device {}", orrery::quoted(key)),
+                         name_hint("kind of device", key, known))};
 }
 
-std::unique_ptr<DeviceModel> load_device(const std::string& path) { return read_device(read_yaml(path), fs::path{path}.stem().string()); }
+std::unique_ptr<DeviceModel> load_device(const std::string& path) {
+  return read_device(read_yaml(path), fs::path{path}.stem().string());
+}
 
 std::vector<std::string> device_names(const std::vector<std::string>& folders) {
   std::vector<std::string> names;

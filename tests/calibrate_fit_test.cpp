@@ -82,7 +82,8 @@ TEST_CASE("intervals of a law fitted to noise of known size hold nine of ten new
   for (int i = 0; i < 2000; ++i) {
     const Point p = draw();
     const OpCost c = model.cost(p.work, {}, {});
-    covered += std::abs(std::log(p.seconds.median / c.duration.base())) <= kNinetyPercent * std::hypot(c.deviation, c.bias);
+    covered +=
+        std::abs(std::log(p.seconds.median / c.duration.base())) <= kNinetyPercent * std::hypot(c.deviation, c.bias);
   }
   CHECK(covered / 2000.0 == Approx(0.90).margin(0.05));
 }

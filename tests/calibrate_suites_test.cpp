@@ -12,8 +12,8 @@ TEST_CASE("suites measure every kind that a host law is for", "[calibrate]") {
   Random r{1};
   std::set<std::string> measured;
   for (const Work& w : draw_works(r, 1)) measured.insert(std::string{kind_name(w)});
-  // What is not an op of its own: storage, waits, and messages, which the message suite measures between ranks. Grouped products share
-  // the laws of products.
+  // What is not an op of its own: storage, waits, and messages, which the message suite measures between ranks. Grouped
+  // products share the laws of products.
   const std::set<std::string> others{"alloc", "free", "host_work", "collective", "send", "recv"};
   for (std::size_t kind = 0; kind < kNumKinds; ++kind) {
     INFO(kind_name(kind));
@@ -45,7 +45,15 @@ TEST_CASE("each suite's plan runs and gives a time for each op", "[calibrate]") 
 TEST_CASE("a bench of a training step and of a decode step runs", "[calibrate]") {
   Random r{3};
   for (const bool llama : {false, true}) {
-    const StepShape s{.llama = llama, .hidden = 64, .heads = 2, .kv_heads = llama ? 1 : 2, .ffn = 128, .layers = 1, .vocab = 256, .batch = 2, .sequence = 16};
+    const StepShape s{.llama = llama,
+                      .hidden = 64,
+                      .heads = 2,
+                      .kv_heads = llama ? 1 : 2,
+                      .ffn = 128,
+                      .layers = 1,
+                      .vocab = 256,
+                      .batch = 2,
+                      .sequence = 16};
     BenchRun train{train_step_bench(s, r)}, decode{decode_step_bench(s, r)};
     train.run(1, 3);
     decode.run(1, 3);

@@ -26,7 +26,9 @@ GpuParameters simple_gpu() {
   return p;
 }
 
-double seconds(const GpuParameters& p, const Work& w, const Scales& s = {}) { return GpuModel{"gpu", p}.cost(w, {}, s).duration.base(); }
+double seconds(const GpuParameters& p, const Work& w, const Scales& s = {}) {
+  return GpuModel{"gpu", p}.cost(w, {}, s).duration.base();
+}
 
 }  // namespace
 
@@ -38,7 +40,8 @@ TEST_CASE("a GEMM that leaves half of the SMs idle runs at half of peak", "[hw_m
 
 TEST_CASE("a GEMM of 101 tiles takes as long as one of 200", "[hw_models]") {
   // 101 tiles are two waves on 100 SMs, as 200 are.
-  const Gemm one_more{.m = 128 * 101, .n = 128, .k = 1024, .dtype = DType::BF16}, full{.m = 128 * 200, .n = 128, .k = 1024, .dtype = DType::BF16};
+  const Gemm one_more{.m = 128 * 101, .n = 128, .k = 1024, .dtype = DType::BF16},
+      full{.m = 128 * 200, .n = 128, .k = 1024, .dtype = DType::BF16};
   CHECK(seconds(simple_gpu(), one_more) == Approx(seconds(simple_gpu(), full)));
 }
 
@@ -69,8 +72,9 @@ TEST_CASE("parameters scale by name", "[hw_models]") {
 TEST_CASE("an unknown parameter names the known ones", "[hw_models][error]") {
   Scales s;
   CHECK(user_error([&] { s.scale("gemm.rat", 2.0); }) ==
-        "unknown parameter 'gemm.rat'\n"
-        "  hint: did you mean 'gemm.rate'? known parameters: gemm.rate, attention.rate, memory.bandwidth, launch.overhead, link.bandwidth, "
+        "unknown parameter 'gemm.rat'; "
+        "did you mean 'gemm.rate'? known parameters: gemm.rate, attention.rate, memory.bandwidth, "
+        "launch.overhead, link.bandwidth, "
         "link.latency, nic.bandwidth, nic.latency, host_link.bandwidth, host.rate, disk.bandwidth");
   CHECK(user_error([&] { s.scale("gemm.rate", 0.0); }) ==
         "parameter 'gemm.rate' cannot be scaled by 0\n  hint: use a number above 0, such as 2 or 0.5");
@@ -103,13 +107,15 @@ TEST_CASE("an unknown device names the known ones", "[hw_models][error]") {
 }
 
 TEST_CASE("a peak without its unit is refused", "[hw_models][error]") {
-  CHECK_THAT(user_error([] { read_device(parse_yaml("gpu: {sm_count: 10, peak: {bf16: 989}}", "g.yaml"), "g"); }), Catch::Contains("g.yaml:1:33"));
+  CHECK_THAT(user_error([] { read_device(parse_yaml("gpu: {sm_count: 10, peak: {bf16: 989}}", "g.yaml"), "g"); }),
+             Catch::Contains("g.yaml:1:34"));
 }
 
 TEST_CASE("messages between nodes use the card, inside of one the device's link", "[hw_models]") {
   const Cluster c = load_cluster(ORRERY_SOURCE_DIR "/scenarios/clusters/dgx_h100_x4.yaml");
   ClusterCostModel model{c, find_device(c.device, {parameters_folder()})};
-  // efficiency 0.8: 450 MB at 360 GB/s = 1.25 ms inside, at 40 GB/s = 11.25 ms between; each with overhead and latency of microseconds.
+  // efficiency 0.8: 450 MB at 360 GB/s = 1.25 ms inside, at 40 GB/s = 11.25 ms between; each with overhead and latency
+  // of microseconds.
   CHECK(model.transfer(450.0_MB, RankId{0}, RankId{7}).duration.base() == Approx(1.25e-3).epsilon(0.02));
   CHECK(model.transfer(450.0_MB, RankId{0}, RankId{8}).duration.base() == Approx(11.25e-3).epsilon(0.02));
   CHECK(model.transfer(450.0_MB, RankId{0}, RankId{8}).used()[0].resource == Resource::Nic);

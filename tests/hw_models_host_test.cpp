@@ -30,7 +30,9 @@ laws:
     bias: 0.02
 )";
 
-HostModel host(const std::string& text = kHost) { return HostModel{"host", read_host_parameters(parse_yaml(text, "h.yaml"))}; }
+HostModel host(const std::string& text = kHost) {
+  return HostModel{"host", read_host_parameters(parse_yaml(text, "h.yaml"))};
+}
 
 }  // namespace
 
@@ -96,7 +98,8 @@ TEST_CASE("an unknown law and an unknown feature name the nearest ones", "[hw_mo
   CHECK_THAT(user_error([&] { host(text); }), Catch::Contains("unknown law 'ad'"));
   text = kHost;
   text.replace(text.find("element: 500"), 7, "elemant");
-  CHECK_THAT(user_error([&] { host(text); }), Catch::Contains("unknown feature 'elemant'") && Catch::Contains("did you mean 'element'?"));
+  CHECK_THAT(user_error([&] { host(text); }),
+             Catch::Contains("unknown feature 'elemant'") && Catch::Contains("did you mean 'element'?"));
 }
 
 TEST_CASE("a coefficient without a unit is refused", "[hw_models][error]") {

@@ -10,7 +10,8 @@
 namespace orrery {
 
 std::span<const EnumName<NicPlacement>> enum_names(NicPlacement) {
-  static constexpr EnumName<NicPlacement> kNames[] = {{NicPlacement::PerDevice, "device"}, {NicPlacement::PerNode, "node"}};
+  static constexpr EnumName<NicPlacement> kNames[] = {{NicPlacement::PerDevice, "device"},
+                                                      {NicPlacement::PerNode, "node"}};
   return kNames;
 }
 
@@ -46,8 +47,9 @@ Cluster load_cluster(const std::string& path) {
 void check_fits(const Cluster& cluster, std::int64_t ranks) {
   if (ranks <= cluster.num_ranks()) return;
   const std::int64_t per_node = cluster.devices_per_node;
-  throw UserError{fmt::format("the mesh has {} ranks and cluster '{}' has {} devices ({} of {} each)", ranks, cluster.name,
-                              cluster.num_ranks(), cluster.nodes == 1 ? "1 node" : fmt::format("{} nodes", cluster.nodes), per_node),
+  throw UserError{fmt::format("the mesh has {} ranks and cluster '{}' has {} devices ({} of {} each)", ranks,
+                              cluster.name, cluster.num_ranks(),
+                              cluster.nodes == 1 ? "1 node" : fmt::format("{} nodes", cluster.nodes), per_node),
                   fmt::format("use a smaller mesh or `nodes: {}`", (ranks + per_node - 1) / per_node)};
 }
 

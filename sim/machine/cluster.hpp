@@ -105,8 +105,8 @@ struct Cluster {
   bool same_node(RankId a, RankId b) const { return node_of(a) == node_of(b); }
 };
 
-/// Reads a cluster; `name` is what reports call it. Throws UserError with all problems: unknown keys, units, nodes without a
-/// network between them.
+/// Reads a cluster; `name` is what reports call it. Throws UserError with all problems: unknown keys, units, nodes
+/// without a network between them.
 Cluster read_cluster(const Node& document, std::string_view name);
 /// Reads a file; its name without folder and suffix is the cluster's.
 Cluster load_cluster(const std::string& path);

@@ -4,8 +4,9 @@
 namespace orrery {
 
 std::string_view name_of(Resource r) {
-  constexpr std::string_view names[kNumResources] = {"sm",   "hbm", "copy_engine_in", "copy_engine_out", "pcie_in",       "pcie_out",
-                                                     "link", "nic", "disk",           "cpu_cores",       "dram_bandwidth"};
+  constexpr std::string_view names[kNumResources] = {"sm",      "hbm",       "copy_engine_in", "copy_engine_out",
+                                                     "pcie_in", "pcie_out",  "link",           "nic",
+                                                     "disk",    "cpu_cores", "dram_bandwidth"};
   return names[static_cast<int>(r)];
 }
 

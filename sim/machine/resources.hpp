@@ -6,10 +6,11 @@
 
 namespace orrery {
 
-/// What the ranks of a cluster share. A device has its own SMs, memory, copy engines and links; cores, memory bandwidth and disks
-/// belong to the node; network cards to whom the cluster says.
+/// What the ranks of a cluster share. A device has its own SMs, memory, copy engines and links; cores, memory bandwidth
+/// and disks belong to the node; network cards to whom the cluster says.
 ///
-/// Capacities are 1, and the number of cores for CpuCores. Leaves out NUMA domains and PCIe switches with several devices.
+/// Capacities are 1, and the number of cores for CpuCores. Leaves out NUMA domains and PCIe switches with several
+/// devices.
 class ClusterResources final : public ResourceMap {
  public:
   explicit ClusterResources(const Cluster& cluster);

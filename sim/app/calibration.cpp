@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/calibration.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "calibrate/this_machine.hpp"
+#include "hw_models/parameters.hpp"
+#include "sim/app/run_directory.hpp"
+#include "sim/app/wiring.hpp"
+
+namespace orrery {
+namespace {
+
+namespace chrono = std::chrono;
+
+/// The days since 1970 of "2026-11-21"; nothing for other texts.
+std::optional<int> days_of(const std::string& date) {
+  int year = 0;
+  unsigned month = 0, day = 0;
+  if (std::sscanf(date.c_str(), "%d-%u-%u", &year, &month, &day) != 3) return {};
+  const chrono::year_month_day ymd{chrono::year{year}, chrono::month{month}, chrono::day{day}};
+  if (!ymd.ok()) return {};
+  return chrono::sys_days{ymd}.time_since_epoch().count();
+}
+
+bool is_old(const std::string& date) {
+  const std::optional<int> then = days_of(date), now = days_of(today());
+  return !then || !now || *now - *then > kFreshDays;
+}
+
+}  // namespace
+
+Calibration calibrate_host(const CalibrateOptions& options, AppContext& context) {
+  CalibrateOptions named = options;
+  named.tool = tool_version();
+  const auto progress = [&](const CalibrateProgress& p) {
+    context.console.progress(p.stage, p.done);
+    return !context.interrupt.is_requested();
+  };
+  std::optional<Calibration> result = calibrate(named, progress);
+  context.console.end_progress();
+  context.interrupt.check();
+  if (!result) throw DeviceError{"the calibration was stopped"};
+  for (const std::string& warning : result->warnings) context.console.warn(warning);
+  return std::move(*result);
+}
+
+Calibration calibrate_to(const std::string& path, const CalibrateOptions& options, AppContext& context) {
+  Calibration result = calibrate_host(options, context);
+  const auto lock = context.interrupt.writing();
+  const std::filesystem::path folder = std::filesystem::path{path}.parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw DeviceError{fmt::format("cannot make the folder '{}': {}", folder.string(), error.message())};
+  write_calibration(result, path);
+  return result;
+}
+
+std::string reason_to_calibrate(const AppContext& context) {
+  const Locations& locations = context.wiring.locations();
+  if (!context.wiring.is_calibrated()) return "this computer was never calibrated";
+  try {
+    const Provenance p = find_device("host", locations.parameter_folders())->provenance();
+    if (p.machine != detected_processor()) return fmt::format("the parameters are of another processor ({})", p.machine);
+    if (is_old(p.date)) return fmt::format("the parameters are older than {} days ({})", kFreshDays, p.date);
+    if (p.tool != tool_version()) return fmt::format("the parameters were measured by another version ({})", p.tool);
+  } catch (const UserError&) {
+    return "the parameters cannot be read by this version";
+  }
+  return {};
+}
+
+}  // namespace orrery

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "calibrate/calibrate.hpp"
+#include "sim/app/command.hpp"
+
+namespace orrery {
+
+/// Measures this computer under a line of progress. Throws Interrupted when the user stops it.
+Calibration calibrate_host(const CalibrateOptions& options, AppContext& context);
+
+/// Calibrates and writes the parameter file, whole or not at all.
+Calibration calibrate_to(const std::string& path, const CalibrateOptions& options, AppContext& context);
+
+/// Why there is reason to calibrate before a validation: "this computer was never calibrated"; empty when there is none.
+std::string reason_to_calibrate(const AppContext& context);
+
+/// Days after which parameters count as old.
+constexpr int kFreshDays = 30;
+
+}  // namespace orrery

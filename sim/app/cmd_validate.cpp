@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "sim/app/calibration.hpp"
+#include "sim/app/commands.hpp"
+#include "sim/app/run_directory.hpp"
+#include "sim/app/scenario_flags.hpp"
+#include "sim/app/validation.hpp"
+#include "sim/app/wiring.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kWorstOps = 5, kMostDetailed = 4, kSampleLetters = 160;
+
+class Validate final : public Command {
+ public:
+  std::string_view name() const override { return "validate"; }
+  std::string_view summary() const override { return "predict, run and compare; calibrates first where it has to"; }
+  std::string_view arguments() const override { return "[SCENARIO…]"; }
+  Arity arity() const override { return {0, 1000}; }
+
+  std::vector<Flag> flags() override {
+    std::vector<Flag> all = scenario_.flags();
+    all.push_back({"--repeats", "N", "measured rounds, at least 5", [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
+    all.push_back({"--quick", "", "calibrate in 20 s instead of a minute, where it has to", [this](const std::string&) { calibrate_.quick = true; }});
+    all.push_back({"--recalibrate", "", "calibrate in any case", [this](const std::string&) { recalibrate_ = true; }});
+    all.push_back({"--max-error", "PERCENT", "exit with 1 when the mean error is larger", [this](const std::string& v) { max_error_ = percent(v); }});
+    for (Flag& f : out_.flags()) all.push_back(std::move(f));
+    return all;
+  }
+  std::string details() const override {
+    return "Without arguments the plans of scenarios/validation_grid.yaml are validated.\n";
+  }
+
+  int run(AppContext& context, const std::vector<std::string>& arguments) override {
+    std::vector<Scenario> scenarios;
+    for (const std::string& a : arguments) scenarios.push_back(scenario_.load(a, context));
+    if (arguments.empty()) scenarios = validation_grid(context);
+    calibrate_if_needed(context);
+    Validation v = validate_scenarios(scenarios, options_, context);
+    const nlohmann::json document = to_json(v);
+    std::vector<std::string> folders;
+    std::string details;
+    for (std::size_t i = 0; i < v.plans.size() && !arguments.empty(); ++i) {
+      if (i < kMostDetailed) details += detail_text(v.plans[i], context.console);
+      if (const auto folder = leave_folder(context, scenarios[i], v.plans[i], document, v.plans.size())) folders.push_back(*folder);
+    }
+    if (context.json)
+      context.console.out(document.dump(2) + "\n");
+    else
+      context.console.out(to_text(v, context.console) + details + next_text(arguments, folders, context.console));
+    const bool misses = max_error_ && v.mean_abs_error() > *max_error_;
+    return misses ? exit_code::kMissed : exit_code::kOk;
+  }
+
+ private:
+  static double percent(const std::string& text) {
+    const std::optional<double> v = parse_number(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
+    if (!v || *v < 0) throw UserError{fmt::format("option --max-error is {}", quoted(text)), "give a number of percent, such as 8"};
+    return *v / 100;
+  }
+
+  void calibrate_if_needed(AppContext& context) {
+    const std::string reason = recalibrate_ ? "asked for" : reason_to_calibrate(context);
+    const std::string path = context.wiring.locations().host_parameters();
+    if (reason.empty()) return;
+    context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 20 : 70));
+    const Calibration c = calibrate_to(path, calibrate_, context);
+    context.console.note(fmt::format("calibrated {}: {} laws, products {}, memory {}, written to {}", c.parameters.provenance.machine,
+                                     c.parameters.laws.size(), to_text(c.parameters.peak), to_text(c.parameters.memory_bandwidth), path));
+  }
+
+  static std::string detail_text(const ValidatedPlan& p, const Console& console) {
+    std::string text = fmt::format("\n{}\n", console.bold(p.name));
+    if (p.report.prefill) text += fmt::format("  prefill predicted {}, then one token each {}\n", to_text(Seconds{*p.report.prefill}), to_text(Seconds{p.predicted}));
+    if (!p.loss.empty()) text += fmt::format("  loss {:.4f} → {:.4f} in {} steps of real training\n", p.loss.front(), p.loss.back(), p.loss.size());
+    if (!p.text.empty()) text += fmt::format("  generated {}\n", quoted(p.text.substr(0, kSampleLetters)));
+    text += "  where the prediction was off most:\n" + worst_ops_text(p, kWorstOps);
+    return text;
+  }
+
+  std::optional<std::string> leave_folder(AppContext& context, const Scenario& scenario, ValidatedPlan& p, const nlohmann::json& document, std::size_t plans) const {
+    RunDirectoryOptions options = out_;
+    if (!options.path.empty() && plans > 1) options.path += "/" + scenario.name;
+    return write_run_directory(context, options, scenario, document,
+                               {{"predicted.orrery", std::move(p.prediction.timeline), p.plans}, {"timeline.orrery", std::move(p.measurement.timeline), p.plans}});
+  }
+
+  static std::string next_text(const std::vector<std::string>& arguments, const std::vector<std::string>& folders, const Console& console) {
+    std::string text;
+    for (const std::string& f : folders) text += fmt::format("{}  {}/timeline.orrery (measured), predicted.orrery\n", text.empty() ? "\ntimelines\n" : "", f);
+    if (arguments.empty()) return text;
+    text += fmt::format("\n{}\n", console.bold("what to try next"));
+    if (!folders.empty()) {
+      text += fmt::format("  orrery compare {0}/timeline.orrery {0}/predicted.orrery\n", folders.front());
+      text += fmt::format("  orrery trace convert {}/timeline.orrery timeline.pftrace      # open in ui.perfetto.dev\n", folders.front());
+    }
+    text += fmt::format("  orrery run {} --steps 200 --save weights.safetensors\n", arguments.front());
+    return text + "  orrery simulate llama3_8b_h100 --what-if memory.bandwidth=x1.43   # an H100 you do not own, with the memory of an H200\n";
+  }
+
+  ScenarioFlags scenario_;
+  RunDirectoryOptions out_;
+  ValidationOptions options_;
+  CalibrateOptions calibrate_;
+  std::optional<double> max_error_;
+  bool recalibrate_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_validate() { return std::make_unique<Validate>(); }
+
+}  // namespace orrery

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/validation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "calibrate/campaign.hpp"
+#include "calibrate/statistics.hpp"
+#include "sim/app/evaluation.hpp"
+#include "sim/app/instances.hpp"
+#include "sim/app/wiring.hpp"
+
+namespace orrery {
+namespace {
+
+/// A scenario that is being measured. Its program, executor and weights live as long as the rounds go on.
+class Measuring {
+ public:
+  Measuring(const Scenario& scenario, std::int64_t rounds, AppContext& context)
+      : scenario_{scenario},
+        context_{context},
+        program_{make_program(scenario, context.wiring, {.workspaces = &context.wiring.workspaces(), .steps = is_generation() ? std::nullopt : std::optional{rounds}})},
+        executor_{context.wiring.executor(DeviceKind::Host)},
+        runner_{executed(scenario, *program_, *executor_)} {}
+
+  /// One step, pass or generation; the first time it warms up.
+  Recording round() {
+    const auto before = [&](std::size_t) { context_.interrupt.check(); };
+    if (!steps_.empty()) return replay(*program_, steps_, *runner_, before);
+    if (is_generation()) {
+      Recording r = drive(*program_, *runner_, before);
+      steps_ = r.steps;
+      return r;
+    }
+    before(0);
+    const std::optional<Step> step = program_->next();
+    if (!step) bug("a validation ran more rounds than it asked for");
+    return replay(*program_, {*step}, *runner_, before);
+  }
+
+  const Program& program() const { return *program_; }
+
+ private:
+  bool is_generation() const { return scenario_.options.workload.generate.has_value(); }
+
+  const Scenario& scenario_;
+  AppContext& context_;
+  std::unique_ptr<Program> program_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<StepRunner> runner_;
+  std::vector<Step> steps_;
+};
+
+ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
+  const Machine machine = context.wiring.machine(scenario.cluster);
+  const bool is_generation = scenario.options.workload.generate.has_value();
+  Simulation s = simulate_scenario(scenario, machine, context.wiring, is_generation ? std::nullopt : std::optional<std::int64_t>{1},
+                                   [&](std::size_t) { context.interrupt.check(); });
+  ValidatedPlan p;
+  p.name = scenario.name;
+  p.report = make_report({scenario, *s.program, s.recording, &machine});
+  p.predicted = p.report.step, p.low = p.report.low, p.high = p.report.high;
+  p.peak_predicted = p.report.memory.bytes;
+  p.plans = digests_of(*s.program);
+  p.prediction = std::move(s.recording);
+  return p;
+}
+
+std::int64_t device_peak(const Timeline& t) {
+  std::int64_t most = 0;
+  for (const Peak& p : t.peaks)
+    if (p.tier == Tier::Device) most = std::max(most, p.bytes);
+  return most;
+}
+
+void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario, bool is_first) {
+  p.samples.push_back(steady_seconds(recording.timeline));
+  p.peak_measured = std::max(p.peak_measured, device_peak(recording.timeline));
+  for (const Outcome& o : recording.outcomes)
+    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty()) p.loss.push_back(loss->second[0]);
+  if (!is_first) return;
+  std::vector<std::int32_t> tokens;
+  for (const Outcome& o : recording.outcomes)
+    if (const auto next = o.values.find("next_tokens"); next != o.values.end() && !next->second.empty()) tokens.push_back(static_cast<std::int32_t>(next->second[0]));
+  if (!tokens.empty()) p.text = decoded(*tokenizer_of(scenario), tokens);
+  recording.timeline = without_gaps(recording.timeline);
+  p.measurement = std::move(recording);
+}
+
+/// Which plans fit into memory together, in order; one that is too large stands alone.
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<ValidatedPlan>& plans, double memory) {
+  std::vector<std::vector<std::size_t>> batches;
+  double used = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const double bytes = double(plans[i].peak_predicted);
+    if (batches.empty() || used + bytes > memory) {
+      batches.emplace_back();
+      used = 0;
+    }
+    batches.back().push_back(i);
+    used += bytes;
+  }
+  return batches;
+}
+
+struct MeasureJob {
+  const std::vector<Scenario>& scenarios;
+  const ValidationOptions& options;
+  AppContext& context;
+  DriftProbe& probe;
+  double rounds_done = 0, rounds_all = 1;
+};
+
+void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::vector<ValidatedPlan>& plans) {
+  std::vector<std::unique_ptr<Measuring>> running;
+  for (const std::size_t i : batch) {
+    job.context.interrupt.check();
+    job.context.console.progress("measuring", job.rounds_done / job.rounds_all);
+    running.push_back(std::make_unique<Measuring>(job.scenarios[i], job.options.repeats + 1, job.context));
+  }
+  for (std::int64_t round = 0; round <= job.options.repeats; ++round) {
+    job.probe.sample();
+    for (std::size_t k = 0; k < batch.size(); ++k) {
+      job.context.console.progress("measuring", job.rounds_done++ / job.rounds_all);
+      Recording r = running[k]->round();
+      if (round > 0) keep_round(plans[batch[k]], std::move(r), job.scenarios[batch[k]], round == 1);
+    }
+  }
+}
+
+}  // namespace
+
+double steady_seconds(const Timeline& timeline) { return mean_seconds(instance_times(timeline), steady_instances(timeline)); }
+
+double Validation::mean_abs_error() const {
+  double sum = 0;
+  for (const ValidatedPlan& p : plans) sum += std::abs(p.error());
+  return plans.empty() ? 0 : sum / double(plans.size());
+}
+
+double Validation::worst_abs_error() const {
+  double worst = 0;
+  for (const ValidatedPlan& p : plans) worst = std::max(worst, std::abs(p.error()));
+  return worst;
+}
+
+double Validation::coverage() const {
+  const auto covered = std::count_if(plans.begin(), plans.end(), [](const ValidatedPlan& p) { return p.is_covered(); });
+  return plans.empty() ? 0 : double(covered) / double(plans.size());
+}
+
+Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options, AppContext& context) {
+  const auto start = std::chrono::steady_clock::now();
+  Validation v;
+  for (std::size_t i = 0; i < scenarios.size(); ++i) {
+    if (scenarios[i].cluster.device != "host")
+      throw MissingError{fmt::format("scenario '{}' needs devices '{}' to be measured: this build executes on this computer only", scenarios[i].name, scenarios[i].cluster.device)};
+    context.console.progress("predicting", double(i) / double(scenarios.size()));
+    v.plans.push_back(predict(scenarios[i], context));
+  }
+  DriftProbe probe;
+  MeasureJob job{scenarios, options, context, probe};
+  job.rounds_all = double(scenarios.size()) * double(options.repeats + 1);
+  for (const auto& batch : batches_of(v.plans, options.memory_share * detected_memory().base())) measure_batch(job, batch, v.plans);
+  context.console.end_progress();
+  for (ValidatedPlan& p : v.plans) p.measured = median(p.samples);
+  v.machine = v.plans.front().measurement.timeline.machine;
+  v.parameters = v.plans.front().report.parameters;
+  v.drift = probe.drift(), v.worst_drift = probe.worst();
+  v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return v;
+}
+
+std::vector<Scenario> validation_grid(const AppContext& context) {
+  const Locations& locations = context.wiring.locations();
+  const Node document = read_yaml(locations.scenarios() + "/validation_grid.yaml");
+  const Node* plans = document.find("plans");
+  if (plans == nullptr || plans->kind != Node::Kind::List || plans->items.empty()) throw UserError{at(document, "expected a list `plans` of scenarios")};
+  std::vector<Scenario> out;
+  for (const Node& plan : plans->items) {
+    const Node* name = plan.find("name");
+    if (name == nullptr) throw UserError{at(plan, "a plan of the grid needs a name")};
+    Node scenario = plan;
+    std::erase_if(scenario.fields, [](const auto& f) { return f.first == "name"; });
+    out.push_back(make_scenario(std::move(scenario), name->scalar, locations));
+  }
+  return out;
+}
+
+}  // namespace orrery

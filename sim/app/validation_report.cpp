@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The texts of a validation: for people and as JSON.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sim/app/instances.hpp"
+#include "sim/app/validation.hpp"
+#include "sim/base/table.hpp"
+
+namespace orrery {
+namespace {
+
+std::string seconds(double s) { return to_text(Seconds{s}); }
+
+/// The steady steps of a recording alone, as far as both sides have them.
+Timeline comparable(const Timeline& t) {
+  std::vector<std::uint32_t> steady = steady_instances(t);
+  return packed(t, steady);
+}
+
+std::string peak_text(const ValidatedPlan& p) {
+  const std::string predicted = to_text(Bytes{double(p.peak_predicted)});
+  if (p.peak_predicted == p.peak_measured) return predicted + " =";
+  return fmt::format("{} / {}", predicted, to_text(Bytes{double(p.peak_measured)}));
+}
+
+}  // namespace
+
+std::string to_text(const Validation& v, const Console& console) {
+  Table table{{{"plan"}, {"predicted", Align::Right}, {"90 % interval", Align::Right}, {"measured", Align::Right}, {"error", Align::Right}, {""}, {"peak memory", Align::Right}}};
+  for (const ValidatedPlan& p : v.plans)
+    table.add({p.name, seconds(p.predicted), fmt::format("{} … {}", seconds(p.low), seconds(p.high)), seconds(p.measured),
+               fmt::format("{:+.1f} %", 100 * p.error()), p.is_covered() ? "inside" : "outside", peak_text(p)});
+  std::string text = fmt::format("{} on {}\n\n", console.bold("predicted and measured"), v.machine) + table.text("  ");
+  text += fmt::format("\n  mean error {} over {} plan{}, worst {:.1f} %; {:.0f} % of measurements inside of their 90 % interval\n",
+                      console.bold(fmt::format("{:.1f} %", 100 * v.mean_abs_error())), v.plans.size(), v.plans.size() == 1 ? "" : "s",
+                      100 * v.worst_abs_error(), 100 * v.coverage());
+  text += fmt::format("  median of {} rounds in turns; a fixed product between them varied by {:.1f} % (at most {:.1f} %)\n",
+                      v.plans.front().samples.size(), 100 * v.drift, 100 * v.worst_drift);
+  return text;
+}
+
+std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
+  const Timeline reference = comparable(p.measurement.timeline), candidate = comparable(p.prediction.timeline);
+  const Comparison c = compare(reference, p.plans, candidate, p.plans);
+  const double steps = double(reference.instance_ends_ps.size());
+  Table table{{{"ops"}, {"predicted", Align::Right}, {"measured", Align::Right}, {"of the step", Align::Right}}};
+  for (std::size_t i = 0; i < std::min(rows, c.by_pattern.size()); ++i) {
+    const ErrorRow& r = c.by_pattern[i];
+    table.add({r.name, seconds(r.candidate / steps), seconds(r.reference / steps), fmt::format("{:+.1f} %", 100 * r.difference() / c.reference_seconds)});
+  }
+  return table.text("  ");
+}
+
+nlohmann::json to_json(const Validation& v) {
+  nlohmann::json plans = nlohmann::json::array();
+  for (const ValidatedPlan& p : v.plans)
+    plans.push_back({{"name", p.name},
+                     {"predicted", p.predicted},
+                     {"low", p.low},
+                     {"high", p.high},
+                     {"measured", p.measured},
+                     {"error", p.error()},
+                     {"peak_predicted", p.peak_predicted},
+                     {"peak_measured", p.peak_measured},
+                     {"samples", p.samples},
+                     {"inside", p.is_covered()},
+                     {"model_flops", p.report.model_flops},
+                     {"extrapolated", p.report.extrapolated}});
+  return {{"schema_version", kSchemaVersion},
+          {"plans", plans},
+          {"mean_abs_error", v.mean_abs_error()},
+          {"worst_abs_error", v.worst_abs_error()},
+          {"coverage", v.coverage()},
+          {"machine", v.machine},
+          {"parameters", v.parameters},
+          {"drift", v.drift},
+          {"worst_drift", v.worst_drift},
+          {"wall_seconds", v.seconds}};
+}
+
+}  // namespace orrery
