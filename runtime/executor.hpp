@@ -13,23 +13,26 @@
 
 namespace orrery {
 
-/// Executes plans with real data: threads as streams, events between them, arenas as memory tiers. The timeline that it returns has
-/// the plan's op ids and the ranks of its mesh; times are nanoseconds (stored as picoseconds).
+/// Executes plans with real data: threads as streams, events between them, arenas as memory tiers. The timeline that it
+/// returns has the plan's op ids and the ranks of its mesh; times are nanoseconds (stored as picoseconds).
 ///
-/// Persistent tensors live from one execution to the next and are shared between plans by (name, tier, rank): a training step and its
-/// evaluation share parameters, prefill and decode share the cache. Sizes of equal names must agree.
+/// Persistent tensors live from one execution to the next and are shared between plans by (name, tier, rank): a
+/// training step and its evaluation share parameters, prefill and decode share the cache. Sizes of equal names must
+/// agree.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Takes storage for the plan's persistent tensors and readies its ops, so that `execute` allocates nothing. Parameters without
-  /// contents yet are zero. The plan must outlive the executor. Throws UserError when the device cannot run an op or a data type.
+  /// Takes storage for the plan's persistent tensors and readies its ops, so that `execute` allocates nothing.
+  /// Parameters without contents yet are zero. The plan must outlive the executor. Throws UserError when the device
+  /// cannot run an op or a data type.
   virtual void prepare(const Plan& plan) = 0;
 
   /// Runs the plan once on all ranks of its mesh. Throws DeviceError when an arena is full.
   virtual void execute(const Plan& plan, const Bindings& bindings) = 0;
 
-  /// Contents of a persistent tensor (or a view of one) on one rank, row-major, converted to and from the tensor's type.
+  /// Contents of a persistent tensor (or a view of one) on one rank, row-major, converted to and from the tensor's
+  /// type.
   virtual void write(const Plan& plan, TensorId tensor, RankId rank, std::span<const double> values) = 0;
   virtual void write(const Plan& plan, TensorId tensor, RankId rank, std::span<const std::int32_t> values) = 0;
   virtual std::vector<double> read(const Plan& plan, TensorId tensor, RankId rank) const = 0;
@@ -39,7 +42,7 @@ class Executor {
 };
 
 struct HostOptions {
-  std::int64_t arena_bytes = 0;     // capacity per rank of each tier; 0: what the machine has
+  std::int64_t arena_bytes = 0;  // capacity per rank of each tier; 0: what the machine has
   bool record_spans = true;
   bool record_memory = true;
 };

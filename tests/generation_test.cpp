@@ -15,7 +15,8 @@ namespace {
 constexpr std::int64_t kBatch = 2, kPrompt = 7, kTokens = 5;
 
 /// Logits of the last row of each sample after a whole pass over these tokens.
-std::vector<double> whole_pass(const Model& model, const std::vector<std::vector<std::int32_t>>& prompts, const std::vector<std::vector<std::int32_t>>& decoded) {
+std::vector<double> whole_pass(const Model& model, const std::vector<std::vector<std::int32_t>>& prompts,
+                               const std::vector<std::vector<std::int32_t>>& decoded) {
   const bool pair = !std::get<Transformer>(model.network).encoder.empty();
   InferOptions o;
   o.batch = kBatch;
@@ -52,7 +53,8 @@ std::vector<double> whole_pass(const Model& model, const std::vector<std::vector
 }  // namespace
 
 TEST_CASE("decoding with a cache equals whole passes, token by token", "[generation]") {
-  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny", "t5-tiny");
+  const auto* name =
+      GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny", "t5-tiny");
   const Model model = load_model(shipped_model(name));
   GenerateOptions o;
   o.batch = kBatch;
@@ -70,7 +72,9 @@ TEST_CASE("decoding with a cache equals whole passes, token by token", "[generat
     const Plan& plan = program->plans()[step->plan];
     put(*executor, plan, step->inputs);
     if (step->plan == 0)
-      for (std::size_t b = 0; b < kBatch; ++b) prompts[b].assign(step->inputs[0].indices.begin() + static_cast<std::ptrdiff_t>(b * kPrompt), step->inputs[0].indices.begin() + static_cast<std::ptrdiff_t>((b + 1) * kPrompt));
+      for (std::size_t b = 0; b < kBatch; ++b)
+        prompts[b].assign(step->inputs[0].indices.begin() + static_cast<std::ptrdiff_t>(b * kPrompt),
+                          step->inputs[0].indices.begin() + static_cast<std::ptrdiff_t>((b + 1) * kPrompt));
     executor->execute(plan, step->bindings);
     const auto logits = executor->read(plan, plan.find_port("logits"), RankId{0});
     const auto expected = whole_pass(model, prompts, decoded);
@@ -84,7 +88,8 @@ TEST_CASE("decoding with a cache equals whole passes, token by token", "[generat
     const auto next = executor->read(plan, plan.find_port("next_tokens"), RankId{0});
     for (std::size_t b = 0; b < kBatch; ++b) {
       const auto row = logits.begin() + static_cast<std::ptrdiff_t>(b * logits.size() / kBatch);
-      CHECK(next[b] == double(std::max_element(row, row + static_cast<std::ptrdiff_t>(logits.size() / kBatch)) - row));  // greedy
+      CHECK(next[b] ==
+            double(std::max_element(row, row + static_cast<std::ptrdiff_t>(logits.size() / kBatch)) - row));  // greedy
       decoded[b].push_back(static_cast<std::int32_t>(next[b]));
     }
     program->told({{{"next_tokens", next}}});

@@ -43,7 +43,8 @@ void check_equal_peaks(const Timeline& predicted, const Timeline& measured) {
 }  // namespace
 
 TEST_CASE("the predicted peak of a training step equals the arena's count to the byte", "[memory]") {
-  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "mixtral-tiny", "deepseek-tiny", "t5-tiny", "swin-tiny-test", "dlrm-tiny");
+  const auto* name =
+      GENERATE("gpt2-tiny", "llama-tiny", "mixtral-tiny", "deepseek-tiny", "t5-tiny", "swin-tiny-test", "dlrm-tiny");
   const Recompute recompute = GENERATE(Recompute::None, Recompute::Full);
   INFO(name << " recompute " << static_cast<int>(recompute));
   const Model model = load_model(shipped_model(name));
@@ -82,7 +83,8 @@ TEST_CASE("full recomputation needs less activation memory and more arithmetic",
     for (const Op& op : plan.ops) flops += amount(plan.work(op)).flops.base();
     return std::pair{simulate(plan, {}, cost, sharing).peaks.front().bytes, flops};
   };
-  const auto none = measure(Recompute::None), selective = measure(Recompute::Selective), full = measure(Recompute::Full);
+  const auto none = measure(Recompute::None), selective = measure(Recompute::Selective),
+             full = measure(Recompute::Full);
   CHECK(full.first < selective.first);
   CHECK(selective.first < none.first);
   CHECK(full.second > selective.second);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every model family: gradients of the lowered training step against central differences in float64, with and without recomputation.
+// Every model family: gradients of the lowered training step against central differences in float64, with and without
+// recomputation.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -29,7 +30,8 @@ TrainOptions frozen(Recompute recompute) {
 /// One model whose training step can be run again and again with other weights.
 class Bench {
  public:
-  Bench(const Model& model, const TrainOptions& o) : model_{model}, program_{training_program(model, o, single()->train_step(model, o, &host_workspaces()), {})} {
+  Bench(const Model& model, const TrainOptions& o)
+      : model_{model}, program_{training_program(model, o, single()->train_step(model, o, &host_workspaces()), {})} {
     executor_->prepare(plan());
     fill(*executor_, plan(), model, 3, 0.05);
     step_ = *program_->next();
@@ -41,7 +43,9 @@ class Bench {
     executor_->execute(plan(), step_.bindings);
     return executor_->read(plan(), plan().find_port("loss"), RankId{0})[0];
   }
-  std::vector<double> gradient(std::size_t parameter) { return executor_->read(plan(), plan().gradients[parameter], RankId{0}); }
+  std::vector<double> gradient(std::size_t parameter) {
+    return executor_->read(plan(), plan().gradients[parameter], RankId{0});
+  }
   double difference(std::size_t parameter, std::size_t element) {
     auto w = executor_->read(plan(), plan().parameters[parameter], RankId{0});
     const double at = w[element];
@@ -66,8 +70,8 @@ class Bench {
 }  // namespace
 
 TEST_CASE("gradients of every model family agree with central differences", "[network]") {
-  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny", "vit-tiny",
-                              "swin-tiny-test", "dlrm-tiny");
+  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny",
+                              "qwen3-moe-tiny", "deepseek-tiny", "vit-tiny", "swin-tiny-test", "dlrm-tiny");
   const Model model = load_model(shipped_model(name));
   Bench bench{model, frozen(Recompute::None)};
   const double loss = bench.loss();

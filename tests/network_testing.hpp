@@ -14,11 +14,14 @@
 
 namespace orrery::testing {
 
-inline std::string shipped_model(const std::string& name) { return std::string{ORRERY_SOURCE_DIR} + "/scenarios/models/" + name + ".json"; }
+inline std::string shipped_model(const std::string& name) {
+  return std::string{ORRERY_SOURCE_DIR} + "/scenarios/models/" + name + ".json";
+}
 
 inline std::unique_ptr<Strategy> single() { return find_strategy("single").make(Node::map()); }
 
-/// Fills constants and parameters of a prepared plan. Norm weights and biases get noise too, so that no gradient is hidden by zeros.
+/// Fills constants and parameters of a prepared plan. Norm weights and biases get noise too, so that no gradient is
+/// hidden by zeros.
 inline void fill(Executor& executor, const Plan& plan, const Model& model, std::uint64_t seed, double noise) {
   for (const Constant& c : plan.constants) executor.write(plan, c.tensor, RankId{0}, c.values());
   Random random{seed, 7};
@@ -33,8 +36,10 @@ inline void fill(Executor& executor, const Plan& plan, const Model& model, std::
 inline void put(Executor& executor, const Plan& plan, const std::vector<PortValues>& inputs) {
   for (const PortValues& in : inputs) {
     const TensorId t = plan.find_port(in.port);
-    if (!in.indices.empty()) executor.write(plan, t, RankId{0}, in.indices);
-    else executor.write(plan, t, RankId{0}, in.numbers);
+    if (!in.indices.empty())
+      executor.write(plan, t, RankId{0}, in.indices);
+    else
+      executor.write(plan, t, RankId{0}, in.numbers);
   }
 }
 

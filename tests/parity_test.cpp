@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans compute: networks trained on the host runtime follow the straight-line implementation of reference_networks.hpp.
+// Plans compute: networks trained on the host runtime follow the straight-line implementation of
+// reference_networks.hpp.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -7,6 +8,7 @@
 
 #include "sim/base/yaml.hpp"
 #include "tests/network_testing.hpp"
+#include "tests/reference_adamw.hpp"
 #include "tests/reference_networks.hpp"
 
 using namespace orrery;
@@ -15,15 +17,25 @@ using namespace orrery::testing;
 namespace {
 
 constexpr int kSteps = 50;
-constexpr ReferenceSizes kGpt2{.batch = 3, .sequence = 17, .hidden = 24, .heads = 3, .kv_heads = 3, .layers = 2, .inner = 96, .vocab = 256};
-constexpr ReferenceSizes kLlama{.batch = 3, .sequence = 17, .hidden = 32, .heads = 4, .kv_heads = 2, .layers = 2, .inner = 56, .vocab = 256};
+constexpr ReferenceSizes kGpt2{
+    .batch = 3, .sequence = 17, .hidden = 24, .heads = 3, .kv_heads = 3, .layers = 2, .inner = 96, .vocab = 256};
+constexpr ReferenceSizes kLlama{
+    .batch = 3, .sequence = 17, .hidden = 32, .heads = 4, .kv_heads = 2, .layers = 2, .inner = 56, .vocab = 256};
 
 Model gpt2() {
-  return model_from_config(parse_json(R"({"model_type": "gpt2", "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 32, "vocab_size": 256})", "gpt2"), "gpt2");
+  return model_from_config(
+      parse_json(
+          R"({"model_type": "gpt2", "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 32, "vocab_size": 256})",
+          "gpt2"),
+      "gpt2");
 }
 Model llama() {
-  return model_from_config(parse_json(R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})", "llama"), "llama");
+  return model_from_config(
+      parse_json(
+          R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})",
+          "llama"),
+      "llama");
 }
 
 /// Bytes of the shipped public-domain text.
@@ -34,10 +46,12 @@ std::vector<std::int32_t> shipped_text() {
   return out;
 }
 
-using Reference = double (*)(const ReferenceSizes&, const Values&, const std::vector<std::int32_t>&, const std::vector<std::int32_t>&, Values&);
+using Reference = double (*)(const ReferenceSizes&, const Values&, const std::vector<std::int32_t>&,
+                             const std::vector<std::int32_t>&, Values&);
 
 /// Trains plan and reference side by side; the largest relative difference of the losses over all steps.
-double worst_loss_difference(const Model& model, const ReferenceSizes& s, Reference reference, Precision dtype, Recompute recompute, std::int64_t microbatches) {
+double worst_loss_difference(const Model& model, const ReferenceSizes& s, Reference reference, Precision dtype,
+                             Recompute recompute, std::int64_t microbatches) {
   TrainOptions o;
   o.batch = s.batch;
   o.microbatches = microbatches;
@@ -52,8 +66,16 @@ double worst_loss_difference(const Model& model, const ReferenceSizes& s, Refere
   executor->prepare(plan);
   fill(*executor, plan, model, 11, 0);
   Values w, g;
-  for (std::size_t i = 0; i < model.parameters.size(); ++i) w[model.parameters[i].name] = initial_values(model, ParameterId{i}, 11);
-  ReferenceAdamW adam{o.optimizer.rate, o.optimizer.beta1, o.optimizer.beta2, o.optimizer.epsilon, o.optimizer.decay, o.optimizer.clip, {}, {}};
+  for (std::size_t i = 0; i < model.parameters.size(); ++i)
+    w[model.parameters[i].name] = initial_values(model, ParameterId{i}, 11);
+  ReferenceAdamW adam{o.optimizer.rate,
+                      o.optimizer.beta1,
+                      o.optimizer.beta2,
+                      o.optimizer.epsilon,
+                      o.optimizer.decay,
+                      o.optimizer.clip,
+                      {},
+                      {}};
   double worst = 0;
   while (auto step = program->next()) {
     put(*executor, plan, step->inputs);

@@ -9,7 +9,9 @@ using namespace orrery::testing;
 
 namespace {
 
-TensorId vector_of(PlanBuilder& b, std::string_view name, bool persistent = false) { return b.tensor(name, Shape{16}, {.persistent = persistent}); }
+TensorId vector_of(PlanBuilder& b, std::string_view name, bool persistent = false) {
+  return b.tensor(name, Shape{16}, {.persistent = persistent});
+}
 const Add kAdd{.rows = 1, .cols = 16};
 
 }  // namespace
@@ -30,8 +32,9 @@ TEST_CASE("dependencies between streams follow from operands, within a stream fr
   const TensorId x = vector_of(b, "x", true), y = vector_of(b, "y"), z = vector_of(b, "z");
   const OpId a = b.add("a", kAdd, {reads(x), reads(x), writes(y)});
   const OpId c = b.add("c", kAdd, {reads(y), reads(x), writes(z)}, Stream::Comm);  // reads y: after a
-  const OpId d = b.add("d", kAdd, {reads(x), reads(x), updates(y)});              // writes y, which c reads: after c
-  const OpId e = b.add("e", kAdd, {reads(y), reads(z), updates(y)});              // same stream as d; z: after c, already known through d
+  const OpId d = b.add("d", kAdd, {reads(x), reads(x), updates(y)});               // writes y, which c reads: after c
+  const OpId e =
+      b.add("e", kAdd, {reads(y), reads(z), updates(y)});  // same stream as d; z: after c, already known through d
   const Plan plan = b.take(nullptr);
   CHECK(plan.deps_of(plan[a]).empty());
   REQUIRE(plan.deps_of(plan[c]).size() == 1);
@@ -106,12 +109,14 @@ TEST_CASE("mismatched collectives and a circular wait are found by the checker",
   for (int stage = 0; stage < 2; ++stage) {
     b.begin_class("stage " + std::to_string(stage), {{stage, stage + 1}});
     const TensorId x = vector_of(b, "x", true);
-    b.add("sum", Collective{.group = pp, .bytes = Bytes{stage == 0 ? 64.0 : 32.0}}, {reads(x), updates(x)}, Stream::Comm);
+    b.add("sum", Collective{.group = pp, .bytes = Bytes{stage == 0 ? 64.0 : 32.0}}, {reads(x), updates(x)},
+          Stream::Comm);
   }
   Plan plan = std::move(b.plan());
   for (auto& c : plan.classes) c.num_ops = 1;
   CHECK(check_plan(plan).front() ==
-        "collective #0 of group 'pp': rank 0 issues collective group=0 bytes=64 as op 0 'sum', rank 1 issues collective group=0 bytes=32 as op 1 'sum'");
+        "collective #0 of group 'pp': rank 0 issues collective group=0 bytes=64 as op 0 'sum', rank 1 issues "
+        "collective group=0 bytes=32 as op 1 'sum'");
 }
 
 TEST_CASE("work is counted as the formulas say", "[plan][work]") {
@@ -146,7 +151,8 @@ TEST_CASE("a plan prints as stable text", "[plan]") {
         "operands: = written, ~ updated, + storage taken before, - given back after\n"
         "class all (1 ranks, 2 ops)\n"
         "     0  compute  forward   a                                add rows=1 cols=16  x[16]  x[16]  +=y[16]-\n"
-        "     1  comm     forward   b                                add rows=1 cols=16  y[16]-  x[16]  ~x[16]  after 0\n");
+        "     1  comm     forward   b                                add rows=1 cols=16  y[16]-  x[16]  ~x[16]  after "
+        "0\n");
 }
 
 TEST_CASE("members of a group differ only on its axes, in rank order", "[plan][mesh]") {
@@ -163,7 +169,8 @@ TEST_CASE("members of a group differ only on its axes, in rank order", "[plan][m
   CHECK(peer_of(mesh, RankId{11}, {1, 1}).index() == 7);  // wraps round
 }
 
-TEST_CASE("a training step of every shipped test network is a legal plan whose work is three forward passes", "[plan][strategy]") {
+TEST_CASE("a training step of every shipped test network is a legal plan whose work is three forward passes",
+          "[plan][strategy]") {
   // dX and dW cost as much as the forward GEMM each, except that the first layer needs no dX.
   const Model model = load_model(shipped_model("gpt2-tiny"));
   TrainOptions o;

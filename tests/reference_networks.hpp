@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 and Llama written out straight, forward and backward, in double, with nothing of the project: what the plans must compute.
-// Weights are a map from the checkpoint's names to row-major values; gradients come back under the same names.
+// GPT-2 and Llama written out straight, forward and backward, in double, with nothing of the project: what the plans
+// must compute. Weights are a map from the checkpoint's names to row-major values; gradients come back under the same
+// names.
 #pragma once
 
 #include <cmath>
@@ -31,7 +32,8 @@ inline Vec affine(const Vec& x, const Vec& w, const Vec* b, int n, int i, int o,
 }
 
 /// The gradients of `affine`: dx returned, dw and db added to.
-inline Vec affine_back(const Vec& x, const Vec& w, const Vec& dy, Vec& dw, Vec* db, int n, int i, int o, bool rows_out) {
+inline Vec affine_back(const Vec& x, const Vec& w, const Vec& dy, Vec& dw, Vec* db, int n, int i, int o,
+                       bool rows_out) {
   Vec dx(x.size(), 0.0);
   for (int r = 0; r < n; ++r)
     for (int c = 0; c < o; ++c) {
@@ -51,9 +53,11 @@ inline Vec normed(const Vec& x, const Vec& w, const Vec* b, int n, int h, double
   Vec y(x.size());
   for (int r = 0; r < n; ++r) {
     double mean = 0, square = 0;
-    if (b) for (int k = 0; k < h; ++k) mean += x[r * h + k] / h;
+    if (b)
+      for (int k = 0; k < h; ++k) mean += x[r * h + k] / h;
     for (int k = 0; k < h; ++k) square += (x[r * h + k] - mean) * (x[r * h + k] - mean) / h;
-    for (int k = 0; k < h; ++k) y[r * h + k] = (x[r * h + k] - mean) / std::sqrt(square + eps) * w[k] + (b ? (*b)[k] : 0);
+    for (int k = 0; k < h; ++k)
+      y[r * h + k] = (x[r * h + k] - mean) / std::sqrt(square + eps) * w[k] + (b ? (*b)[k] : 0);
   }
   return y;
 }
@@ -62,7 +66,8 @@ inline Vec normed_back(const Vec& x, const Vec& w, const Vec& dy, Vec& dw, Vec* 
   Vec dx(x.size());
   for (int r = 0; r < n; ++r) {
     double mean = 0, square = 0, sum_g = 0, sum_gx = 0;
-    if (db) for (int k = 0; k < h; ++k) mean += x[r * h + k] / h;
+    if (db)
+      for (int k = 0; k < h; ++k) mean += x[r * h + k] / h;
     for (int k = 0; k < h; ++k) square += (x[r * h + k] - mean) * (x[r * h + k] - mean) / h;
     const double rstd = 1 / std::sqrt(square + eps);
     for (int k = 0; k < h; ++k) {
@@ -86,7 +91,9 @@ struct CausalAttention {
   int d;
   Vec p;  // [batch, heads, sequence, sequence]
 
-  std::size_t at(int b, int h, int i, int j) const { return ((static_cast<std::size_t>(b) * s.heads + h) * s.sequence + i) * s.sequence + j; }
+  std::size_t at(int b, int h, int i, int j) const {
+    return ((static_cast<std::size_t>(b) * s.heads + h) * s.sequence + i) * s.sequence + j;
+  }
   int q_at(int b, int i, int h) const { return (b * s.sequence + i) * s.heads * d + h * d; }
   int k_at(int b, int j, int h) const { return (b * s.sequence + j) * s.kv_heads * d + h * s.kv_heads / s.heads * d; }
 
@@ -146,7 +153,9 @@ inline double cross_entropy(Vec& logits, const std::vector<std::int32_t>& target
     for (int c = 0; c < vocab; ++c) most = std::max(most, logits[r * vocab + c]);
     for (int c = 0; c < vocab; ++c) sum += std::exp(logits[r * vocab + c] - most);
     loss += (most + std::log(sum) - logits[r * vocab + targets[r]]) / double(n);
-    for (int c = 0; c < vocab; ++c) logits[r * vocab + c] = (std::exp(logits[r * vocab + c] - most) / sum - (c == targets[r] ? 1.0 : 0.0)) / double(n);
+    for (int c = 0; c < vocab; ++c)
+      logits[r * vocab + c] =
+          (std::exp(logits[r * vocab + c] - most) / sum - (c == targets[r] ? 1.0 : 0.0)) / double(n);
   }
   return loss;
 }
@@ -162,23 +171,52 @@ inline Vec columns(const Vec& x, int n, int width, int first, int count) {
   return y;
 }
 
-/// GPT-2 (pre-norm, learned positions, fused qkv stored [in, out], tanh-GELU, tied head). Returns the loss; gradients into g.
-inline double gpt2_reference(const ReferenceSizes& s, const Values& w, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets, Values& g) {
-  const int n = s.batch * s.sequence, h = s.hidden, f = s.inner;
-  const double eps = 1e-5, c0 = std::sqrt(2 / M_PI), c1 = 0.044715;
-  g.clear();
-  for (const auto& [name, values] : w) g[name].assign(values.size(), 0.0);
-  Vec x(static_cast<std::size_t>(n * h));
-  for (int r = 0; r < n; ++r)
-    for (int k = 0; k < h; ++k) x[r * h + k] = w.at("transformer.wte.weight")[tokens[r] * h + k] + w.at("transformer.wpe.weight")[r % s.sequence * h + k];
-  struct Kept { Vec x, a, qkv, q, k, v, o, x2, b, u, z; CausalAttention att; };
-  std::vector<Kept> kept;
-  for (int l = 0; l < s.layers; ++l) {
+/// GPT-2 (pre-norm, learned positions, fused qkv stored [in, out], tanh-GELU, tied head). `run` returns the loss.
+class Gpt2Reference {
+ public:
+  Gpt2Reference(const ReferenceSizes& sizes, const Values& weights, Values& gradients)
+      : s{sizes}, w{weights}, g{gradients} {
+    g.clear();
+    for (const auto& [name, values] : w) g[name].assign(values.size(), 0.0);
+  }
+
+  double run(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets) {
+    Vec x(static_cast<std::size_t>(n * h));
+    for (int r = 0; r < n; ++r)
+      for (int k = 0; k < h; ++k)
+        x[r * h + k] =
+            w.at("transformer.wte.weight")[tokens[r] * h + k] + w.at("transformer.wpe.weight")[r % s.sequence * h + k];
+    for (int l = 0; l < s.layers; ++l) forward(l, x);
+    const Vec last = normed(x, w.at("transformer.ln_f.weight"), &w.at("transformer.ln_f.bias"), n, h, eps);
+    Vec logits = affine(last, w.at("transformer.wte.weight"), nullptr, n, h, s.vocab, true);
+    const double loss = cross_entropy(logits, targets, s.vocab);
+
+    Vec d = affine_back(last, w.at("transformer.wte.weight"), logits, g["transformer.wte.weight"], nullptr, n, h,
+                        s.vocab, true);
+    d = normed_back(x, w.at("transformer.ln_f.weight"), d, g["transformer.ln_f.weight"], &g["transformer.ln_f.bias"], n,
+                    h, eps);
+    for (int l = s.layers; l-- > 0;) backward(l, d);
+    for (int r = 0; r < n; ++r)
+      for (int k = 0; k < h; ++k) {
+        g["transformer.wte.weight"][tokens[r] * h + k] += d[r * h + k];
+        g["transformer.wpe.weight"][r % s.sequence * h + k] += d[r * h + k];
+      }
+    return loss;
+  }
+
+ private:
+  struct Kept {
+    Vec x, a, qkv, q, k, v, o, x2, b, u, z;
+    CausalAttention att;
+  };
+
+  void forward(int l, Vec& x) {
     const std::string p = "transformer.h." + std::to_string(l) + ".";
     Kept t{.x = x, .att = {s, h / s.heads, {}}};
     t.a = normed(x, w.at(p + "ln_1.weight"), &w.at(p + "ln_1.bias"), n, h, eps);
     t.qkv = affine(t.a, w.at(p + "attn.c_attn.weight"), &w.at(p + "attn.c_attn.bias"), n, h, 3 * h, false);
-    t.q = columns(t.qkv, n, 3 * h, 0, h), t.k = columns(t.qkv, n, 3 * h, h, h), t.v = columns(t.qkv, n, 3 * h, 2 * h, h);
+    t.q = columns(t.qkv, n, 3 * h, 0, h), t.k = columns(t.qkv, n, 3 * h, h, h),
+    t.v = columns(t.qkv, n, 3 * h, 2 * h, h);
     t.o = t.att.forward(t.q, t.k, t.v);
     add_to(x, affine(t.o, w.at(p + "attn.c_proj.weight"), &w.at(p + "attn.c_proj.bias"), n, h, h, false));
     t.x2 = x;
@@ -189,23 +227,21 @@ inline double gpt2_reference(const ReferenceSizes& s, const Values& w, const std
     add_to(x, affine(t.z, w.at(p + "mlp.c_proj.weight"), &w.at(p + "mlp.c_proj.bias"), n, f, h, false));
     kept.push_back(std::move(t));
   }
-  const Vec last = normed(x, w.at("transformer.ln_f.weight"), &w.at("transformer.ln_f.bias"), n, h, eps);
-  Vec logits = affine(last, w.at("transformer.wte.weight"), nullptr, n, h, s.vocab, true);
-  const double loss = cross_entropy(logits, targets, s.vocab);
 
-  Vec d = affine_back(last, w.at("transformer.wte.weight"), logits, g["transformer.wte.weight"], nullptr, n, h, s.vocab, true);
-  d = normed_back(x, w.at("transformer.ln_f.weight"), d, g["transformer.ln_f.weight"], &g["transformer.ln_f.bias"], n, h, eps);
-  for (int l = s.layers; l-- > 0;) {
+  void backward(int l, Vec& d) {
     const std::string p = "transformer.h." + std::to_string(l) + ".";
     const Kept& t = kept[l];
-    Vec dz = affine_back(t.z, w.at(p + "mlp.c_proj.weight"), d, g[p + "mlp.c_proj.weight"], &g[p + "mlp.c_proj.bias"], n, f, h, false);
+    Vec dz = affine_back(t.z, w.at(p + "mlp.c_proj.weight"), d, g[p + "mlp.c_proj.weight"], &g[p + "mlp.c_proj.bias"],
+                         n, f, h, false);
     for (std::size_t i = 0; i < dz.size(); ++i) {
       const double v = t.u[i], th = std::tanh(c0 * (v + c1 * v * v * v));
       dz[i] *= 0.5 * (1 + th) + 0.5 * v * (1 - th * th) * c0 * (1 + 3 * c1 * v * v);
     }
-    const Vec db = affine_back(t.b, w.at(p + "mlp.c_fc.weight"), dz, g[p + "mlp.c_fc.weight"], &g[p + "mlp.c_fc.bias"], n, h, f, false);
+    const Vec db = affine_back(t.b, w.at(p + "mlp.c_fc.weight"), dz, g[p + "mlp.c_fc.weight"], &g[p + "mlp.c_fc.bias"],
+                               n, h, f, false);
     add_to(d, normed_back(t.x2, w.at(p + "ln_2.weight"), db, g[p + "ln_2.weight"], &g[p + "ln_2.bias"], n, h, eps));
-    const Vec d_o = affine_back(t.o, w.at(p + "attn.c_proj.weight"), d, g[p + "attn.c_proj.weight"], &g[p + "attn.c_proj.bias"], n, h, h, false);
+    const Vec d_o = affine_back(t.o, w.at(p + "attn.c_proj.weight"), d, g[p + "attn.c_proj.weight"],
+                                &g[p + "attn.c_proj.bias"], n, h, h, false);
     Vec dq, dk, dv, dqkv(t.qkv.size());
     t.att.backward(t.q, t.k, t.v, d_o, dq, dk, dv);
     for (int r = 0; r < n; ++r)
@@ -214,15 +250,22 @@ inline double gpt2_reference(const ReferenceSizes& s, const Values& w, const std
         dqkv[r * 3 * h + h + k] = dk[r * h + k];
         dqkv[r * 3 * h + 2 * h + k] = dv[r * h + k];
       }
-    const Vec da = affine_back(t.a, w.at(p + "attn.c_attn.weight"), dqkv, g[p + "attn.c_attn.weight"], &g[p + "attn.c_attn.bias"], n, h, 3 * h, false);
+    const Vec da = affine_back(t.a, w.at(p + "attn.c_attn.weight"), dqkv, g[p + "attn.c_attn.weight"],
+                               &g[p + "attn.c_attn.bias"], n, h, 3 * h, false);
     add_to(d, normed_back(t.x, w.at(p + "ln_1.weight"), da, g[p + "ln_1.weight"], &g[p + "ln_1.bias"], n, h, eps));
   }
-  for (int r = 0; r < n; ++r)
-    for (int k = 0; k < h; ++k) {
-      g["transformer.wte.weight"][tokens[r] * h + k] += d[r * h + k];
-      g["transformer.wpe.weight"][r % s.sequence * h + k] += d[r * h + k];
-    }
-  return loss;
+
+  const ReferenceSizes s;
+  const Values& w;
+  Values& g;
+  std::vector<Kept> kept;
+  const int n = s.batch * s.sequence, h = s.hidden, f = s.inner;
+  const double eps = 1e-5, c0 = std::sqrt(2 / M_PI), c1 = 0.044715;
+};
+
+inline double gpt2_reference(const ReferenceSizes& s, const Values& w, const std::vector<std::int32_t>& tokens,
+                             const std::vector<std::int32_t>& targets, Values& g) {
+  return Gpt2Reference{s, w, g}.run(tokens, targets);
 }
 
 /// Turns heads of x [n, heads·d] by the angle of the position, pairs (i, i + d/2); `sign` −1 turns back.
@@ -240,17 +283,38 @@ inline void turn(Vec& x, const ReferenceSizes& s, int heads, int d, double theta
 }
 
 /// Llama (RMSNorm, rotary positions, grouped key/value heads, SwiGLU, untied head).
-inline double llama_reference(const ReferenceSizes& s, const Values& w, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets, Values& g) {
-  const int n = s.batch * s.sequence, h = s.hidden, f = s.inner, d = h / s.heads, kv = s.kv_heads * d;
-  const double eps = 1e-5, theta = 10000;
-  g.clear();
-  for (const auto& [name, values] : w) g[name].assign(values.size(), 0.0);
-  Vec x(static_cast<std::size_t>(n * h));
-  for (int r = 0; r < n; ++r)
-    for (int k = 0; k < h; ++k) x[r * h + k] = w.at("model.embed_tokens.weight")[tokens[r] * h + k];
-  struct Kept { Vec x, a, q, k, v, o, x2, b, gate, up, z; CausalAttention att; };
-  std::vector<Kept> kept;
-  for (int l = 0; l < s.layers; ++l) {
+class LlamaReference {
+ public:
+  LlamaReference(const ReferenceSizes& sizes, const Values& weights, Values& gradients)
+      : s{sizes}, w{weights}, g{gradients} {
+    g.clear();
+    for (const auto& [name, values] : w) g[name].assign(values.size(), 0.0);
+  }
+
+  double run(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets) {
+    Vec x(static_cast<std::size_t>(n * h));
+    for (int r = 0; r < n; ++r)
+      for (int k = 0; k < h; ++k) x[r * h + k] = w.at("model.embed_tokens.weight")[tokens[r] * h + k];
+    for (int l = 0; l < s.layers; ++l) forward(l, x);
+    const Vec last = normed(x, w.at("model.norm.weight"), nullptr, n, h, eps);
+    Vec logits = affine(last, w.at("lm_head.weight"), nullptr, n, h, s.vocab, true);
+    const double loss = cross_entropy(logits, targets, s.vocab);
+
+    Vec dx = affine_back(last, w.at("lm_head.weight"), logits, g["lm_head.weight"], nullptr, n, h, s.vocab, true);
+    dx = normed_back(x, w.at("model.norm.weight"), dx, g["model.norm.weight"], nullptr, n, h, eps);
+    for (int l = s.layers; l-- > 0;) backward(l, dx);
+    for (int r = 0; r < n; ++r)
+      for (int k = 0; k < h; ++k) g["model.embed_tokens.weight"][tokens[r] * h + k] += dx[r * h + k];
+    return loss;
+  }
+
+ private:
+  struct Kept {
+    Vec x, a, q, k, v, o, x2, b, gate, up, z;
+    CausalAttention att;
+  };
+
+  void forward(int l, Vec& x) {
     const std::string p = "model.layers." + std::to_string(l) + ".";
     Kept t{.x = x, .att = {s, d, {}}};
     t.a = normed(x, w.at(p + "input_layernorm.weight"), nullptr, n, h, eps);
@@ -269,63 +333,50 @@ inline double llama_reference(const ReferenceSizes& s, const Values& w, const st
     add_to(x, affine(t.z, w.at(p + "mlp.down_proj.weight"), nullptr, n, f, h, true));
     kept.push_back(std::move(t));
   }
-  const Vec last = normed(x, w.at("model.norm.weight"), nullptr, n, h, eps);
-  Vec logits = affine(last, w.at("lm_head.weight"), nullptr, n, h, s.vocab, true);
-  const double loss = cross_entropy(logits, targets, s.vocab);
 
-  Vec dx = affine_back(last, w.at("lm_head.weight"), logits, g["lm_head.weight"], nullptr, n, h, s.vocab, true);
-  dx = normed_back(x, w.at("model.norm.weight"), dx, g["model.norm.weight"], nullptr, n, h, eps);
-  for (int l = s.layers; l-- > 0;) {
+  void backward(int l, Vec& dx) {
     const std::string p = "model.layers." + std::to_string(l) + ".";
     const Kept& t = kept[l];
-    const Vec dz = affine_back(t.z, w.at(p + "mlp.down_proj.weight"), dx, g[p + "mlp.down_proj.weight"], nullptr, n, f, h, true);
+    const Vec dz =
+        affine_back(t.z, w.at(p + "mlp.down_proj.weight"), dx, g[p + "mlp.down_proj.weight"], nullptr, n, f, h, true);
     Vec dgate(dz.size()), dup(dz.size());
     for (std::size_t i = 0; i < dz.size(); ++i) {
       const double sig = 1 / (1 + std::exp(-t.gate[i]));
       dup[i] = dz[i] * t.gate[i] * sig;
       dgate[i] = dz[i] * t.up[i] * sig * (1 + t.gate[i] * (1 - sig));
     }
-    Vec db = affine_back(t.b, w.at(p + "mlp.gate_proj.weight"), dgate, g[p + "mlp.gate_proj.weight"], nullptr, n, h, f, true);
-    add_to(db, affine_back(t.b, w.at(p + "mlp.up_proj.weight"), dup, g[p + "mlp.up_proj.weight"], nullptr, n, h, f, true));
-    add_to(dx, normed_back(t.x2, w.at(p + "post_attention_layernorm.weight"), db, g[p + "post_attention_layernorm.weight"], nullptr, n, h, eps));
-    const Vec d_o = affine_back(t.o, w.at(p + "self_attn.o_proj.weight"), dx, g[p + "self_attn.o_proj.weight"], nullptr, n, h, h, true);
+    Vec db = affine_back(t.b, w.at(p + "mlp.gate_proj.weight"), dgate, g[p + "mlp.gate_proj.weight"], nullptr, n, h, f,
+                         true);
+    add_to(db,
+           affine_back(t.b, w.at(p + "mlp.up_proj.weight"), dup, g[p + "mlp.up_proj.weight"], nullptr, n, h, f, true));
+    add_to(dx, normed_back(t.x2, w.at(p + "post_attention_layernorm.weight"), db,
+                           g[p + "post_attention_layernorm.weight"], nullptr, n, h, eps));
+    const Vec d_o = affine_back(t.o, w.at(p + "self_attn.o_proj.weight"), dx, g[p + "self_attn.o_proj.weight"], nullptr,
+                                n, h, h, true);
     Vec dq, dk, dv;
     t.att.backward(t.q, t.k, t.v, d_o, dq, dk, dv);
     turn(dq, s, s.heads, d, theta, -1), turn(dk, s, s.kv_heads, d, theta, -1);
-    Vec da = affine_back(t.a, w.at(p + "self_attn.q_proj.weight"), dq, g[p + "self_attn.q_proj.weight"], nullptr, n, h, h, true);
-    add_to(da, affine_back(t.a, w.at(p + "self_attn.k_proj.weight"), dk, g[p + "self_attn.k_proj.weight"], nullptr, n, h, kv, true));
-    add_to(da, affine_back(t.a, w.at(p + "self_attn.v_proj.weight"), dv, g[p + "self_attn.v_proj.weight"], nullptr, n, h, kv, true));
-    add_to(dx, normed_back(t.x, w.at(p + "input_layernorm.weight"), da, g[p + "input_layernorm.weight"], nullptr, n, h, eps));
+    Vec da = affine_back(t.a, w.at(p + "self_attn.q_proj.weight"), dq, g[p + "self_attn.q_proj.weight"], nullptr, n, h,
+                         h, true);
+    add_to(da, affine_back(t.a, w.at(p + "self_attn.k_proj.weight"), dk, g[p + "self_attn.k_proj.weight"], nullptr, n,
+                           h, kv, true));
+    add_to(da, affine_back(t.a, w.at(p + "self_attn.v_proj.weight"), dv, g[p + "self_attn.v_proj.weight"], nullptr, n,
+                           h, kv, true));
+    add_to(dx, normed_back(t.x, w.at(p + "input_layernorm.weight"), da, g[p + "input_layernorm.weight"], nullptr, n, h,
+                           eps));
   }
-  for (int r = 0; r < n; ++r)
-    for (int k = 0; k < h; ++k) g["model.embed_tokens.weight"][tokens[r] * h + k] += dx[r * h + k];
-  return loss;
-}
 
-/// Clips to a global norm, then AdamW; matrices decay, vectors do not.
-struct ReferenceAdamW {
-  double rate, beta1, beta2, epsilon, decay, clip;
-  Values m, v;
-  int step = 0;
-
-  void update(Values& w, const Values& g) {
-    ++step;
-    double norm2 = 0;
-    for (const auto& [name, values] : g) for (double x : values) norm2 += x * x;
-    const double factor = clip > 0 ? std::min(1.0, clip / (std::sqrt(norm2) + 1e-6)) : 1.0;
-    for (auto& [name, values] : w) {
-      const bool matrix = name.find("norm") == std::string::npos && name.find("ln_") == std::string::npos && name.find("bias") == std::string::npos;
-      Vec &mm = m[name], &vv = v[name];
-      mm.resize(values.size()), vv.resize(values.size());
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const double x = g.at(name)[i] * factor;
-        mm[i] = beta1 * mm[i] + (1 - beta1) * x;
-        vv[i] = beta2 * vv[i] + (1 - beta2) * x * x;
-        const double mh = mm[i] / (1 - std::pow(beta1, step)), vh = vv[i] / (1 - std::pow(beta2, step));
-        values[i] -= rate * (mh / (std::sqrt(vh) + epsilon) + (matrix ? decay : 0.0) * values[i]);
-      }
-    }
-  }
+  const ReferenceSizes s;
+  const Values& w;
+  Values& g;
+  std::vector<Kept> kept;
+  const int n = s.batch * s.sequence, h = s.hidden, f = s.inner, d = h / s.heads, kv = s.kv_heads * d;
+  const double eps = 1e-5, theta = 10000;
 };
+
+inline double llama_reference(const ReferenceSizes& s, const Values& w, const std::vector<std::int32_t>& tokens,
+                              const std::vector<std::int32_t>& targets, Values& g) {
+  return LlamaReference{s, w, g}.run(tokens, targets);
+}
 
 }  // namespace orrery::testing

@@ -29,9 +29,10 @@ struct ExecutionTotals {
   std::uint64_t ops = 0;
 };
 
-/// Predicts the timeline of plan executions, one after another on one clock. Ops are remaining work at a rate: an op starts when the
-/// ops it comes after and the previous op of its stream have ended and the host has enqueued it; running ops that together ask for
-/// more than a resource has are slowed by max-min fairness, and only they are re-timed. Pure: equal inputs, equal picoseconds.
+/// Predicts the timeline of plan executions, one after another on one clock. Ops are remaining work at a rate: an op
+/// starts when the ops it comes after and the previous op of its stream have ended and the host has enqueued it;
+/// running ops that together ask for more than a resource has are slowed by max-min fairness, and only they are
+/// re-timed. Pure: equal inputs, equal picoseconds.
 class Engine {
  public:
   Engine(const CostModel& cost, const ResourceMap& resources, EngineOptions options = {});

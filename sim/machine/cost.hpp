@@ -13,7 +13,19 @@
 namespace orrery {
 
 /// Something of a machine that ops share. Units of capacity are shares: 1 is all of it.
-enum class Resource : std::uint8_t { Sm, Hbm, CopyEngineIn, CopyEngineOut, PcieIn, PcieOut, Link, Nic, Disk, CpuCores, DramBandwidth };
+enum class Resource : std::uint8_t {
+  Sm,
+  Hbm,
+  CopyEngineIn,
+  CopyEngineOut,
+  PcieIn,
+  PcieOut,
+  Link,
+  Nic,
+  Disk,
+  CpuCores,
+  DramBandwidth
+};
 constexpr int kNumResources = 11;
 std::string_view name_of(Resource r);
 
@@ -27,9 +39,9 @@ constexpr std::size_t kMaxDemands = 4;
 /// One op on hardware that runs nothing else.
 struct OpCost {
   Seconds duration;
-  float deviation = 0;              // one standard deviation of ln(measured/predicted) for one op, independent of other ops
-  float bias = 0;                   // the same for what all ops of this kind share (the fit's own uncertainty)
-  bool calibrated = true;           // inside the range that the parameters were fitted on
+  float deviation = 0;     // one standard deviation of ln(measured/predicted) for one op, independent of other ops
+  float bias = 0;          // the same for what all ops of this kind share (the fit's own uncertainty)
+  bool calibrated = true;  // inside the range that the parameters were fitted on
   std::uint8_t num_demands = 0;
   std::array<Demand, kMaxDemands> demands{};
 
@@ -37,10 +49,11 @@ struct OpCost {
   std::span<const Demand> used() const { return {demands.data(), num_demands}; }
 };
 
-/// What the host thread of a rank spends to start one op, and whether it runs ahead of the device (GPU) or does the work itself.
+/// What the host thread of a rank spends to start one op, and whether it runs ahead of the device (GPU) or does the
+/// work itself.
 struct LaunchCost {
-  Seconds enqueue;                  // host time per op
-  Seconds start_latency;            // from the end of the enqueue to the earliest start on an idle stream
+  Seconds enqueue;        // host time per op
+  Seconds start_latency;  // from the end of the enqueue to the earliest start on an idle stream
   bool runs_ahead = true;
 };
 
@@ -57,12 +70,13 @@ class CostModel {
   virtual LaunchCost launch(const Work& work, RankId rank) const = 0;
   /// Ranks of equal kind have equal `cost` and `launch`: a simulation asks once per kind and work.
   virtual std::uint32_t device_kind(RankId) const { return 0; }
-  /// Names of the parameters that were used outside of their calibrated range since construction are not kept here: the reason
-  /// for one op, empty when calibrated.
+  /// Names of the parameters that were used outside of their calibrated range since construction are not kept here: the
+  /// reason for one op, empty when calibrated.
   virtual std::string extrapolation(const Work& work, const Bindings& bindings, RankId rank) const = 0;
 };
 
-/// Which physical thing a rank's share of a resource is: ranks with the same instance number contend. 0 … count − 1 per resource.
+/// Which physical thing a rank's share of a resource is: ranks with the same instance number contend. 0 … count − 1 per
+/// resource.
 class ResourceMap {
  public:
   virtual ~ResourceMap() = default;

@@ -10,7 +10,8 @@ namespace orrery {
 namespace {
 
 std::size_t hash_of_layout(const Layout& l) {
-  std::uint64_t h = static_cast<std::uint64_t>(l.offset) * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(l.shape.rank);
+  std::uint64_t h =
+      static_cast<std::uint64_t>(l.offset) * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(l.shape.rank);
   for (int i = 0; i < l.shape.rank; ++i) {
     h = (h ^ static_cast<std::uint64_t>(l.shape[i])) * 0xbf58476d1ce4e5b9ull;
     h = (h ^ static_cast<std::uint64_t>(l.strides[static_cast<std::size_t>(i)])) * 0x94d049bb133111ebull;
@@ -124,7 +125,8 @@ OpId PlanBuilder::add(std::string_view name, const Work& work, std::span<const O
   }
   for (const Operand& o : operands) {
     Use& use = uses_[plan_.owner(o.tensor()).index()];
-    if (o.writes()) use = {id, {}};
+    if (o.writes())
+      use = {id, {}};
     else if (use.readers.empty() || use.readers.back() != id) {
       // Only the last reader per stream can matter: the stream orders the others before it.
       std::erase_if(use.readers, [&](OpId r) { return plan_.ops[r.index()].stream == stream; });
@@ -173,7 +175,8 @@ static void weave_orders(Plan& plan, std::vector<std::pair<OpId, OpId>>& orders)
 
 void PlanBuilder::mark_storage() {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-  std::vector<std::array<std::uint32_t, kNumStreams>> last(plan_.tensors.size());  // operand of the last use on each stream
+  std::vector<std::array<std::uint32_t, kNumStreams>> last(
+      plan_.tensors.size());  // operand of the last use on each stream
   for (auto& l : last) l.fill(kNone);
   std::vector<bool> seen(plan_.tensors.size(), false);
   for (const Op& op : plan_.ops)
@@ -199,12 +202,14 @@ void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
   for (std::size_t c = 0; c < plan_.classes.size(); ++c) {
     std::array<Bytes, kNumStreams> most{};
     for (const Op& op : plan_.ops_of(plan_.classes[c]))
-      most[static_cast<std::size_t>(op.stream)] = std::max(most[static_cast<std::size_t>(op.stream)], per_work[op.work.index()]);
+      most[static_cast<std::size_t>(op.stream)] =
+          std::max(most[static_cast<std::size_t>(op.stream)], per_work[op.work.index()]);
     for (std::size_t s = 0; s < most.size(); ++s) {
       if (most[s].base() <= 0) continue;
       const auto bytes = static_cast<std::int64_t>(ceil_to(most[s], kAllocationUnit).base());
-      plan_.workspaces[c][s] = tensor("workspace." + std::string{name_of(static_cast<Stream>(s))} + "." + std::to_string(bytes), Shape{bytes},
-                                      {.dtype = DType::U8, .role = TensorRole::Workspace, .persistent = true});
+      plan_.workspaces[c][s] =
+          tensor("workspace." + std::string{name_of(static_cast<Stream>(s))} + "." + std::to_string(bytes),
+                 Shape{bytes}, {.dtype = DType::U8, .role = TensorRole::Workspace, .persistent = true});
     }
   }
 }

@@ -30,8 +30,9 @@ struct TensorSpec {
   ShardId shard = {};
 };
 
-/// Builds a plan op by op. Dependencies between streams follow from the operands (read after write, write after read, write after
-/// write); storage is taken at the first and given back after the last use. Classes are built one after another.
+/// Builds a plan op by op. Dependencies between streams follow from the operands (read after write, write after read,
+/// write after write); storage is taken at the first and given back after the last use. Classes are built one after
+/// another.
 class PlanBuilder {
  public:
   explicit PlanBuilder(std::string name, Mesh mesh = {});
@@ -55,7 +56,8 @@ class PlanBuilder {
   std::uint16_t microbatch() const { return microbatch_; }
 
   OpId add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream = Stream::Compute);
-  OpId add(std::string_view name, const Work& work, std::initializer_list<Operand> operands, Stream stream = Stream::Compute) {
+  OpId add(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
+           Stream stream = Stream::Compute) {
     return add(name, work, std::span<const Operand>{operands.begin(), operands.size()}, stream);
   }
   /// An order that no operand shows.
@@ -68,11 +70,13 @@ class PlanBuilder {
   Plan take(const WorkspaceModel* workspaces);
 
  private:
-  struct Use {                      // who touched an owner last
+  struct Use {  // who touched an owner last
     OpId writer;
-    std::vector<OpId> readers;      // since that write
+    std::vector<OpId> readers;  // since that write
   };
-  struct WorkHash { std::size_t operator()(const Work& w) const { return hash_of(w); } };
+  struct WorkHash {
+    std::size_t operator()(const Work& w) const { return hash_of(w); }
+  };
 
   WorkId intern(const Work& work);
   LayoutId intern(const Layout& layout);
@@ -83,7 +87,7 @@ class PlanBuilder {
   void add_workspaces(const WorkspaceModel& model);
 
   Plan plan_;
-  std::vector<Use> uses_;           // per owner tensor
+  std::vector<Use> uses_;  // per owner tensor
   std::unordered_map<Work, WorkId, WorkHash> work_ids_;
   std::unordered_map<std::size_t, std::vector<LayoutId>> layout_ids_;
   std::vector<std::pair<OpId, OpId>> orders_;

@@ -26,8 +26,8 @@ struct Axis {
 struct Mesh {
   std::vector<Axis> axes;
 
-  std::int64_t size() const;                                      // 1 for a mesh without axes
-  std::vector<std::int64_t> coordinates(RankId rank) const;       // one per axis
+  std::int64_t size() const;                                 // 1 for a mesh without axes
+  std::vector<std::int64_t> coordinates(RankId rank) const;  // one per axis
   RankId rank(const std::vector<std::int64_t>& coordinates) const;
 };
 
@@ -37,20 +37,21 @@ struct CoordRange {
   bool operator==(const CoordRange&) const = default;
 };
 
-/// A set of mesh coordinates that do the same work: the product of one range per axis. A plan stores each op once per class.
+/// A set of mesh coordinates that do the same work: the product of one range per axis. A plan stores each op once per
+/// class.
 struct RankClass {
-  std::string name;                 // "stage 3"
-  std::vector<CoordRange> ranges;   // one per axis of the mesh
+  std::string name;                         // "stage 3"
+  std::vector<CoordRange> ranges;           // one per axis of the mesh
   std::uint32_t first_op = 0, num_ops = 0;  // its ops: a contiguous range of Plan::ops
 
-  std::int64_t size() const;        // ranks in the class
+  std::int64_t size() const;  // ranks in the class
   bool contains(const std::vector<std::int64_t>& coordinates) const;
 };
 
-/// A family of communicators: ranks that differ only on these axes talk to each other. Along a restricted axis only the listed
-/// coordinates take part (tied embeddings: first and last stage).
+/// A family of communicators: ranks that differ only on these axes talk to each other. Along a restricted axis only the
+/// listed coordinates take part (tied embeddings: first and last stage).
 struct Group {
-  std::string name;                          // "tp"
+  std::string name;  // "tp"
   std::vector<std::uint8_t> axes;
   std::vector<std::vector<std::int64_t>> only;  // per entry of `axes`: the coordinates that take part; empty list = all
 };

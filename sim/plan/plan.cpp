@@ -13,8 +13,8 @@ std::string_view name_of(Tier t) {
 }
 
 std::string_view name_of(TensorRole r) {
-  constexpr std::string_view names[] = {"parameter", "gradient", "optimizer_state", "activation", "kv_cache",
-                                        "input", "constant", "workspace", "communication", "result"};
+  constexpr std::string_view names[] = {"parameter", "gradient", "optimizer_state", "activation",    "kv_cache",
+                                        "input",     "constant", "workspace",       "communication", "result"};
   return names[static_cast<int>(r)];
 }
 

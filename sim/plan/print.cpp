@@ -18,13 +18,15 @@ std::string shape_text(const Plan& plan, TensorId t) {
 
 std::string operand_text(const Plan& plan, const Operand& o) {
   constexpr std::string_view marks[] = {"", "=", "~"};
-  return fmt::format("{}{}{}{}{}", o.allocates() ? "+" : "", marks[static_cast<int>(o.access())], plan.names[plan.tensors[o.tensor().index()].name],
-                     shape_text(plan, o.tensor()), o.frees() ? "-" : "");
+  return fmt::format("{}{}{}{}{}", o.allocates() ? "+" : "", marks[static_cast<int>(o.access())],
+                     plan.names[plan.tensors[o.tensor().index()].name], shape_text(plan, o.tensor()),
+                     o.frees() ? "-" : "");
 }
 
 void print_op(const Plan& plan, std::size_t i, std::back_insert_iterator<std::string> out) {
   const Op& op = plan.ops[i];
-  fmt::format_to(out, "{:>6}  {:<8} {:<9} {:<32} {}", i, name_of(op.stream), name_of(op.phase), plan.name_of(op), to_text(plan.work(op)));
+  fmt::format_to(out, "{:>6}  {:<8} {:<9} {:<32} {}", i, name_of(op.stream), name_of(op.phase), plan.name_of(op),
+                 to_text(plan.work(op)));
   for (const Operand& o : plan.operands_of(op)) fmt::format_to(out, "  {}", operand_text(plan, o));
   if (op.num_deps > 0) {
     fmt::format_to(out, "  after");
@@ -38,12 +40,14 @@ void print_op(const Plan& plan, std::size_t i, std::back_insert_iterator<std::st
 std::string print_text(const Plan& plan, std::size_t max_ops) {
   std::string text;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, "plan {}: {} ops in {} classes, {} ranks, {} tensors\n", plan.name, plan.ops.size(), plan.classes.size(), plan.mesh.size(), plan.tensors.size());
+  fmt::format_to(out, "plan {}: {} ops in {} classes, {} ranks, {} tensors\n", plan.name, plan.ops.size(),
+                 plan.classes.size(), plan.mesh.size(), plan.tensors.size());
   fmt::format_to(out, "operands: = written, ~ updated, + storage taken before, - given back after\n");
   std::size_t printed = 0;
   for (const RankClass& c : plan.classes) {
     fmt::format_to(out, "class {} ({} ranks, {} ops)\n", c.name, c.size(), c.num_ops);
-    for (std::size_t i = c.first_op; i < c.first_op + c.num_ops && printed < max_ops; ++i, ++printed) print_op(plan, i, out);
+    for (std::size_t i = c.first_op; i < c.first_op + c.num_ops && printed < max_ops; ++i, ++printed)
+      print_op(plan, i, out);
   }
   if (printed < plan.ops.size()) fmt::format_to(out, "… {} more ops\n", plan.ops.size() - printed);
   return text;
@@ -54,7 +58,8 @@ std::string print_dot(const Plan& plan, std::size_t max_ops) {
   auto out = std::back_inserter(text);
   const std::size_t n = std::min(max_ops, plan.ops.size());
   for (std::size_t i = 0; i < n; ++i)
-    fmt::format_to(out, "  n{} [label=\"{} {}\\n{}\"];\n", i, i, plan.name_of(plan.ops[i]), kind_name(plan.work(plan.ops[i])));
+    fmt::format_to(out, "  n{} [label=\"{} {}\\n{}\"];\n", i, i, plan.name_of(plan.ops[i]),
+                   kind_name(plan.work(plan.ops[i])));
   for (const RankClass& c : plan.classes) {
     std::array<std::size_t, kNumStreams> last;
     last.fill(SIZE_MAX);

@@ -24,7 +24,18 @@ constexpr int kNumTiers = 5;
 std::string_view name_of(Tier t);
 
 /// What a tensor is for; peak memory is reported by role.
-enum class TensorRole : std::uint8_t { Parameter, Gradient, OptimizerState, Activation, KvCache, Input, Constant, Workspace, Communication, Result };
+enum class TensorRole : std::uint8_t {
+  Parameter,
+  Gradient,
+  OptimizerState,
+  Activation,
+  KvCache,
+  Input,
+  Constant,
+  Workspace,
+  Communication,
+  Result
+};
 constexpr int kNumRoles = 10;
 std::string_view name_of(TensorRole r);
 
@@ -52,11 +63,13 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// One rank's part of a global tensor: along each dimension the mesh axes that split it. The first element of a rank's part on
-/// dimension d is start[d] + (flattened coordinate on axes[d]) · local size. A tensor without a shard is whole on each rank.
+/// One rank's part of a global tensor: along each dimension the mesh axes that split it. The first element of a rank's
+/// part on dimension d is start[d] + (flattened coordinate on axes[d]) · local size. A tensor without a shard is whole
+/// on each rank.
 struct Shard {
   Shape global;
-  std::array<std::array<std::int8_t, 3>, 5> axes{{{-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}}};
+  std::array<std::array<std::int8_t, 3>, 5> axes{
+      {{-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}}};
   std::array<std::int64_t, 5> start{};
   bool operator==(const Shard&) const = default;
 };
@@ -65,8 +78,8 @@ struct Shard {
 struct Tensor {
   NameId name;
   LayoutId layout;
-  TensorId base;          // of a view: the tensor that owns the storage; none for an owner
-  ShardId shard;          // none: whole
+  TensorId base;  // of a view: the tensor that owns the storage; none for an owner
+  ShardId shard;  // none: whole
   DType dtype = DType::F32;
   TensorRole role = TensorRole::Activation;
   Tier tier = Tier::Device;

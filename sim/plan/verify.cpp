@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/plan/plan.hpp"
+#include "sim/plan/progress.hpp"
 
 namespace orrery {
 namespace {
@@ -48,11 +49,11 @@ class Checker {
   void check_messages(const std::vector<ClassId>& class_of_rank);
   void check_progress(const std::vector<ClassId>& class_of_rank);
 
-  struct Use {                      // of an owner, in the class being checked
-    std::uint32_t writer = 0;       // index + 1; 0: none
+  struct Use {                 // of an owner, in the class being checked
+    std::uint32_t writer = 0;  // index + 1; 0: none
     std::array<std::uint32_t, kNumStreams> readers{};
     bool live = false, taken = false;
-    int marks = 0, released = 0;    // frees marks in all, and passed
+    int marks = 0, released = 0;  // frees marks in all, and passed
   };
 
   const Plan& plan_;
@@ -64,7 +65,8 @@ void Checker::check_classes() {
   std::size_t next = 0;
   for (const RankClass& c : plan_.classes) {
     if (c.first_op != next) problem("class '{}' does not start where the one before it ends", c.name);
-    if (c.ranges.size() != plan_.mesh.axes.size()) problem("class '{}' has {} ranges on a mesh of {} axes", c.name, c.ranges.size(), plan_.mesh.axes.size());
+    if (c.ranges.size() != plan_.mesh.axes.size())
+      problem("class '{}' has {} ranges on a mesh of {} axes", c.name, c.ranges.size(), plan_.mesh.axes.size());
     next = c.first_op + c.num_ops;
   }
   if (next != plan_.ops.size()) problem("the classes hold {} ops of {}", next, plan_.ops.size());
@@ -86,7 +88,8 @@ void Checker::check_classes() {
 void Checker::check_ids() {
   for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
     const Op& op = plan_.ops[i];
-    if (op.work.index() >= plan_.works.size() || op.name.index() >= plan_.names.size()) problem("op {} has no work or no name", i);
+    if (op.work.index() >= plan_.works.size() || op.name.index() >= plan_.names.size())
+      problem("op {} has no work or no name", i);
     if (op.first_operand + op.num_operands > plan_.operands.size()) problem("op {} has operands that do not exist", i);
     if (op.first_dep + op.num_deps > plan_.deps.size()) problem("op {} has dependencies that do not exist", i);
     if (!problems_.empty()) return;
@@ -101,8 +104,8 @@ void Checker::check_class(const RankClass& c) {
   for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
     for (const Operand& o : plan_.operands_of(plan_.ops[i]))
       if (o.frees()) ++uses_[plan_.owner(o.tensor()).index()].marks;
-  // A stream's clock at its latest op. An op's knowledge: its stream's, joined with that of its dependencies. Dependencies' own
-  // knowledge is kept only for ops that something depends on.
+  // A stream's clock at its latest op. An op's knowledge: its stream's, joined with that of its dependencies.
+  // Dependencies' own knowledge is kept only for ops that something depends on.
   std::array<Clock, kNumStreams> streams{};
   std::map<std::uint32_t, Clock> ended;
   std::vector<bool> wanted(c.num_ops, false);
@@ -136,10 +139,12 @@ void Checker::check_hazards(std::size_t i, const Clock& known) {
   for (const Operand& o : plan_.operands_of(op)) {
     const TensorId owner = plan_.owner(o.tensor());
     Use& use = uses_[owner.index()];
-    if (!ordered(use.writer)) problem("{} touches {} while {} may still write it", op_text(i), tensor_text(owner), op_text(use.writer - 1));
+    if (!ordered(use.writer))
+      problem("{} touches {} while {} may still write it", op_text(i), tensor_text(owner), op_text(use.writer - 1));
     if (o.writes())
       for (std::uint32_t r : use.readers)
-        if (!ordered(r)) problem("{} writes {} while {} may still read it", op_text(i), tensor_text(owner), op_text(r - 1));
+        if (!ordered(r))
+          problem("{} writes {} while {} may still read it", op_text(i), tensor_text(owner), op_text(r - 1));
     if (o.reads() && use.writer == 0 && !plan_.tensors[owner.index()].persistent)
       problem("{} reads {}, which nothing has written", op_text(i), tensor_text(owner));
   }
@@ -159,12 +164,15 @@ void Checker::check_storage(std::size_t i) {
     const TensorId owner = plan_.owner(o.tensor());
     Use& use = uses_[owner.index()];
     const bool persistent = plan_.tensors[owner.index()].persistent;
-    if (persistent && (o.allocates() || o.frees())) problem("{} takes or frees the storage of {}, which is persistent", op_text(i), tensor_text(owner));
+    if (persistent && (o.allocates() || o.frees()))
+      problem("{} takes or frees the storage of {}, which is persistent", op_text(i), tensor_text(owner));
     if (o.allocates()) {
       if (use.taken) problem("{} takes storage for {} a second time", op_text(i), tensor_text(owner));
       use.live = use.taken = true;
     }
-    if (!persistent && !use.live) problem("{} uses {} {}", op_text(i), tensor_text(owner), use.taken ? "after its storage was given back" : "before its storage is taken");
+    if (!persistent && !use.live)
+      problem("{} uses {} {}", op_text(i), tensor_text(owner),
+              use.taken ? "after its storage was given back" : "before its storage is taken");
   }
   for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
     Use& use = uses_[plan_.owner(o.tensor()).index()];
@@ -179,7 +187,8 @@ void Checker::check_released(const RankClass& c) {
   std::map<std::pair<std::size_t, Stream>, std::size_t> last;
   for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
     for (const Operand& o : plan_.operands_of(plan_.ops[i]))
-      if (const TensorId owner = plan_.owner(o.tensor()); !plan_.tensors[owner.index()].persistent) last[{owner.index(), plan_.ops[i].stream}] = i;
+      if (const TensorId owner = plan_.owner(o.tensor()); !plan_.tensors[owner.index()].persistent)
+        last[{owner.index(), plan_.ops[i].stream}] = i;
   for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
     for (const Operand& o : plan_.operands_of(plan_.ops[i]))
       if (o.frees() && last[{plan_.owner(o.tensor()).index(), plan_.ops[i].stream}] != i)
@@ -188,20 +197,24 @@ void Checker::check_released(const RankClass& c) {
 
 void Checker::check_communication() {
   bool any = false;
-  for (const Work& w : plan_.works) any = any || std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
+  for (const Work& w : plan_.works)
+    any = any || std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
+          std::holds_alternative<Recv>(w);
   if (!any || !problems_.empty()) return;
   const std::vector<ClassId> class_of_rank = plan_.class_of_ranks();
   std::vector<std::vector<std::size_t>> calls(plan_.classes.size());  // collectives of each class in order
   for (std::size_t c = 0; c < plan_.classes.size(); ++c)
     for (std::size_t i = 0; i < plan_.classes[c].num_ops; ++i)
-      if (std::holds_alternative<Collective>(plan_.work(plan_.ops[plan_.classes[c].first_op + i]))) calls[c].push_back(plan_.classes[c].first_op + i);
+      if (std::holds_alternative<Collective>(plan_.work(plan_.ops[plan_.classes[c].first_op + i])))
+        calls[c].push_back(plan_.classes[c].first_op + i);
   check_group_order(class_of_rank, calls);
   check_messages(class_of_rank);
   if (problems_.empty()) check_progress(class_of_rank);
 }
 
 /// All ranks of a communicator issue its collectives in the same order, with the same kind and size.
-void Checker::check_group_order(const std::vector<ClassId>& class_of_rank, const std::vector<std::vector<std::size_t>>& calls) {
+void Checker::check_group_order(const std::vector<ClassId>& class_of_rank,
+                                const std::vector<std::vector<std::size_t>>& calls) {
   for (std::size_t g = 0; g < plan_.groups.size(); ++g)
     for (std::size_t r = 0; r < class_of_rank.size(); ++r) {
       const auto ranks = members(plan_.mesh, plan_.groups[g], RankId{r});
@@ -216,11 +229,14 @@ void Checker::check_group_order(const std::vector<ClassId>& class_of_rank, const
       for (RankId other : ranks) {
         if (class_of_rank[other.index()] == class_of_rank[r]) continue;
         const auto mine = of_group(other);
-        if (mine.size() != first.size()) problem("ranks {} and {} issue {} and {} collectives of group '{}'", r, other.index(), first.size(), mine.size(), plan_.groups[g].name);
+        if (mine.size() != first.size())
+          problem("ranks {} and {} issue {} and {} collectives of group '{}'", r, other.index(), first.size(),
+                  mine.size(), plan_.groups[g].name);
         for (std::size_t k = 0; k < std::min(mine.size(), first.size()); ++k)
           if (!(plan_.work(plan_.ops[mine[k]]) == plan_.work(plan_.ops[first[k]])))
-            problem("collective #{} of group '{}': rank {} issues {} as {}, rank {} issues {} as {}", k, plan_.groups[g].name, r,
-                    to_text(plan_.work(plan_.ops[first[k]])), op_text(first[k]), other.index(), to_text(plan_.work(plan_.ops[mine[k]])), op_text(mine[k]));
+            problem("collective #{} of group '{}': rank {} issues {} as {}, rank {} issues {} as {}", k,
+                    plan_.groups[g].name, r, to_text(plan_.work(plan_.ops[first[k]])), op_text(first[k]), other.index(),
+                    to_text(plan_.work(plan_.ops[mine[k]])), op_text(mine[k]));
       }
     }
 }
@@ -228,94 +244,33 @@ void Checker::check_group_order(const std::vector<ClassId>& class_of_rank, const
 /// Each send has its receive: same pair of ranks, same tag, same order, same size.
 void Checker::check_messages(const std::vector<ClassId>& class_of_rank) {
   using Key = std::tuple<std::size_t, std::size_t, std::int64_t>;  // from, to, tag
-  std::map<Key, std::pair<std::vector<std::pair<std::size_t, Bytes>>, std::vector<std::pair<std::size_t, Bytes>>>> messages;
+  std::map<Key, std::pair<std::vector<std::pair<std::size_t, Bytes>>, std::vector<std::pair<std::size_t, Bytes>>>>
+      messages;
   for (std::size_t r = 0; r < class_of_rank.size(); ++r) {
     const RankClass& c = plan_.classes[class_of_rank[r].index()];
     for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
       const Work& w = plan_.work(plan_.ops[i]);
-      if (const auto* s = std::get_if<Send>(&w)) messages[{r, peer_of(plan_.mesh, RankId{r}, s->peer).index(), s->tag}].first.emplace_back(i, s->bytes);
-      if (const auto* v = std::get_if<Recv>(&w)) messages[{peer_of(plan_.mesh, RankId{r}, v->peer).index(), r, v->tag}].second.emplace_back(i, v->bytes);
+      if (const auto* s = std::get_if<Send>(&w))
+        messages[{r, peer_of(plan_.mesh, RankId{r}, s->peer).index(), s->tag}].first.emplace_back(i, s->bytes);
+      if (const auto* v = std::get_if<Recv>(&w))
+        messages[{peer_of(plan_.mesh, RankId{r}, v->peer).index(), r, v->tag}].second.emplace_back(i, v->bytes);
     }
   }
   for (const auto& [key, both] : messages) {
     const auto& [from, to, tag] = key;
     if (both.first.size() != both.second.size())
-      problem("rank {} sends {} messages with tag {} to rank {}, which receives {}", from, both.first.size(), tag, to, both.second.size());
+      problem("rank {} sends {} messages with tag {} to rank {}, which receives {}", from, both.first.size(), tag, to,
+              both.second.size());
     for (std::size_t k = 0; k < std::min(both.first.size(), both.second.size()); ++k)
       if (both.first[k].second != both.second[k].second)
-        problem("{} of rank {} sends {} B, {} of rank {} receives {} B", op_text(both.first[k].first), from, both.first[k].second.base(),
-                op_text(both.second[k].first), to, both.second[k].second.base());
+        problem("{} of rank {} sends {} B, {} of rank {} receives {} B", op_text(both.first[k].first), from,
+                both.first[k].second.base(), op_text(both.second[k].first), to, both.second[k].second.base());
   }
 }
 
-/// Runs the order of all ranks without times: a rank's stream waits at a rendezvous until all partners stand at theirs. What
-/// remains standing at the end waits for ever.
 void Checker::check_progress(const std::vector<ClassId>& class_of_rank) {
-  const std::size_t n = class_of_rank.size();
-  std::vector<std::vector<bool>> done(n);
-  std::vector<std::array<std::vector<std::uint32_t>, kNumStreams>> queues(plan_.classes.size());
-  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
-    for (std::uint32_t i = 0; i < plan_.classes[c].num_ops; ++i)
-      queues[c][static_cast<std::size_t>(plan_.ops[plan_.classes[c].first_op + i].stream)].push_back(i);
-  for (std::size_t r = 0; r < n; ++r) done[r].assign(plan_.classes[class_of_rank[r].index()].num_ops, false);
-  std::vector<std::array<std::size_t, kNumStreams>> at(n);
-  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::uint64_t> arrived;  // (kind/group or tag, lead or pair, seq) → mask by count
-  std::vector<std::map<std::size_t, std::size_t>> group_seq(n);
-  std::map<std::tuple<bool, std::size_t, std::size_t, std::int64_t>, std::size_t> sent;  // (send?, from, to, tag) → how many stood there
-  std::vector<std::array<bool, kNumStreams>> standing(n);
-  for (auto& s : standing) s.fill(false);
-
-  const auto key_of = [&](std::size_t r, const Work& w, std::size_t seq) {
-    const auto& c = std::get<Collective>(w);
-    return std::tuple{c.group.index(), members(plan_.mesh, plan_.groups[c.group.index()], RankId{r}).front().index(), seq};
-  };
-  bool moved = true;
-  while (moved) {
-    moved = false;
-    for (std::size_t r = 0; r < n; ++r) {
-      const std::size_t k = class_of_rank[r].index();
-      for (std::size_t s = 0; s < kNumStreams; ++s) {
-        while (at[r][s] < queues[k][s].size()) {
-          const std::uint32_t local = queues[k][s][at[r][s]];
-          const Op& op = plan_.ops[plan_.classes[k].first_op + local];
-          bool ready = true;
-          for (OpId d : plan_.deps_of(op)) ready = ready && done[r][d.index() - plan_.classes[k].first_op];
-          if (!ready) break;
-          const Work& w = plan_.work(op);
-          if (const auto* c = std::get_if<Collective>(&w)) {
-            std::size_t& seq = group_seq[r][c->group.index()];
-            const auto key = key_of(r, w, seq);
-            if (!standing[r][s]) {
-              ++arrived[key];
-              standing[r][s] = moved = true;
-            }
-            if (arrived[key] < members(plan_.mesh, plan_.groups[c->group.index()], RankId{r}).size()) break;
-            ++seq;
-          } else if (std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w)) {
-            const bool send = std::holds_alternative<Send>(w);
-            const Peer peer = send ? std::get<Send>(w).peer : std::get<Recv>(w).peer;
-            const std::int64_t tag = send ? std::get<Send>(w).tag : std::get<Recv>(w).tag;
-            const std::size_t other = peer_of(plan_.mesh, RankId{r}, peer).index();
-            const std::size_t from = send ? r : other, to = send ? other : r;
-            if (!standing[r][s]) {
-              ++sent[{send, from, to, tag}];
-              standing[r][s] = moved = true;
-            }
-            if (sent[{!send, from, to, tag}] < sent[{send, from, to, tag}]) break;
-          }
-          standing[r][s] = false;
-          done[r][local] = true;
-          ++at[r][s];
-          moved = true;
-        }
-      }
-    }
-  }
-  for (std::size_t r = 0; r < n && problems_.size() < kMaxProblems; ++r)
-    for (std::size_t s = 0; s < kNumStreams; ++s) {
-      const std::size_t k = class_of_rank[r].index();
-      if (at[r][s] < queues[k][s].size()) problem("rank {} waits for ever at {}", r, op_text(plan_.classes[k].first_op + queues[k][s][at[r][s]]));
-    }
+  for (const Standstill& stop : find_standstills(plan_, class_of_rank))
+    problem("rank {} waits for ever at {}", stop.rank.index(), op_text(stop.op.index()));
 }
 
 }  // namespace

@@ -27,12 +27,20 @@ struct HashVisitor {
   }
   template <class T>
   void operator()(const char*, const T& field) {
-    if constexpr (std::is_same_v<T, double>) mix_double(field);
-    else if constexpr (std::is_same_v<T, Bytes> || std::is_same_v<T, Flops>) mix_double(field.base());
-    else if constexpr (std::is_same_v<T, Extent>) { mix(static_cast<std::uint64_t>(field.base)); mix(static_cast<std::uint64_t>(field.symbol)); }
-    else if constexpr (std::is_same_v<T, Peer>) { mix(field.axis); mix(static_cast<std::uint64_t>(field.offset)); }
-    else if constexpr (std::is_same_v<T, GroupId>) mix(field.value);
-    else mix(static_cast<std::uint64_t>(field));
+    if constexpr (std::is_same_v<T, double>)
+      mix_double(field);
+    else if constexpr (std::is_same_v<T, Bytes> || std::is_same_v<T, Flops>)
+      mix_double(field.base());
+    else if constexpr (std::is_same_v<T, Extent>) {
+      mix(static_cast<std::uint64_t>(field.base));
+      mix(static_cast<std::uint64_t>(field.symbol));
+    } else if constexpr (std::is_same_v<T, Peer>) {
+      mix(field.axis);
+      mix(static_cast<std::uint64_t>(field.offset));
+    } else if constexpr (std::is_same_v<T, GroupId>)
+      mix(field.value);
+    else
+      mix(static_cast<std::uint64_t>(field));
   }
   void mix_double(double v) {
     std::uint64_t bits = 0;
@@ -59,14 +67,22 @@ std::string_view word(Symbol s) {
 
 template <class T>
 std::string field_text(const T& v) {
-  if constexpr (std::is_same_v<T, bool>) return v ? "yes" : "no";
-  else if constexpr (std::is_same_v<T, Extent>) return v.is_bound() ? fmt::format("{}+{}", v.base, word(v.symbol)) : fmt::format("{}", v.base);
-  else if constexpr (std::is_same_v<T, Bytes> || std::is_same_v<T, Flops>) return fmt::format("{}", v.base());
-  else if constexpr (std::is_same_v<T, Peer>) return fmt::format("axis{}{:+}", v.axis, v.offset);
-  else if constexpr (std::is_same_v<T, GroupId>) return fmt::format("{}", v.value);
-  else if constexpr (std::is_same_v<T, DType> || std::is_same_v<T, Tier> || std::is_same_v<T, CollectiveKind>) return std::string{name_of(v)};
-  else if constexpr (std::is_enum_v<T>) return std::string{word(v)};
-  else return fmt::format("{}", v);
+  if constexpr (std::is_same_v<T, bool>)
+    return v ? "yes" : "no";
+  else if constexpr (std::is_same_v<T, Extent>)
+    return v.is_bound() ? fmt::format("{}+{}", v.base, word(v.symbol)) : fmt::format("{}", v.base);
+  else if constexpr (std::is_same_v<T, Bytes> || std::is_same_v<T, Flops>)
+    return fmt::format("{}", v.base());
+  else if constexpr (std::is_same_v<T, Peer>)
+    return fmt::format("axis{}{:+}", v.axis, v.offset);
+  else if constexpr (std::is_same_v<T, GroupId>)
+    return fmt::format("{}", v.value);
+  else if constexpr (std::is_same_v<T, DType> || std::is_same_v<T, Tier> || std::is_same_v<T, CollectiveKind>)
+    return std::string{name_of(v)};
+  else if constexpr (std::is_enum_v<T>)
+    return std::string{word(v)};
+  else
+    return fmt::format("{}", v);
 }
 
 /// Appends " name=value" for each field that differs from a default-made work.
@@ -97,13 +113,15 @@ struct BoundVisitor {
 }  // namespace
 
 std::string_view name_of(OpClass c) {
-  constexpr std::string_view names[] = {"gemm", "attention", "norm", "elementwise", "embedding", "loss", "routing",
-                                        "optimizer", "copy", "collective", "point_to_point", "host", "other"};
+  constexpr std::string_view names[] = {"gemm",           "attention", "norm",      "elementwise", "embedding",
+                                        "loss",           "routing",   "optimizer", "copy",        "collective",
+                                        "point_to_point", "host",      "other"};
   return names[static_cast<int>(c)];
 }
 
 std::string_view name_of(CollectiveKind k) {
-  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "barrier"};
+  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                        "broadcast",  "reduce",     "barrier"};
   return names[static_cast<int>(k)];
 }
 
@@ -119,13 +137,15 @@ std::string_view kind_name(const Work& work) { return kKindNames[work.index()]; 
 std::string_view kind_name(std::size_t index) { return kKindNames[index]; }
 
 std::string to_text(const Work& work) {
-  return std::visit([](const auto& w) {
-    TextVisitor v;
-    std::decay_t<decltype(w)>{}.visit(v);
-    v.collecting = false;
-    w.visit(v);
-    return std::string{w.kName} + v.out;
-  }, work);
+  return std::visit(
+      [](const auto& w) {
+        TextVisitor v;
+        std::decay_t<decltype(w)>{}.visit(v);
+        v.collecting = false;
+        w.visit(v);
+        return std::string{w.kName} + v.out;
+      },
+      work);
 }
 
 std::size_t hash_of(const Work& work) {

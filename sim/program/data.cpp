@@ -22,7 +22,9 @@ DataSource::DataSource(const Model& model, std::vector<std::int32_t> tokens, std
     : model_{model}, tokens_{std::move(tokens)}, vocabulary_{vocabulary_of(model)}, random_{seed, 1} {
   for (std::int32_t t : tokens_)
     if (t < 0 || t >= vocabulary_)
-      throw UserError{fmt::format("token {} is outside of the vocabulary of {}, which has {} tokens", t, model.name, vocabulary_), "use the tokenizer of the model"};
+      throw UserError{
+          fmt::format("token {} is outside of the vocabulary of {}, which has {} tokens", t, model.name, vocabulary_),
+          "use the tokenizer of the model"};
 }
 
 std::vector<std::int32_t> DataSource::window(std::int64_t length) {
@@ -32,7 +34,8 @@ std::vector<std::int32_t> DataSource::window(std::int64_t length) {
     return out;
   }
   if (static_cast<std::int64_t>(tokens_.size()) < length)
-    throw UserError{fmt::format("the text has {} tokens, a sample needs {}", tokens_.size(), length), "use a longer text or a shorter sequence"};
+    throw UserError{fmt::format("the text has {} tokens, a sample needs {}", tokens_.size(), length),
+                    "use a longer text or a shorter sequence"};
   const std::uint64_t first = random_.below(tokens_.size() - static_cast<std::size_t>(length) + 1);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = tokens_[first + i];
   return out;
@@ -93,7 +96,8 @@ std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
   const std::int64_t n = sizes.samples;
   if (const auto* d = std::get_if<Dlrm>(&model_.network)) {
     out.push_back({"dense", {}, noise(n * d->dense_features)});
-    for (std::size_t t = 0; t < d->tables.size(); ++t) out.push_back({fmt::format("bag.{}", t), labels(n * d->lookups_per_table, d->tables[t].vocab), {}});
+    for (std::size_t t = 0; t < d->tables.size(); ++t)
+      out.push_back({fmt::format("bag.{}", t), labels(n * d->lookups_per_table, d->tables[t].vocab), {}});
     if (targets) {
       const auto clicks = labels(n, 2);
       out.push_back({"targets", {}, {clicks.begin(), clicks.end()}});
@@ -109,13 +113,17 @@ std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
     return out;
   }
   const auto& t = std::get<Transformer>(model_.network);
-  if (t.patches) images(t.channels, t.image_size, t.output.out);
+  if (t.patches)
+    images(t.channels, t.image_size, t.output.out);
   else if (t.head == Head::Classifier) {
     causal(sizes, false, out);
     if (targets) out.push_back({"targets", labels(n, t.output.out), {}});
-  } else if (t.decoder.empty()) masked(sizes, targets, out);
-  else if (!t.encoder.empty()) paired(sizes, targets, out);
-  else causal(sizes, targets, out);
+  } else if (t.decoder.empty())
+    masked(sizes, targets, out);
+  else if (!t.encoder.empty())
+    paired(sizes, targets, out);
+  else
+    causal(sizes, targets, out);
   return out;
 }
 

@@ -11,18 +11,21 @@
 
 namespace orrery {
 
-/// The numbers that train or feed a network: from a token stream, or drawn from a seed. Deterministic: step i of equal options is
-/// equal on every machine.
+/// The numbers that train or feed a network: from a token stream, or drawn from a seed. Deterministic: step i of equal
+/// options is equal on every machine.
 class DataSource {
  public:
-  /// Tokens of a text in order; empty: uniform random tokens. Throws UserError when a token is outside of the model's vocabulary or
-  /// there are fewer than a sample needs.
+  /// Tokens of a text in order; empty: uniform random tokens. Throws UserError when a token is outside of the model's
+  /// vocabulary or there are fewer than a sample needs.
   DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed);
 
-  struct Sizes { std::int64_t samples = 1, sequence = 1, target_sequence = 1; };
+  struct Sizes {
+    std::int64_t samples = 1, sequence = 1, target_sequence = 1;
+  };
 
-  /// Inputs and, when `targets`, the targets of one step. Causal models learn the next token; masked ones 15 % of the tokens, hidden by
-  /// the last id of the vocabulary; encoder-decoders continue the encoder's text; classifiers random labels.
+  /// Inputs and, when `targets`, the targets of one step. Causal models learn the next token; masked ones 15 % of the
+  /// tokens, hidden by the last id of the vocabulary; encoder-decoders continue the encoder's text; classifiers random
+  /// labels.
   std::vector<PortValues> batch(const Sizes& sizes, bool targets);
 
  private:

@@ -8,8 +8,8 @@
 
 namespace orrery {
 
-/// What a parameter starts with when no weights are loaded: zeros, ones, or normal numbers that depend on the seed and on which
-/// parameter it is alone, so that every strategy starts from the same network.
+/// What a parameter starts with when no weights are loaded: zeros, ones, or normal numbers that depend on the seed and
+/// on which parameter it is alone, so that every strategy starts from the same network.
 std::vector<double> initial_values(const Model& model, ParameterId parameter, std::uint64_t seed);
 
 }  // namespace orrery

@@ -46,6 +46,8 @@ class Recorded final : public OutcomeSource {
 }  // namespace
 
 std::unique_ptr<OutcomeSource> seeded_outcomes(std::uint64_t seed) { return std::make_unique<Seeded>(seed); }
-std::unique_ptr<OutcomeSource> recorded_outcomes(std::vector<Outcome> outcomes) { return std::make_unique<Recorded>(std::move(outcomes)); }
+std::unique_ptr<OutcomeSource> recorded_outcomes(std::vector<Outcome> outcomes) {
+  return std::make_unique<Recorded>(std::move(outcomes));
+}
 
 }  // namespace orrery

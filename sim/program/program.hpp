@@ -22,10 +22,10 @@ struct PortValues {
 
 /// The next piece of work: a template under bindings, what goes in, and what the program wants to be told afterwards.
 struct Step {
-  std::uint32_t plan = 0;             // into Program::plans
+  std::uint32_t plan = 0;  // into Program::plans
   Bindings bindings;
   std::vector<PortValues> inputs;
-  std::vector<std::string> outputs;   // ports
+  std::vector<std::string> outputs;  // ports
 };
 
 /// What came out of a step: the runtime's real values, a recorded run's, or drawn from a seeded distribution.

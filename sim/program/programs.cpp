@@ -20,7 +20,9 @@ std::vector<Plan> list(Plan first) {
 class Training final : public Program {
  public:
   Training(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text)
-      : options_{options}, plans_{list(std::move(plan))}, data_{model, std::move(text), static_cast<std::uint64_t>(options.seed)} {}
+      : options_{options},
+        plans_{list(std::move(plan))},
+        data_{model, std::move(text), static_cast<std::uint64_t>(options.seed)} {}
 
   std::span<const Plan> plans() const override { return plans_; }
 
@@ -28,7 +30,8 @@ class Training final : public Program {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    s.inputs = data_.batch({options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
+    s.inputs = data_.batch(
+        {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
     s.outputs = {"loss"};
     if (plans_.front().has_port("grad_norm2")) s.outputs.push_back("grad_norm2");
     return s;
@@ -54,7 +57,8 @@ class Inference final : public Program {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    s.inputs = data_.batch({options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
+    s.inputs = data_.batch(
+        {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
     s.outputs = {"logits"};
     return s;
   }
@@ -70,14 +74,20 @@ class Inference final : public Program {
 
 class Generation final : public Program {
  public:
-  Generation(const Model& model, const GenerateOptions& options, GenerationPlans plans, std::vector<std::int32_t> prompt)
+  Generation(const Model& model, const GenerateOptions& options, GenerationPlans plans,
+             std::vector<std::int32_t> prompt)
       : options_{options}, transformer_{std::get<Transformer>(model.network)}, prompt_{std::move(prompt)} {
     plans_.push_back(std::move(plans.prefill));
     plans_.push_back(std::move(plans.decode));
     const std::int64_t wanted = options.batch * options.prompt;
-    if (prompt_.empty()) prompt_ = DataSource{model, {}, static_cast<std::uint64_t>(options.seed)}.batch({options.batch, options.prompt, 1}, false).front().indices;
+    if (prompt_.empty())
+      prompt_ = DataSource{model, {}, static_cast<std::uint64_t>(options.seed)}
+                    .batch({options.batch, options.prompt, 1}, false)
+                    .front()
+                    .indices;
     if (static_cast<std::int64_t>(prompt_.size()) != wanted)
-      throw UserError{fmt::format("the prompt has {} tokens, batch {} times prompt {} needs {}", prompt_.size(), options.batch, options.prompt, wanted)};
+      throw UserError{fmt::format("the prompt has {} tokens, batch {} times prompt {} needs {}", prompt_.size(),
+                                  options.batch, options.prompt, wanted)};
   }
 
   std::span<const Plan> plans() const override { return plans_; }
@@ -91,7 +101,9 @@ class Generation final : public Program {
     s.outputs = {"next_tokens"};
     if (step_ == 0) {
       s.inputs.push_back({"tokens", prompt_, {}});
-      if (is_pair()) s.inputs.push_back({"decoder_tokens", std::vector<std::int32_t>(static_cast<std::size_t>(options_.batch), 0), {}});
+      if (is_pair())
+        s.inputs.push_back(
+            {"decoder_tokens", std::vector<std::int32_t>(static_cast<std::size_t>(options_.batch), 0), {}});
     } else {
       add_decode_inputs(s);
     }
@@ -113,7 +125,11 @@ class Generation final : public Program {
   void add_decode_inputs(Step& s) const {
     s.inputs.push_back({is_pair() ? "decoder_tokens" : "tokens", last_, {}});
     if (plans_[1].has_port("positions"))
-      s.inputs.push_back({"positions", std::vector<std::int32_t>(static_cast<std::size_t>(options_.batch), static_cast<std::int32_t>(context() + transformer_.position_offset)), {}});
+      s.inputs.push_back(
+          {"positions",
+           std::vector<std::int32_t>(static_cast<std::size_t>(options_.batch),
+                                     static_cast<std::int32_t>(context() + transformer_.position_offset)),
+           {}});
     if (!plans_[1].has_port("bias_index")) return;
     const RelativeBias& r = *transformer_.decoder.front().attention.relative_bias;
     const std::int64_t capacity = plans_[1].shape(plans_[1].find_port("bias_index"))[1];
@@ -130,11 +146,13 @@ class Generation final : public Program {
 
 }  // namespace
 
-std::unique_ptr<Program> training_program(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text) {
+std::unique_ptr<Program> training_program(const Model& model, const TrainOptions& options, Plan plan,
+                                          std::vector<std::int32_t> text) {
   return std::make_unique<Training>(model, options, std::move(plan), std::move(text));
 }
 
-std::unique_ptr<Program> generation_program(const Model& model, const GenerateOptions& options, GenerationPlans plans, std::vector<std::int32_t> prompt) {
+std::unique_ptr<Program> generation_program(const Model& model, const GenerateOptions& options, GenerationPlans plans,
+                                            std::vector<std::int32_t> prompt) {
   return std::make_unique<Generation>(model, options, std::move(plans), std::move(prompt));
 }
 

@@ -21,31 +21,47 @@ std::vector<double> rotary_table(const Rope& rope, std::int64_t positions, bool 
 
 }  // namespace
 
-TensorId Layers::heads_view(TensorId x, std::int64_t batch, std::int64_t sequence, std::int64_t heads, std::int64_t dim, std::int64_t head_stride, std::int64_t offset) {
+TensorId Layers::heads_view(TensorId x, std::int64_t batch, std::int64_t sequence, std::int64_t heads, std::int64_t dim,
+                            std::int64_t head_stride, std::int64_t offset) {
   const Layout& base = tape_.plan().layouts[tape_.plan().tensors[x.index()].layout.index()];
   const std::int64_t width = base.strides[0];
-  Layout layout{.shape = Shape{batch, sequence, heads, dim}, .strides = {sequence * width, width, head_stride, 1}, .offset = base.offset + offset};
+  Layout layout{.shape = Shape{batch, sequence, heads, dim},
+                .strides = {sequence * width, width, head_stride, 1},
+                .offset = base.offset + offset};
   return tape_.builder().view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
 }
 
 /// Rotates heads of x in place; `first` is the offset of the rotated numbers in a row of `width` numbers.
-void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride, std::int64_t first, std::int64_t width) {
+void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride,
+                    std::int64_t first, std::int64_t width) {
   const auto rot = static_cast<std::int64_t>(2 * rope.inverse_frequencies.size());
   const auto* t = std::get_if<Transformer>(&model_.network);
   const std::int64_t positions = t ? t->max_positions : sizes_.sequence;
   const Shape table{positions, rot / 2};
-  const TensorId cos = constant("rotary.cos", table, sizes_.dtype, [rope, positions] { return rotary_table(rope, positions, false); });
-  const TensorId sin = constant("rotary.sin", table, sizes_.dtype, [rope, positions] { return rotary_table(rope, positions, true); });
+  const TensorId cos =
+      constant("rotary.cos", table, sizes_.dtype, [rope, positions] { return rotary_table(rope, positions, false); });
+  const TensorId sin =
+      constant("rotary.sin", table, sizes_.dtype, [rope, positions] { return rotary_table(rope, positions, true); });
   const Layout& base = tape_.plan().layouts[tape_.plan().tensors[x.index()].layout.index()];
-  const Layout layout{.shape = Shape{rows(), heads, rot}, .strides = {width, head_stride, 1}, .offset = base.offset + first};
+  const Layout layout{
+      .shape = Shape{rows(), heads, rot}, .strides = {width, head_stride, 1}, .offset = base.offset + first};
   const TensorId view = tape_.builder().view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
   const Extent start = sizes_.cache_use == CacheUse::Extend ? Extent{0, Symbol::Context} : Extent{0};
-  tape_.add(name, RotaryEmbedding{.rows = rows(), .heads = heads, .head_dim = rot, .rot_dim = rot, .sequence = sizes_.sequence, .start = start,
-                                  .interleaved = rope.interleaved, .dtype = sizes_.dtype}, {reads(cos), reads(sin), updates(view)});
+  tape_.add(name,
+            RotaryEmbedding{.rows = rows(),
+                            .heads = heads,
+                            .head_dim = rot,
+                            .rot_dim = rot,
+                            .sequence = sizes_.sequence,
+                            .start = start,
+                            .interleaved = rope.interleaved,
+                            .dtype = sizes_.dtype},
+            {reads(cos), reads(sin), updates(view)});
 }
 
 /// One projection to heads, normed per head where the model says so; a matrix [rows, heads·dim].
-TensorId Layers::project_heads(std::string_view name, TensorId x, const Linear& l, const std::optional<Norm>& n, std::int64_t heads, std::int64_t dim) {
+TensorId Layers::project_heads(std::string_view name, TensorId x, const Linear& l, const std::optional<Norm>& n,
+                               std::int64_t heads, std::int64_t dim) {
   const TensorId y = linear(name, x, rows(), l);
   if (!n) return y;
   const TensorId flat = tape_.builder().view(y, name, Layout::contiguous(Shape{rows() * heads, dim}));
@@ -58,7 +74,8 @@ Layers::Projected Layers::project(std::string_view name, TensorId x, const Atten
   if (s.fused) {
     const TensorId qkv = linear(fmt::format("{}.qkv", name), x, rows(), s.qkv);
     const std::int64_t q_width = a.heads * a.qk_dim, k_width = a.kv_heads * a.qk_dim;
-    return {heads_view(qkv, b, len, a.heads, a.qk_dim, a.qk_dim, 0), heads_view(qkv, b, len, a.kv_heads, a.qk_dim, a.qk_dim, q_width),
+    return {heads_view(qkv, b, len, a.heads, a.qk_dim, a.qk_dim, 0),
+            heads_view(qkv, b, len, a.kv_heads, a.qk_dim, a.qk_dim, q_width),
             heads_view(qkv, b, len, a.kv_heads, a.v_dim, a.v_dim, q_width + k_width)};
   }
   const TensorId q = project_heads(fmt::format("{}.q", name), x, s.q, s.q_norm, a.heads, a.qk_dim);
@@ -68,18 +85,28 @@ Layers::Projected Layers::project(std::string_view name, TensorId x, const Atten
     rotate(fmt::format("{}.rope_q", name), q, *a.rope, a.heads, a.qk_dim, 0, a.heads * a.qk_dim);
     rotate(fmt::format("{}.rope_k", name), k, *a.rope, a.kv_heads, a.qk_dim, 0, a.kv_heads * a.qk_dim);
   }
-  return {heads_view(q, b, len, a.heads, a.qk_dim, a.qk_dim, 0), heads_view(k, b, len, a.kv_heads, a.qk_dim, a.qk_dim, 0),
+  return {heads_view(q, b, len, a.heads, a.qk_dim, a.qk_dim, 0),
+          heads_view(k, b, len, a.kv_heads, a.qk_dim, a.qk_dim, 0),
           heads_view(v, b, len, a.kv_heads, a.v_dim, a.v_dim, 0)};
 }
 
-void Layers::append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols, std::int64_t capacity) {
+void Layers::append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols,
+                         std::int64_t capacity) {
   const Extent at = sizes_.cache_use == CacheUse::Extend ? Extent{0, Symbol::Context} : Extent{0};
-  tape_.add(name, AppendCache{.batch = sizes_.batch, .rows = sizes_.sequence, .cols = cols, .capacity = capacity, .at = at, .dtype = sizes_.dtype},
+  tape_.add(name,
+            AppendCache{.batch = sizes_.batch,
+                        .rows = sizes_.sequence,
+                        .cols = cols,
+                        .capacity = capacity,
+                        .at = at,
+                        .dtype = sizes_.dtype},
             {reads(rows), updates(cache)});
 }
 
-/// Writes new keys and values behind those in the cache; what attention then reads: the cache when it is extended, else the new ones.
-Layers::Projected Layers::append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache, int block) {
+/// Writes new keys and values behind those in the cache; what attention then reads: the cache when it is extended, else
+/// the new ones.
+Layers::Projected Layers::append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache,
+                                 int block) {
   const auto at = static_cast<std::size_t>(block);
   append_rows(fmt::format("{}.cache_k", name), p.k, cache.keys[at], a.kv_heads * a.qk_dim, cache.capacity);
   append_rows(fmt::format("{}.cache_v", name), p.v, cache.values[at], a.kv_heads * a.v_dim, cache.capacity);
@@ -88,11 +115,21 @@ Layers::Projected Layers::append(std::string_view name, const Projected& p, cons
 }
 
 /// The attention itself, over 4-D operands; a matrix [batch·q, heads·v_dim]. Recomputed under `selective`.
-TensorId Layers::attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch, std::int64_t q, Extent kv, bool biased) {
+TensorId Layers::attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch,
+                        std::int64_t q, Extent kv, bool biased) {
   const TensorId o = activation_tensor(fmt::format("{}.core", name), Shape{batch * q, a.heads * a.v_dim});
   const TensorId o4 = heads_view(o, batch, q, a.heads, a.v_dim, a.v_dim, 0);
-  AttentionForward op{.shape = {.batch = batch, .heads = a.heads, .kv_heads = a.kv_heads, .q = q, .kv = kv, .qk_dim = a.qk_dim, .v_dim = a.v_dim,
-                                .causal = a.causal, .window = a.window.value_or(0), .scale = a.scale, .dtype = sizes_.dtype},
+  AttentionForward op{.shape = {.batch = batch,
+                                .heads = a.heads,
+                                .kv_heads = a.kv_heads,
+                                .q = q,
+                                .kv = kv,
+                                .qk_dim = a.qk_dim,
+                                .v_dim = a.v_dim,
+                                .causal = a.causal,
+                                .window = a.window.value_or(0),
+                                .scale = a.scale,
+                                .dtype = sizes_.dtype},
                       .keep_lse = sizes_.training};
   std::vector<Operand> operands{reads(p.q), reads(p.k), reads(p.v)};
   if (biased && !bias_.is_none()) {
@@ -113,21 +150,25 @@ TensorId Layers::attend(std::string_view name, const Projected& p, const Attenti
 }
 
 TensorId Layers::attention(std::string_view name, TensorId x, const Attention& a, KvCache* cache, int block) {
-  if (const auto* l = std::get_if<LatentAttention>(&a.projections)) return latent_attention(name, x, a, *l, cache, block);
+  if (const auto* l = std::get_if<LatentAttention>(&a.projections))
+    return latent_attention(name, x, a, *l, cache, block);
   Projected p = project(name, x, a, std::get<StandardAttention>(a.projections));
   Extent kv{sizes_.sequence};
   if (cache && sizes_.cache_use != CacheUse::None) {
     p = append(name, p, a, *cache, block);
     if (sizes_.cache_use == CacheUse::Extend) kv = Extent{sizes_.sequence, Symbol::Context};
   }
-  return linear(fmt::format("{}.out", name), attend(name, p, a, sizes_.batch, sizes_.sequence, kv, true), rows(), a.out);
+  return linear(fmt::format("{}.out", name), attend(name, p, a, sizes_.batch, sizes_.sequence, kv, true), rows(),
+                a.out);
 }
 
-TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId memory, std::int64_t memory_sequence, const Attention& a, KvCache* cache, int block) {
+TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId memory, std::int64_t memory_sequence,
+                                 const Attention& a, KvCache* cache, int block) {
   const auto& s = std::get<StandardAttention>(a.projections);
   const auto at = static_cast<std::size_t>(block);
   Projected p;
-  p.q = heads_view(linear(fmt::format("{}.q", name), x, rows(), s.q), sizes_.batch, sizes_.sequence, a.heads, a.qk_dim, a.qk_dim, 0);
+  p.q = heads_view(linear(fmt::format("{}.q", name), x, rows(), s.q), sizes_.batch, sizes_.sequence, a.heads, a.qk_dim,
+                   a.qk_dim, 0);
   if (sizes_.cache_use == CacheUse::Extend) {
     p.k = cache->cross_keys[at];
     p.v = cache->cross_values[at];
@@ -139,7 +180,12 @@ TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId mem
     p.v = heads_view(v, sizes_.batch, memory_sequence, a.kv_heads, a.v_dim, a.v_dim, 0);
     if (cache && sizes_.cache_use == CacheUse::Fill) {
       const auto store = [&](std::string_view what, TensorId from, TensorId to, std::int64_t cols) {
-        tape_.add(fmt::format("{}.{}", name, what), AppendCache{.batch = sizes_.batch, .rows = memory_sequence, .cols = cols, .capacity = memory_sequence, .dtype = sizes_.dtype},
+        tape_.add(fmt::format("{}.{}", name, what),
+                  AppendCache{.batch = sizes_.batch,
+                              .rows = memory_sequence,
+                              .cols = cols,
+                              .capacity = memory_sequence,
+                              .dtype = sizes_.dtype},
                   {reads(from), updates(to)});
       };
       store("cache_k", p.k, cache->cross_keys[at], a.kv_heads * a.qk_dim);
@@ -148,14 +194,17 @@ TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId mem
   }
   Attention plain = a;
   plain.causal = false;
-  return linear(fmt::format("{}.out", name), attend(name, p, plain, sizes_.batch, sizes_.sequence, Extent{memory_sequence}, false), rows(), a.out);
+  return linear(fmt::format("{}.out", name),
+                attend(name, p, plain, sizes_.batch, sizes_.sequence, Extent{memory_sequence}, false), rows(), a.out);
 }
 
-/// Multi-head latent attention. Training and prefill expand keys and values per head; decoding attends to the latent cache itself
-/// (absorbed_attention), so a token costs kv_rank + rope_dim numbers of cache and no expansion.
-TensorId Layers::latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l, KvCache* cache, int block) {
+/// Multi-head latent attention. Training and prefill expand keys and values per head; decoding attends to the latent
+/// cache itself (absorbed_attention), so a token costs kv_rank + rope_dim numbers of cache and no expansion.
+TensorId Layers::latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l,
+                                  KvCache* cache, int block) {
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
-  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, latent_width = l.kv_rank + l.rope_dim, up_width = l.nope_dim + a.v_dim;
+  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, latent_width = l.kv_rank + l.rope_dim,
+                     up_width = l.nope_dim + a.v_dim;
   TensorId q_in = x;
   if (l.q_down) {
     q_in = linear(part("q_down"), x, n, *l.q_down);
@@ -168,14 +217,18 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
     rotate(part("rope_k"), latent, *a.rope, 1, latent_width, l.kv_rank, latent_width);
   }
   const auto matrix = [&](TensorId t, std::int64_t count, std::int64_t cols, std::int64_t stride, std::int64_t offset) {
-    return tape_.builder().view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name], Layout{.shape = Shape{count, cols}, .strides = {stride, 1}, .offset = offset});
+    return tape_.builder().view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
+                                Layout{.shape = Shape{count, cols}, .strides = {stride, 1}, .offset = offset});
   };
   const TensorId compressed = norm(part("kv_norm"), matrix(latent, n, l.kv_rank, latent_width, 0), n, l.kv_norm);
   const TensorId shared_key = matrix(latent, n, l.rope_dim, latent_width, l.kv_rank);
   if (cache && sizes_.cache_use != CacheUse::None) {
     const TensorId store = cache->keys[static_cast<std::size_t>(block)];
     const auto column = [&](std::int64_t cols, std::int64_t offset) {
-      return tape_.builder().view(store, part("cache"), Layout{.shape = Shape{sizes_.batch, cache->capacity, cols}, .strides = {cache->capacity * latent_width, latent_width, 1}, .offset = offset});
+      return tape_.builder().view(store, part("cache"),
+                                  Layout{.shape = Shape{sizes_.batch, cache->capacity, cols},
+                                         .strides = {cache->capacity * latent_width, latent_width, 1},
+                                         .offset = offset});
     };
     append_rows(part("cache_latent"), compressed, column(l.kv_rank, 0), l.kv_rank, cache->capacity);
     append_rows(part("cache_rope"), shared_key, column(l.rope_dim, l.kv_rank), l.rope_dim, cache->capacity);
@@ -184,40 +237,68 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
   }
   const TensorId kv = linear(part("kv_up"), compressed, n, l.kv_up);  // per head: nope_dim of key, v_dim of value
   const TensorId k = activation_tensor(part("k"), Shape{n, a.heads * head});
-  tape_.add(part("k_nope"), CopyRows{n * a.heads, l.nope_dim, sizes_.dtype}, {reads(matrix(kv, n * a.heads, l.nope_dim, up_width, 0)), writes(matrix(k, n * a.heads, l.nope_dim, head, 0))});
-  const Layout rope_part{.shape = Shape{n, a.heads, l.rope_dim}, .strides = {a.heads * head, head, 1}, .offset = l.nope_dim};
-  tape_.add(part("k_rope"), BroadcastHeads{n, a.heads, l.rope_dim, sizes_.dtype}, {reads(shared_key), writes(tape_.builder().view(k, part("k"), rope_part))});
-  const Projected p{heads_view(q, sizes_.batch, sizes_.sequence, a.heads, head, head, 0), heads_view(k, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
+  tape_.add(
+      part("k_nope"), CopyRows{n * a.heads, l.nope_dim, sizes_.dtype},
+      {reads(matrix(kv, n * a.heads, l.nope_dim, up_width, 0)), writes(matrix(k, n * a.heads, l.nope_dim, head, 0))});
+  const Layout rope_part{
+      .shape = Shape{n, a.heads, l.rope_dim}, .strides = {a.heads * head, head, 1}, .offset = l.nope_dim};
+  tape_.add(part("k_rope"), BroadcastHeads{n, a.heads, l.rope_dim, sizes_.dtype},
+            {reads(shared_key), writes(tape_.builder().view(k, part("k"), rope_part))});
+  const Projected p{heads_view(q, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
+                    heads_view(k, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
                     heads_view(kv, sizes_.batch, sizes_.sequence, a.heads, a.v_dim, up_width, l.nope_dim)};
-  return linear(part("out"), attend(name, p, a, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence}, false), n, a.out);
+  return linear(part("out"), attend(name, p, a, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence}, false), n,
+                a.out);
 }
 
-/// score = (q_nope·W_k)·c + q_rope·k_rope and o = (p·c)·W_v: all heads share the cache [c | k_rope] as one key and value head.
-TensorId Layers::absorbed_attention(std::string_view name, TensorId q, const Attention& a, const LatentAttention& l, TensorId cache, std::int64_t capacity) {
+/// score = (q_nope·W_k)·c + q_rope·k_rope and o = (p·c)·W_v: all heads share the cache [c | k_rope] as one key and
+/// value head.
+TensorId Layers::absorbed_attention(std::string_view name, TensorId q, const Attention& a, const LatentAttention& l,
+                                    TensorId cache, std::int64_t capacity) {
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
-  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, width = l.kv_rank + l.rope_dim, up = l.nope_dim + a.v_dim;
-  const auto view = [&](TensorId t, Layout layout) { return tape_.builder().view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name], layout); };
+  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, width = l.kv_rank + l.rope_dim,
+                     up = l.nope_dim + a.v_dim;
+  const auto view = [&](TensorId t, Layout layout) {
+    return tape_.builder().view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name], layout);
+  };
   const TensorId w = weight(l.kv_up.weight);  // [heads·(nope + v), kv_rank]
   const TensorId q_abs = activation_tensor(part("q_absorbed"), Shape{n, a.heads * width});
-  tape_.add(part("q_absorb"), Gemm{.m = n, .n = l.kv_rank, .k = l.nope_dim, .batch = a.heads, .dtype = sizes_.dtype},
-            {reads(view(q, {.shape = Shape{a.heads, n, l.nope_dim}, .strides = {head, a.heads * head, 1}, .offset = 0})),
-             reads(view(w, {.shape = Shape{a.heads, l.nope_dim, l.kv_rank}, .strides = {up * l.kv_rank, l.kv_rank, 1}, .offset = 0})),
-             writes(view(q_abs, {.shape = Shape{a.heads, n, l.kv_rank}, .strides = {width, a.heads * width, 1}, .offset = 0}))});
-  tape_.add(part("q_rope"), CopyRows{n * a.heads, l.rope_dim, sizes_.dtype},
-            {reads(view(q, {.shape = Shape{n * a.heads, l.rope_dim}, .strides = {head, 1}, .offset = l.nope_dim})),
-             writes(view(q_abs, {.shape = Shape{n * a.heads, l.rope_dim}, .strides = {width, 1}, .offset = l.kv_rank}))});
+  tape_.add(
+      part("q_absorb"), Gemm{.m = n, .n = l.kv_rank, .k = l.nope_dim, .batch = a.heads, .dtype = sizes_.dtype},
+      {reads(view(q, {.shape = Shape{a.heads, n, l.nope_dim}, .strides = {head, a.heads * head, 1}, .offset = 0})),
+       reads(view(
+           w,
+           {.shape = Shape{a.heads, l.nope_dim, l.kv_rank}, .strides = {up * l.kv_rank, l.kv_rank, 1}, .offset = 0})),
+       writes(
+           view(q_abs, {.shape = Shape{a.heads, n, l.kv_rank}, .strides = {width, a.heads * width, 1}, .offset = 0}))});
+  tape_.add(
+      part("q_rope"), CopyRows{n * a.heads, l.rope_dim, sizes_.dtype},
+      {reads(view(q, {.shape = Shape{n * a.heads, l.rope_dim}, .strides = {head, 1}, .offset = l.nope_dim})),
+       writes(view(q_abs, {.shape = Shape{n * a.heads, l.rope_dim}, .strides = {width, 1}, .offset = l.kv_rank}))});
   Attention shared = a;
   shared.kv_heads = 1;
   shared.qk_dim = width;
   shared.v_dim = l.kv_rank;
-  const auto cache_view = [&](std::int64_t dim) { return view(cache, {.shape = Shape{sizes_.batch, capacity, 1, dim}, .strides = {capacity * width, width, width, 1}, .offset = 0}); };
-  const Projected p{heads_view(q_abs, sizes_.batch, sizes_.sequence, a.heads, width, width, 0), cache_view(width), cache_view(l.kv_rank)};
-  const TensorId o = attend(name, p, shared, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence, Symbol::Context}, false);
+  const auto cache_view = [&](std::int64_t dim) {
+    return view(
+        cache,
+        {.shape = Shape{sizes_.batch, capacity, 1, dim}, .strides = {capacity * width, width, width, 1}, .offset = 0});
+  };
+  const Projected p{heads_view(q_abs, sizes_.batch, sizes_.sequence, a.heads, width, width, 0), cache_view(width),
+                    cache_view(l.kv_rank)};
+  const TensorId o =
+      attend(name, p, shared, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence, Symbol::Context}, false);
   const TensorId out = activation_tensor(part("v_absorbed"), Shape{n, a.heads * a.v_dim});
-  tape_.add(part("v_absorb"), Gemm{.m = n, .n = a.v_dim, .k = l.kv_rank, .batch = a.heads, .transpose_b = true, .dtype = sizes_.dtype},
-            {reads(view(o, {.shape = Shape{a.heads, n, l.kv_rank}, .strides = {l.kv_rank, a.heads * l.kv_rank, 1}, .offset = 0})),
-             reads(view(w, {.shape = Shape{a.heads, a.v_dim, l.kv_rank}, .strides = {up * l.kv_rank, l.kv_rank, 1}, .offset = l.nope_dim * l.kv_rank})),
-             writes(view(out, {.shape = Shape{a.heads, n, a.v_dim}, .strides = {a.v_dim, a.heads * a.v_dim, 1}, .offset = 0}))});
+  tape_.add(
+      part("v_absorb"),
+      Gemm{.m = n, .n = a.v_dim, .k = l.kv_rank, .batch = a.heads, .transpose_b = true, .dtype = sizes_.dtype},
+      {reads(view(
+           o, {.shape = Shape{a.heads, n, l.kv_rank}, .strides = {l.kv_rank, a.heads * l.kv_rank, 1}, .offset = 0})),
+       reads(view(w, {.shape = Shape{a.heads, a.v_dim, l.kv_rank},
+                      .strides = {up * l.kv_rank, l.kv_rank, 1},
+                      .offset = l.nope_dim * l.kv_rank})),
+       writes(
+           view(out, {.shape = Shape{a.heads, n, a.v_dim}, .strides = {a.v_dim, a.heads * a.v_dim, 1}, .offset = 0}))});
   return out;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of reverse-mode differentiation, one per op kind. Operands stand in the order that the kind's comment gives.
+// The rules of reverse-mode differentiation, one per op kind. Operands stand in the order that the kind's comment
+// gives.
 #include "sim/strategy/backward.hpp"
 
 #include <string>
@@ -12,7 +13,8 @@ class Rules {
   Rules(const TapeNode& node, Tape& tape) : node_{node}, tape_{tape} {}
 
   /// Kinds without a rule pass no gradient on: index maps, routing tables, fills, sampling, copies, optimizers.
-  template <class W> void operator()(const W&) {}
+  template <class W>
+  void operator()(const W&) {}
 
   void operator()(const Gemm& g);
   void operator()(const GroupedGemm& g);
@@ -44,7 +46,9 @@ class Rules {
   TensorId in(std::size_t i) const { return node_.operands[i].tensor(); }
   std::string name(std::string_view suffix) const { return node_.name + std::string{suffix}; }
   TensorId saved(std::size_t i) { return tape_.saved(in(i)); }
-  bool is_parameter(TensorId t) const { return tape_.plan().tensors[tape_.plan().owner(t).index()].role == TensorRole::Parameter; }
+  bool is_parameter(TensorId t) const {
+    return tape_.plan().tensors[tape_.plan().owner(t).index()].role == TensorRole::Parameter;
+  }
 
   /// One op that writes the gradient of input i: emits `work` with `operands` and the target behind them.
   void one(std::size_t i, const Work& work, std::vector<Operand> operands) {
@@ -69,29 +73,63 @@ void Rules::operator()(const Gemm& g) {
     const TensorId b = saved(1);
     // A stored [m,k]: dA = dC·op(B)ᵀ; stored [k,m]: dAᵀ = op(B)·dCᵀ.
     if (!g.transpose_a)
-      tape_.emit(name(".dx"), Gemm{.m = g.m, .n = g.k, .k = g.n, .batch = g.batch, .transpose_b = !g.transpose_b, .dtype = g.dtype, .alpha = g.alpha},
+      tape_.emit(name(".dx"),
+                 Gemm{.m = g.m,
+                      .n = g.k,
+                      .k = g.n,
+                      .batch = g.batch,
+                      .transpose_b = !g.transpose_b,
+                      .dtype = g.dtype,
+                      .alpha = g.alpha},
                  {reads(dc), reads(b), writes(da)});
     else
-      tape_.emit(name(".dx"), Gemm{.m = g.k, .n = g.m, .k = g.n, .batch = g.batch, .transpose_a = g.transpose_b, .transpose_b = true, .dtype = g.dtype, .alpha = g.alpha},
+      tape_.emit(name(".dx"),
+                 Gemm{.m = g.k,
+                      .n = g.m,
+                      .k = g.n,
+                      .batch = g.batch,
+                      .transpose_a = g.transpose_b,
+                      .transpose_b = true,
+                      .dtype = g.dtype,
+                      .alpha = g.alpha},
                  {reads(b), reads(dc), writes(da)});
     tape_.contribute(in(0), da);
   }
   if (tape_.wants(in(1))) {
     const bool weight = is_parameter(in(1));
-    const auto target = weight ? tape_.parameter_target(in(1)) : Tape::ParameterTarget{tape_.contribution(in(1)), false};
+    const auto target =
+        weight ? tape_.parameter_target(in(1)) : Tape::ParameterTarget{tape_.contribution(in(1)), false};
     const Operand out = target.accumulate ? updates(target.tensor) : writes(target.tensor);
     const TensorId a = saved(0);
     if (g.transpose_b)  // B stored [n,k]: dB = dCᵀ·op(A)
-      tape_.emit(name(".dw"), Gemm{.m = g.n, .n = g.k, .k = g.m, .batch = g.batch, .transpose_a = true, .transpose_b = g.transpose_a, .accumulate = target.accumulate, .dtype = g.dtype, .alpha = g.alpha},
+      tape_.emit(name(".dw"),
+                 Gemm{.m = g.n,
+                      .n = g.k,
+                      .k = g.m,
+                      .batch = g.batch,
+                      .transpose_a = true,
+                      .transpose_b = g.transpose_a,
+                      .accumulate = target.accumulate,
+                      .dtype = g.dtype,
+                      .alpha = g.alpha},
                  {reads(dc), reads(a), out});
-    else                // B stored [k,n]: dB = op(A)ᵀ·dC
-      tape_.emit(name(".dw"), Gemm{.m = g.k, .n = g.n, .k = g.m, .batch = g.batch, .transpose_a = !g.transpose_a, .accumulate = target.accumulate, .dtype = g.dtype, .alpha = g.alpha},
+    else  // B stored [k,n]: dB = op(A)ᵀ·dC
+      tape_.emit(name(".dw"),
+                 Gemm{.m = g.k,
+                      .n = g.n,
+                      .k = g.m,
+                      .batch = g.batch,
+                      .transpose_a = !g.transpose_a,
+                      .accumulate = target.accumulate,
+                      .dtype = g.dtype,
+                      .alpha = g.alpha},
                  {reads(a), reads(dc), out});
     if (!weight) tape_.contribute(in(1), target.tensor);
   }
   if (g.bias && tape_.wants(in(2))) {
     const auto target = tape_.parameter_target(in(2));
-    tape_.emit(name(".db"), SumRows{.rows = g.m * g.batch, .cols = g.n, .accumulate = target.accumulate, .dtype = g.dtype},
+    tape_.emit(name(".db"),
+               SumRows{.rows = g.m * g.batch, .cols = g.n, .accumulate = target.accumulate, .dtype = g.dtype},
                {reads(dc), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
   }
 }
@@ -106,7 +144,9 @@ void Rules::operator()(const GroupedGemm& g) {
   const auto target = tape_.parameter_target(in(1));
   back.mode = GroupedMode::WeightGradient;
   back.accumulate = target.accumulate;
-  tape_.emit(name(".dw"), back, {reads(saved(0)), reads(dy), reads(saved(2)), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+  tape_.emit(name(".dw"), back,
+             {reads(saved(0)), reads(dy), reads(saved(2)),
+              target.accumulate ? updates(target.tensor) : writes(target.tensor)});
 }
 
 void Rules::operator()(const AttentionForward& a) {
@@ -126,7 +166,8 @@ void Rules::operator()(const AttentionForward& a) {
 void Rules::operator()(const RelativeBiasForward& r) {
   const TensorId d = tape_.gradient(in(2));
   if (d.is_none()) return;
-  tape_.emit(name(".dw"), RelativeBiasBackward{r.heads, r.q, r.kv.base, r.buckets, r.dtype}, {reads(in(1)), reads(d), updates(tape_.added_parameter_target(in(0)))});
+  tape_.emit(name(".dw"), RelativeBiasBackward{r.heads, r.q, r.kv.base, r.buckets, r.dtype},
+             {reads(in(1)), reads(d), updates(tape_.added_parameter_target(in(0)))});
 }
 
 void Rules::operator()(const NormForward& n) {
@@ -158,7 +199,8 @@ void Rules::operator()(const GatedForward& g) {
   const TensorId dy = tape_.gradient(in(2));
   if (dy.is_none()) return;
   const TensorId dgate = tape_.contribution(in(0)), dup = tape_.contribution(in(1));
-  tape_.emit(name(".dx"), GatedBackward{g.kind, g.rows, g.cols, g.dtype}, {reads(saved(0)), reads(saved(1)), reads(dy), writes(dgate), writes(dup)});
+  tape_.emit(name(".dx"), GatedBackward{g.kind, g.rows, g.cols, g.dtype},
+             {reads(saved(0)), reads(saved(1)), reads(dy), writes(dgate), writes(dup)});
   tape_.contribute(in(0), dgate);
   tape_.contribute(in(1), dup);
 }
@@ -193,7 +235,8 @@ void Rules::operator()(const AddRows& a) {
   if (dy.is_none()) return;
   if (tape_.wants(in(1))) {
     const auto target = tape_.parameter_target(in(1));
-    tape_.emit(name(".db"), SumRows{a.rows, a.cols, a.period, target.accumulate, a.dtype}, {reads(dy), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+    tape_.emit(name(".db"), SumRows{a.rows, a.cols, a.period, target.accumulate, a.dtype},
+               {reads(dy), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
   }
   if (tape_.wants(in(0))) tape_.pass_through(in(0), dy);
 }
@@ -251,7 +294,8 @@ void Rules::operator()(const DotInteractionForward& f) {
 /// A loss: the gradient takes the storage of the logits.
 void Rules::operator()(const CrossEntropyForward& c) {
   const TensorId logits = saved(0);
-  tape_.emit(name(".backward"), CrossEntropyBackward{c.rows, c.classes, c.weight, c.dtype}, {updates(logits), reads(in(1)), reads(saved(2))});
+  tape_.emit(name(".backward"), CrossEntropyBackward{c.rows, c.classes, c.weight, c.dtype},
+             {updates(logits), reads(in(1)), reads(saved(2))});
   tape_.contribute(in(0), logits);
 }
 
@@ -263,7 +307,8 @@ void Rules::operator()(const TopKGate& g) {
   const std::size_t p = g.bias ? 2 : 1;
   const TensorId dweights = tape_.gradient(in(p + 1));
   if (dweights.is_none()) return;
-  one(0, TopKGateBackward{g.tokens, g.experts, g.top_k, g.score, g.normalise, g.scaling, g.dtype}, {reads(saved(p)), reads(saved(p + 2)), reads(dweights)});
+  one(0, TopKGateBackward{g.tokens, g.experts, g.top_k, g.score, g.normalise, g.scaling, g.dtype},
+      {reads(saved(p)), reads(saved(p + 2)), reads(dweights)});
 }
 
 void Rules::operator()(const Permute& p) {

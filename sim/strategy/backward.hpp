@@ -5,8 +5,9 @@
 
 namespace orrery {
 
-/// Emits the gradient ops of one recorded op: dL/d(input) from dL/d(output). Nothing is emitted when no gradient arrives or none is
-/// wanted. An op kind that cannot be differentiated through (sampling, optimizers) passes nothing on.
+/// Emits the gradient ops of one recorded op: dL/d(input) from dL/d(output). Nothing is emitted when no gradient
+/// arrives or none is wanted. An op kind that cannot be differentiated through (sampling, optimizers) passes nothing
+/// on.
 void backward(const TapeNode& node, Tape& tape);
 
 }  // namespace orrery

@@ -29,11 +29,13 @@ std::int64_t region(std::int64_t x, std::int64_t side, std::int64_t window, std:
 
 }  // namespace
 
-std::vector<double> t5_buckets(std::int64_t first, std::int64_t queries, std::int64_t keys, std::int64_t buckets, std::int64_t max_distance, bool bidirectional) {
+std::vector<double> t5_buckets(std::int64_t first, std::int64_t queries, std::int64_t keys, std::int64_t buckets,
+                               std::int64_t max_distance, bool bidirectional) {
   std::vector<double> out;
   out.reserve(static_cast<std::size_t>(queries * keys));
   for (std::int64_t i = 0; i < queries; ++i)
-    for (std::int64_t j = 0; j < keys; ++j) out.push_back(double(t5_bucket(j - (first + i), buckets, max_distance, bidirectional)));
+    for (std::int64_t j = 0; j < keys; ++j)
+      out.push_back(double(t5_bucket(j - (first + i), buckets, max_distance, bidirectional)));
   return out;
 }
 
@@ -53,7 +55,8 @@ std::vector<double> swin_partition(std::int64_t batch, std::int64_t side, std::i
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t w = 0; w < windows * windows; ++w)
       for (std::int64_t p = 0; p < window * window; ++p) {
-        const std::int64_t y = (w / windows * window + p / window + shift) % side, x = (w % windows * window + p % window + shift) % side;
+        const std::int64_t y = (w / windows * window + p / window + shift) % side,
+                           x = (w % windows * window + p % window + shift) % side;
         out.push_back(double((b * side + y) * side + x));
       }
   return out;
@@ -84,7 +87,8 @@ std::vector<double> merge_rows(std::int64_t batch, std::int64_t side) {
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t y = 0; y < side; y += 2)
       for (std::int64_t x = 0; x < side; x += 2)
-        for (std::int64_t part = 0; part < 4; ++part) out.push_back(double((b * side + y + part % 2) * side + x + part / 2));
+        for (std::int64_t part = 0; part < 4; ++part)
+          out.push_back(double((b * side + y + part % 2) * side + x + part / 2));
   return out;
 }
 

@@ -16,20 +16,29 @@ TensorId Layers::index_tensor(std::string_view name, const Shape& shape) {
   return tape_.builder().tensor(name, shape, {.dtype = DType::I32});
 }
 
-TensorId Layers::constant(std::string_view name, const Shape& shape, DType dtype, std::function<std::vector<double>()> values) {
+TensorId Layers::constant(std::string_view name, const Shape& shape, DType dtype,
+                          std::function<std::vector<double>()> values) {
   Plan& plan = tape_.builder().plan();
   for (const Constant& c : plan.constants)
     if (plan.names[plan.tensors[c.tensor.index()].name] == name) return c.tensor;
-  const TensorId t = tape_.builder().tensor(name, shape, {.dtype = dtype, .role = TensorRole::Constant, .persistent = true});
+  const TensorId t =
+      tape_.builder().tensor(name, shape, {.dtype = dtype, .role = TensorRole::Constant, .persistent = true});
   plan.constants.push_back({t, std::move(values)});
   return t;
 }
 
 TensorId Layers::linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
   const TensorId y = activation_tensor(name, Shape{rows, l.out});
-  const Gemm gemm{.m = rows, .n = l.out, .k = l.in, .transpose_b = l.layout == WeightLayout::OutIn, .bias = !l.bias.is_none(), .dtype = sizes_.dtype};
-  if (gemm.bias) tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), reads(weight(l.bias)), writes(y)});
-  else tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), writes(y)});
+  const Gemm gemm{.m = rows,
+                  .n = l.out,
+                  .k = l.in,
+                  .transpose_b = l.layout == WeightLayout::OutIn,
+                  .bias = !l.bias.is_none(),
+                  .dtype = sizes_.dtype};
+  if (gemm.bias)
+    tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), reads(weight(l.bias)), writes(y)});
+  else
+    tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), writes(y)});
   return y;
 }
 
@@ -39,14 +48,16 @@ TensorId Layers::norm(std::string_view name, TensorId x, std::int64_t rows, cons
   const NormForward op{.kind = n.kind, .rows = rows, .dim = n.dim, .epsilon = n.epsilon, .dtype = sizes_.dtype};
   if (n.kind == NormKind::Layer) {
     const TensorId mean = activation_tensor(fmt::format("{}.mean", name), Shape{rows});
-    tape_.add(name, op, {reads(x), reads(weight(n.weight)), reads(weight(n.bias)), writes(y), writes(mean), writes(rstd)});
+    tape_.add(name, op,
+              {reads(x), reads(weight(n.weight)), reads(weight(n.bias)), writes(y), writes(mean), writes(rstd)});
   } else {
     tape_.add(name, op, {reads(x), reads(weight(n.weight)), writes(y), writes(rstd)});
   }
   return y;
 }
 
-TensorId Layers::activation(std::string_view name, ActivationKind kind, TensorId x, std::int64_t rows, std::int64_t cols) {
+TensorId Layers::activation(std::string_view name, ActivationKind kind, TensorId x, std::int64_t rows,
+                            std::int64_t cols) {
   const TensorId y = activation_tensor(name, Shape{rows, cols});
   tape_.add(name, ActivationForward{kind, rows, cols, sizes_.dtype}, {reads(x), writes(y)});
   return y;
@@ -63,8 +74,11 @@ TensorId Layers::add(std::string_view name, TensorId a, TensorId b) {
 TensorId Layers::gather(std::string_view name, TensorId table, TensorId index, std::int64_t rows) {
   const Shape shape = tape_.plan().shape(table);
   const TensorId out = activation_tensor(name, Shape{rows, shape[1]});
-  tape_.add(name, Gather{.rows = rows, .cols = shape[1], .table_rows = shape[0], .first = 0, .last = shape[0], .dtype = sizes_.dtype},
-            {reads(table), reads(index), writes(out)});
+  tape_.add(
+      name,
+      Gather{
+          .rows = rows, .cols = shape[1], .table_rows = shape[0], .first = 0, .last = shape[0], .dtype = sizes_.dtype},
+      {reads(table), reads(index), writes(out)});
   return out;
 }
 
@@ -72,27 +86,38 @@ TensorId Layers::dropout(std::string_view name, TensorId x) {
   if (!sizes_.training || sizes_.dropout <= 0) return x;
   const Shape shape = tape_.plan().shape(x);
   const TensorId y = activation_tensor(name, shape);
-  tape_.add(name, Dropout{.rows = shape[0], .cols = shape[1], .global_cols = shape[1], .probability = sizes_.dropout, .seed = sizes_.seed,
-                          .stream = ++dropout_stream_, .step = Extent{0, Symbol::Step}, .dtype = sizes_.dtype}, {reads(x), writes(y)});
+  tape_.add(name,
+            Dropout{.rows = shape[0],
+                    .cols = shape[1],
+                    .global_cols = shape[1],
+                    .probability = sizes_.dropout,
+                    .seed = sizes_.seed,
+                    .stream = ++dropout_stream_,
+                    .step = Extent{0, Symbol::Step},
+                    .dtype = sizes_.dtype},
+            {reads(x), writes(y)});
   return y;
 }
 
 TensorId Layers::scale(std::string_view name, TensorId x, double factor) {
   const Shape shape = tape_.plan().shape(x);
   const TensorId y = activation_tensor(name, shape);
-  tape_.add(name, ScaleRows{.rows = shape[0], .cols = shape[1], .factor = factor, .dtype = sizes_.dtype}, {reads(x), writes(y)});
+  tape_.add(name, ScaleRows{.rows = shape[0], .cols = shape[1], .factor = factor, .dtype = sizes_.dtype},
+            {reads(x), writes(y)});
   return y;
 }
 
 TensorId Layers::mlp(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m) {
   if (!m.gate) {
     const TensorId up = linear(fmt::format("{}.up", name), x, rows, m.up);
-    return linear(fmt::format("{}.down", name), activation(fmt::format("{}.act", name), m.activation, up, rows, m.up.out), rows, m.down);
+    return linear(fmt::format("{}.down", name),
+                  activation(fmt::format("{}.act", name), m.activation, up, rows, m.up.out), rows, m.down);
   }
   const TensorId gate = linear(fmt::format("{}.gate", name), x, rows, *m.gate);
   const TensorId up = linear(fmt::format("{}.up", name), x, rows, m.up);
   const TensorId y = activation_tensor(fmt::format("{}.act", name), Shape{rows, m.up.out});
-  tape_.add(fmt::format("{}.act", name), GatedForward{m.activation, rows, m.up.out, sizes_.dtype}, {reads(gate), reads(up), writes(y)});
+  tape_.add(fmt::format("{}.act", name), GatedForward{m.activation, rows, m.up.out, sizes_.dtype},
+            {reads(gate), reads(up), writes(y)});
   return linear(fmt::format("{}.down", name), y, rows, m.down);
 }
 
@@ -110,10 +135,13 @@ TensorId Layers::block(int index, TensorId x, const Block& b, const Memory& memo
   const auto half = [&](std::string_view part, const Norm& n, auto f) {
     const std::string sum = fmt::format("{}.{}_residual", name, part);
     const std::string norm_name = fmt::format("{}.{}_norm", name, part);
-    if (b.pre_norm) x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(norm(norm_name, x, rows(), n))));
-    else x = norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), rows(), n);
+    if (b.pre_norm)
+      x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(norm(norm_name, x, rows(), n))));
+    else
+      x = norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), rows(), n);
   };
-  half("attention", b.attention_norm, [&](TensorId h) { return attention(fmt::format("{}.attention", name), h, b.attention, cache, index); });
+  half("attention", b.attention_norm,
+       [&](TensorId h) { return attention(fmt::format("{}.attention", name), h, b.attention, cache, index); });
   if (b.cross)
     half("cross", *b.cross_norm, [&](TensorId h) {
       return cross_attention(fmt::format("{}.cross", name), h, memory.states, memory.sequence, *b.cross, cache, index);

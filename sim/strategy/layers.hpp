@@ -11,8 +11,8 @@
 
 namespace orrery {
 
-/// Keys and values that outlive a step, per block (encoder blocks count, theirs are none): [batch, capacity, kv_heads, dim], or for
-/// latent attention one tensor [batch, capacity, kv_rank + rope_dim] in `keys`.
+/// Keys and values that outlive a step, per block (encoder blocks count, theirs are none): [batch, capacity, kv_heads,
+/// dim], or for latent attention one tensor [batch, capacity, kv_rank + rope_dim] in `keys`.
 struct KvCache {
   std::int64_t capacity = 0;
   std::vector<TensorId> keys, values;              // self-attention
@@ -41,7 +41,10 @@ class Layers {
   const Sizes& sizes() const { return sizes_; }
   void set_sequence(std::int64_t sequence) { sizes_.sequence = sequence; }
   /// Attention windows as sequences (Swin).
-  void set_windows(std::int64_t count, std::int64_t tokens) { sizes_.batch = count; sizes_.sequence = tokens; }
+  void set_windows(std::int64_t count, std::int64_t tokens) {
+    sizes_.batch = count;
+    sizes_.sequence = tokens;
+  }
 
   // One op each (sim/strategy/layers.cpp). The result is a new activation named after the op.
   TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
@@ -54,36 +57,55 @@ class Layers {
 
   // Parts of a block.
   TensorId mlp(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m);
-  TensorId moe(std::string_view name, TensorId x, std::int64_t rows, const MoE& m);                       // moe.cpp
-  TensorId attention(std::string_view name, TensorId x, const Attention& a, KvCache* cache, int block);   // attention.cpp
-  /// Queries from x, keys and values from `memory` [batch · memory_sequence, hidden] (or from the cache when it is extended).
-  TensorId cross_attention(std::string_view name, TensorId x, TensorId memory, std::int64_t memory_sequence, const Attention& a, KvCache* cache, int block);
+  TensorId moe(std::string_view name, TensorId x, std::int64_t rows, const MoE& m);  // moe.cpp
+  TensorId attention(std::string_view name, TensorId x, const Attention& a, KvCache* cache,
+                     int block);  // attention.cpp
+  /// Queries from x, keys and values from `memory` [batch · memory_sequence, hidden] (or from the cache when it is
+  /// extended).
+  TensorId cross_attention(std::string_view name, TensorId x, TensorId memory, std::int64_t memory_sequence,
+                           const Attention& a, KvCache* cache, int block);
   /// A whole block: attention, optional cross-attention and feed-forward with their residual connections.
-  struct Memory { TensorId states; std::int64_t sequence = 0; };
+  struct Memory {
+    TensorId states;
+    std::int64_t sequence = 0;
+  };
   TensorId block(int index, TensorId x, const Block& b, const Memory& memory, KvCache* cache);
 
   /// The additive bias that all blocks of a stack share, made by the first block that asks.
-  void set_bias(TensorId bias, std::int64_t mask_groups = 0, TensorId mask = {}) { bias_ = bias; mask_ = mask; mask_groups_ = mask_groups; }
+  void set_bias(TensorId bias, std::int64_t mask_groups = 0, TensorId mask = {}) {
+    bias_ = bias;
+    mask_ = mask;
+    mask_groups_ = mask_groups;
+  }
 
   TensorId activation_tensor(std::string_view name, const Shape& shape);
   TensorId index_tensor(std::string_view name, const Shape& shape);
   /// A persistent tensor whose contents follow from shapes; made once per name.
-  TensorId constant(std::string_view name, const Shape& shape, DType dtype, std::function<std::vector<double>()> values);
+  TensorId constant(std::string_view name, const Shape& shape, DType dtype,
+                    std::function<std::vector<double>()> values);
   TensorId weight(ParameterId id) const { return weights_[id]; }
   const Model& model() const { return model_; }
   Tape& tape() { return tape_; }
   /// [batch, sequence, heads, dim] view of columns [offset, offset + heads·dim) of a matrix [rows, width].
-  TensorId heads_view(TensorId x, std::int64_t batch, std::int64_t sequence, std::int64_t heads, std::int64_t dim, std::int64_t head_stride, std::int64_t offset);
+  TensorId heads_view(TensorId x, std::int64_t batch, std::int64_t sequence, std::int64_t heads, std::int64_t dim,
+                      std::int64_t head_stride, std::int64_t offset);
 
  private:
-  struct Projected { TensorId q, k, v; };           // 4-D views
+  struct Projected {
+    TensorId q, k, v;
+  };  // 4-D views
   struct Latent;
   Projected project(std::string_view name, TensorId x, const Attention& a, const StandardAttention& s);
-  TensorId project_heads(std::string_view name, TensorId x, const Linear& l, const std::optional<Norm>& n, std::int64_t heads, std::int64_t dim);
-  void rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_dim, std::int64_t first, std::int64_t width);
-  TensorId latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l, KvCache* cache, int block);
-  TensorId absorbed_attention(std::string_view name, TensorId q, const Attention& a, const LatentAttention& l, TensorId cache, std::int64_t capacity);
-  TensorId attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch, std::int64_t q, Extent kv, bool biased);
+  TensorId project_heads(std::string_view name, TensorId x, const Linear& l, const std::optional<Norm>& n,
+                         std::int64_t heads, std::int64_t dim);
+  void rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_dim,
+              std::int64_t first, std::int64_t width);
+  TensorId latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l,
+                            KvCache* cache, int block);
+  TensorId absorbed_attention(std::string_view name, TensorId q, const Attention& a, const LatentAttention& l,
+                              TensorId cache, std::int64_t capacity);
+  TensorId attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch, std::int64_t q,
+                  Extent kv, bool biased);
   Projected append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache, int block);
   void append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols, std::int64_t capacity);
   TensorId feed_forward(std::string_view name, TensorId x, const Block& b);

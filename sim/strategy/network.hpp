@@ -7,12 +7,12 @@ namespace orrery {
 
 /// What a network reads, made by the lowering of a step; those that a family does not use stay none.
 struct NetworkInputs {
-  TensorId tokens;           // [batch · sequence]
-  TensorId positions;        // rows of the position table, [batch · sequence]
-  TensorId decoder_tokens;   // encoder-decoder
-  TensorId bias_index;       // decoding of T5: buckets of the one query, [1, capacity]
-  TensorId images;           // [batch, channels, side, side]
-  TensorId dense;            // DLRM: [batch, features]
+  TensorId tokens;                      // [batch · sequence]
+  TensorId positions;                   // rows of the position table, [batch · sequence]
+  TensorId decoder_tokens;              // encoder-decoder
+  TensorId bias_index;                  // decoding of T5: buckets of the one query, [1, capacity]
+  TensorId images;                      // [batch, channels, side, side]
+  TensorId dense;                       // DLRM: [batch, features]
   std::vector<TensorId> bags, offsets;  // DLRM, per table
 };
 
@@ -23,16 +23,19 @@ struct NetworkSizes {
 /// Which rows of the last block become logits.
 enum class LogitRows : std::uint8_t { All, Last };
 
-/// Lowers the whole forward pass of a model; the logits, a matrix. Encoder-decoders run the encoder first, except when the cache is
-/// extended: then only the decoder runs, against the cached encoder output.
-TensorId lower_network(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, KvCache* cache = nullptr, LogitRows rows = LogitRows::All);
+/// Lowers the whole forward pass of a model; the logits, a matrix. Encoder-decoders run the encoder first, except when
+/// the cache is extended: then only the decoder runs, against the cached encoder output.
+TensorId lower_network(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, KvCache* cache = nullptr,
+                       LogitRows rows = LogitRows::All);
 
-TensorId lower_transformer(Layers& layers, const Transformer& t, const NetworkInputs& inputs, const NetworkSizes& sizes, KvCache* cache, LogitRows rows);
+TensorId lower_transformer(Layers& layers, const Transformer& t, const NetworkInputs& inputs, const NetworkSizes& sizes,
+                           KvCache* cache, LogitRows rows);
 TensorId lower_swin(Layers& layers, const Swin& s, const NetworkInputs& inputs, const NetworkSizes& sizes);
 TensorId lower_dlrm(Layers& layers, const Dlrm& d, const NetworkInputs& inputs, const NetworkSizes& sizes);
 
 /// Makes the inputs of a model as persistent tensors with ports, one slice per microbatch: entry m serves microbatch m.
-std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes, std::int64_t microbatches);
+std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes,
+                                       std::int64_t microbatches);
 
 /// Classes of the output: vocabulary, labels, 1 for a click probability.
 std::int64_t output_classes(const Model& model);

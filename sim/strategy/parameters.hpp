@@ -10,8 +10,8 @@
 
 namespace orrery {
 
-/// Storage of a model's parameters in a plan. The experts of a block lie in one tensor [experts, out, in] per matrix, so that one
-/// grouped GEMM serves them; each expert's parameter is a view of it.
+/// Storage of a model's parameters in a plan. The experts of a block lie in one tensor [experts, out, in] per matrix,
+/// so that one grouped GEMM serves them; each expert's parameter is a view of it.
 class ParameterStorage {
  public:
   ParameterStorage(PlanBuilder& builder, const Model& model, DType dtype);
@@ -22,8 +22,8 @@ class ParameterStorage {
 
   /// Makes storage for gradients and tells the tape.
   void add_gradients(Tape& tape);
-  /// Emits the update of every parameter: the global norm if it is clipped, then one op per tensor. Adds the optimizer states.
-  /// Parameters that no gradient reached (selection biases, unused embeddings) stay as they are.
+  /// Emits the update of every parameter: the global norm if it is clipped, then one op per tensor. Adds the optimizer
+  /// states. Parameters that no gradient reached (selection biases, unused embeddings) stay as they are.
   void update(const Tape& tape, const OptimizerOptions& options);
 
  private:

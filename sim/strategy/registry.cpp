@@ -17,7 +17,8 @@ constexpr StrategyEntry kStrategies[] = {
 std::span<const StrategyEntry> strategies() { return kStrategies; }
 
 const StrategyEntry& find_strategy(std::string_view name) {
-  const auto* it = std::find_if(std::begin(kStrategies), std::end(kStrategies), [&](const StrategyEntry& e) { return e.name == name; });
+  const auto* it = std::find_if(std::begin(kStrategies), std::end(kStrategies),
+                                [&](const StrategyEntry& e) { return e.name == name; });
   if (it != std::end(kStrategies)) return *it;
   std::vector<std::string> known;
   for (const StrategyEntry& e : kStrategies) known.emplace_back(e.name);

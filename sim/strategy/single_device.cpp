@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference strategy: every op on one rank, one compute stream. Others are right when they compute what it computes.
+// The reference strategy: every op on one rank, one compute stream. Others are right when they compute what it
+// computes.
 #include "sim/strategy/single_device.hpp"
 
 #include <fmt/format.h>
@@ -13,18 +14,20 @@ namespace orrery {
 namespace {
 
 struct SingleDeviceOptions {
-  template <class V> void visit(V&) {}
+  template <class V>
+  void visit(V&) {}
 };
 
 std::int64_t target_length(std::int64_t target, std::int64_t sequence) { return target > 0 ? target : sequence; }
 
-/// 6 FLOP per weight and token of training, 2 of inference, for the weights of GEMMs; plus attention scores. Counted from the plan
-/// itself: twice or thrice the forward GEMM and attention work, recomputation excluded.
+/// 6 FLOP per weight and token of training, 2 of inference, for the weights of GEMMs; plus attention scores. Counted
+/// from the plan itself: twice or thrice the forward GEMM and attention work, recomputation excluded.
 Flops model_flops(const Plan& plan) {
   Flops sum;
   for (const Op& op : plan.ops) {
     const OpClass c = class_of(plan.work(op));
-    if (op.phase != Phase::Recompute && (c == OpClass::Gemm || c == OpClass::Attention)) sum += amount(plan.work(op)).flops;
+    if (op.phase != Phase::Recompute && (c == OpClass::Gemm || c == OpClass::Attention))
+      sum += amount(plan.work(op)).flops;
   }
   return sum;
 }
@@ -36,14 +39,17 @@ TensorId result(PlanBuilder& b, std::string_view name, const Shape& shape, DType
 }
 
 /// Cross-entropy over classes, or binary cross-entropy of one logit; adds its weight's share to `loss`.
-void add_loss(Layers& l, TensorId logits, TensorId targets, TensorId loss, std::int64_t rows, std::int64_t classes, double weight) {
+void add_loss(Layers& l, TensorId logits, TensorId targets, TensorId loss, std::int64_t rows, std::int64_t classes,
+              double weight) {
   const DType dtype = l.sizes().dtype;
   if (classes == 1) {
-    l.tape().add("loss", BinaryCrossEntropyForward{rows, weight, dtype}, {reads(logits), reads(targets), updates(loss)});
+    l.tape().add("loss", BinaryCrossEntropyForward{rows, weight, dtype},
+                 {reads(logits), reads(targets), updates(loss)});
     return;
   }
   const TensorId lse = l.activation_tensor("loss.lse", Shape{rows});
-  l.tape().add("loss", CrossEntropyForward{rows, classes, weight, dtype}, {reads(logits), reads(targets), writes(lse), updates(loss)});
+  l.tape().add("loss", CrossEntropyForward{rows, classes, weight, dtype},
+               {reads(logits), reads(targets), writes(lse), updates(loss)});
 }
 
 class SingleDevice final : public Strategy {
@@ -56,11 +62,21 @@ class SingleDevice final : public Strategy {
     ParameterStorage weights{b, model, dtype};
     weights.add_gradients(tape);
     const NetworkSizes sizes{o.batch / o.microbatches, o.sequence, target_length(o.target_sequence, o.sequence)};
-    Layers layers{tape, model, weights,
-                  {.batch = sizes.batch, .sequence = o.sequence, .dtype = dtype, .dropout = o.dropout, .seed = o.seed, .training = true, .recompute = o.recompute}};
+    Layers layers{tape,
+                  model,
+                  weights,
+                  {.batch = sizes.batch,
+                   .sequence = o.sequence,
+                   .dtype = dtype,
+                   .dropout = o.dropout,
+                   .seed = o.seed,
+                   .training = true,
+                   .recompute = o.recompute}};
     const std::int64_t rows = output_rows(model, sizes), classes = output_classes(model);
     const auto inputs = make_inputs(b, layers, sizes, o.microbatches);
-    const TensorId targets = b.tensor("input.targets", Shape{o.microbatches, rows}, {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
+    const TensorId targets =
+        b.tensor("input.targets", Shape{o.microbatches, rows},
+                 {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
     b.port("targets", targets);
     const TensorId loss = result(b, "loss", Shape{1}, dtype);
     b.set_phase(Phase::Forward);
@@ -72,7 +88,8 @@ class SingleDevice final : public Strategy {
       const TensorId logits = lower_network(pass, inputs[static_cast<std::size_t>(m)], sizes);
       Layout slice = Layout::contiguous(Shape{rows});
       slice.offset = m * rows;
-      add_loss(pass, logits, b.view(targets, "input.targets", slice), loss, rows, classes, 1.0 / double(rows * o.microbatches));
+      add_loss(pass, logits, b.view(targets, "input.targets", slice), loss, rows, classes,
+               1.0 / double(rows * o.microbatches));
       tape.differentiate();
     }
     weights.update(tape, o.optimizer);
@@ -80,9 +97,11 @@ class SingleDevice final : public Strategy {
     return b.take(workspaces);
   }
 
-  GenerationPlans generation(const Model& model, const GenerateOptions& o, const WorkspaceModel* workspaces) const override {
+  GenerationPlans generation(const Model& model, const GenerateOptions& o,
+                             const WorkspaceModel* workspaces) const override {
     check_generate(model, o);
-    return {generation_plan(model, o, CacheUse::Fill, workspaces), generation_plan(model, o, CacheUse::Extend, workspaces)};
+    return {generation_plan(model, o, CacheUse::Fill, workspaces),
+            generation_plan(model, o, CacheUse::Extend, workspaces)};
   }
 
   Plan inference(const Model& model, const InferOptions& o, const WorkspaceModel* workspaces) const override {
@@ -97,14 +116,16 @@ class SingleDevice final : public Strategy {
     b.set_phase(Phase::Forward);
     const std::int64_t rows = output_rows(model, sizes), classes = output_classes(model);
     const TensorId logits = lower_network(layers, inputs.front(), sizes);
-    b.add("logits.store", CopyRows{rows, classes, dtype}, {reads(logits), writes(result(b, "logits", Shape{rows, classes}, dtype))});
+    b.add("logits.store", CopyRows{rows, classes, dtype},
+          {reads(logits), writes(result(b, "logits", Shape{rows, classes}, dtype))});
     b.plan().purpose = {double(rows), model_flops(b.plan())};
     return b.take(workspaces);
   }
 
  private:
   static KvCache make_cache(PlanBuilder& b, const Transformer& t, const GenerateOptions& o, DType dtype);
-  static Plan generation_plan(const Model& model, const GenerateOptions& o, CacheUse use, const WorkspaceModel* workspaces);
+  static Plan generation_plan(const Model& model, const GenerateOptions& o, CacheUse use,
+                              const WorkspaceModel* workspaces);
 };
 
 KvCache SingleDevice::make_cache(PlanBuilder& b, const Transformer& t, const GenerateOptions& o, DType dtype) {
@@ -117,7 +138,8 @@ KvCache SingleDevice::make_cache(PlanBuilder& b, const Transformer& t, const Gen
   cache.cross_keys.resize(n);
   cache.cross_values.resize(n);
   const auto store = [&](std::size_t i, std::string_view what, Shape shape) {
-    return b.tensor(fmt::format("cache.{}.{}", i, what), shape, {.dtype = dtype, .role = TensorRole::KvCache, .persistent = true});
+    return b.tensor(fmt::format("cache.{}.{}", i, what), shape,
+                    {.dtype = dtype, .role = TensorRole::KvCache, .persistent = true});
   };
   for (std::size_t i = t.encoder.size(); i < n; ++i) {
     const Block& block = t.decoder[i - t.encoder.size()];
@@ -136,7 +158,8 @@ KvCache SingleDevice::make_cache(PlanBuilder& b, const Transformer& t, const Gen
 }
 
 /// Prefill and decode differ in how many new tokens a pass has and in what attention does with the cache.
-Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o, CacheUse use, const WorkspaceModel* workspaces) {
+Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o, CacheUse use,
+                                   const WorkspaceModel* workspaces) {
   const auto& t = std::get<Transformer>(model.network);
   const bool fill = use == CacheUse::Fill, pair = !t.encoder.empty();
   PlanBuilder b{model.name + (fill ? ".prefill" : ".decode")};
@@ -148,7 +171,8 @@ Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o,
   Layers layers{tape, model, weights, {.batch = o.batch, .sequence = sizes.sequence, .dtype = dtype, .cache_use = use}};
   auto inputs = make_inputs(b, layers, sizes, 1);
   if (!fill && pair) {
-    inputs.front().bias_index = b.tensor("input.bias_index", Shape{1, o.tokens + 1}, {.dtype = DType::I32, .role = TensorRole::Input, .persistent = true});
+    inputs.front().bias_index = b.tensor("input.bias_index", Shape{1, o.tokens + 1},
+                                         {.dtype = DType::I32, .role = TensorRole::Input, .persistent = true});
     b.port("bias_index", inputs.front().bias_index);
   }
   KvCache cache = make_cache(b, t, o, dtype);
@@ -158,7 +182,15 @@ Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o,
   const TensorId kept = result(b, "logits", Shape{o.batch, vocab}, dtype);
   const TensorId next = result(b, "next_tokens", Shape{o.batch}, DType::I32);
   b.add("logits.store", CopyRows{o.batch, vocab, dtype}, {reads(logits), writes(kept)});
-  b.add("sample", Sample{.rows = o.batch, .vocab = vocab, .temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .seed = o.seed, .step = Extent{0, Symbol::Step}, .dtype = dtype},
+  b.add("sample",
+        Sample{.rows = o.batch,
+               .vocab = vocab,
+               .temperature = o.temperature,
+               .top_k = o.top_k,
+               .top_p = o.top_p,
+               .seed = o.seed,
+               .step = Extent{0, Symbol::Step},
+               .dtype = dtype},
         {reads(kept), writes(next)});
   b.add("read_tokens", HostWork{.bytes = size_of(DType::I32, o.batch)}, {reads(next)}, Stream::Host);
   b.plan().purpose = {double(o.batch) * (fill ? double(o.prompt) : 1.0), model_flops(b.plan())};

@@ -16,16 +16,20 @@ void check_positive(std::string_view name, std::int64_t value) {
 
 void check_rows(std::int64_t batch, std::int64_t sequence) {
   if (batch > kMost || sequence > kMost || double(batch) * double(sequence) >= double(kMost))
-    throw UserError{fmt::format("batch {} times sequence {} is more than 2^31 rows", batch, sequence), "use more microbatches"};
+    throw UserError{fmt::format("batch {} times sequence {} is more than 2^31 rows", batch, sequence),
+                    "use more microbatches"};
 }
 
 /// Whether the model reads tokens at all, and how many positions it knows.
 void check_length(const Model& model, std::string_view name, std::int64_t length) {
   const auto* t = std::get_if<Transformer>(&model.network);
   if (!t || !t->tokens) return;
-  const bool bounded = !t->positions.is_none() || (!t->decoder.empty() && t->decoder.front().attention.rope) || (!t->encoder.empty() && t->encoder.front().attention.rope);
+  const bool bounded = !t->positions.is_none() || (!t->decoder.empty() && t->decoder.front().attention.rope) ||
+                       (!t->encoder.empty() && t->encoder.front().attention.rope);
   if (bounded && t->max_positions > 0 && length > t->max_positions)
-    throw UserError{fmt::format("{} {} is more than the {} positions of {}", name, length, t->max_positions, model.name), fmt::format("use at most {}", t->max_positions)};
+    throw UserError{
+        fmt::format("{} {} is more than the {} positions of {}", name, length, t->max_positions, model.name),
+        fmt::format("use at most {}", t->max_positions)};
 }
 
 }  // namespace
@@ -35,22 +39,28 @@ void check_train(const Model& model, const TrainOptions& o) {
   check_positive("microbatches", o.microbatches);
   check_positive("sequence", o.sequence);
   check_positive("steps", o.steps);
-  if (o.target_sequence < 0) throw UserError{fmt::format("target_sequence is {}, it must be 0 or more", o.target_sequence)};
-  if (o.batch % o.microbatches != 0) throw UserError{fmt::format("{} microbatches do not divide a batch of {}", o.microbatches, o.batch)};
+  if (o.target_sequence < 0)
+    throw UserError{fmt::format("target_sequence is {}, it must be 0 or more", o.target_sequence)};
+  if (o.batch % o.microbatches != 0)
+    throw UserError{fmt::format("{} microbatches do not divide a batch of {}", o.microbatches, o.batch)};
   if (o.microbatches > 65535) throw UserError{fmt::format("{} microbatches are more than 65535", o.microbatches)};
-  if (!(o.dropout >= 0 && o.dropout < 1)) throw UserError{fmt::format("dropout is {}, it must be at least 0 and below 1", o.dropout)};
+  if (!(o.dropout >= 0 && o.dropout < 1))
+    throw UserError{fmt::format("dropout is {}, it must be at least 0 and below 1", o.dropout)};
   check_rows(o.batch / o.microbatches, o.sequence);
   check_length(model, "sequence", o.sequence);
 }
 
 void check_generate(const Model& model, const GenerateOptions& o) {
   const auto* t = std::get_if<Transformer>(&model.network);
-  if (!t || t->decoder.empty()) throw UserError{fmt::format("{} is no language model that generates: it has no decoder", model.name), "use `infer` for it"};
+  if (!t || t->decoder.empty())
+    throw UserError{fmt::format("{} is no language model that generates: it has no decoder", model.name),
+                    "use `infer` for it"};
   check_positive("batch", o.batch);
   check_positive("prompt", o.prompt);
   check_positive("tokens", o.tokens);
   if (!(o.temperature >= 0)) throw UserError{fmt::format("temperature is {}, it must be 0 or more", o.temperature)};
-  if (!(o.top_p > 0 && o.top_p <= 1)) throw UserError{fmt::format("top_p is {}, it must be above 0 and at most 1", o.top_p)};
+  if (!(o.top_p > 0 && o.top_p <= 1))
+    throw UserError{fmt::format("top_p is {}, it must be above 0 and at most 1", o.top_p)};
   if (o.top_k < 0) throw UserError{fmt::format("top_k is {}, it must be 0 or more", o.top_k)};
   check_rows(o.batch, o.prompt + o.tokens);
   check_length(model, "prompt and tokens together,", o.prompt + o.tokens);

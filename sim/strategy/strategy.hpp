@@ -23,10 +23,12 @@ struct GenerationPlans {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// One training step: forward and backward per microbatch, clipping, update. Ports: the inputs, "targets", "loss", "grad_norm2".
+  /// One training step: forward and backward per microbatch, clipping, update. Ports: the inputs, "targets", "loss",
+  /// "grad_norm2".
   virtual Plan train_step(const Model& model, const TrainOptions& options, const WorkspaceModel* workspaces) const = 0;
   /// Ports: the inputs, "logits", "next_tokens".
-  virtual GenerationPlans generation(const Model& model, const GenerateOptions& options, const WorkspaceModel* workspaces) const = 0;
+  virtual GenerationPlans generation(const Model& model, const GenerateOptions& options,
+                                     const WorkspaceModel* workspaces) const = 0;
   /// One forward pass. Ports: the inputs, "logits".
   virtual Plan inference(const Model& model, const InferOptions& options, const WorkspaceModel* workspaces) const = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shifted-window transformer. Windows are sequences: a row gather puts the patches of a window together, attention runs on
-// batch · windows sequences of window² tokens, a second gather puts them back.
+// Shifted-window transformer. Windows are sequences: a row gather puts the patches of a window together, attention runs
+// on batch · windows sequences of window² tokens, a second gather puts them back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,10 @@ namespace orrery {
 namespace {
 
 /// A Layers with windows as sequences for one stage; blocks alternate between plain and shifted windows.
-TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId x, std::int64_t batch, int first_block) {
-  const std::int64_t side = stage.resolution, window = std::min(s.window, side), windows = (side / window) * (side / window), n = batch * side * side;
+TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId x, std::int64_t batch,
+                     int first_block) {
+  const std::int64_t side = stage.resolution, window = std::min(s.window, side),
+                     windows = (side / window) * (side / window), n = batch * side * side;
   for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
     const Block& b = stage.blocks[i];
     const int index = first_block + static_cast<int>(i);
@@ -23,17 +25,23 @@ TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId 
     l.tape().builder().set_layer(index);
     const bool recompute = l.sizes().training && l.sizes().recompute == Recompute::Full;
     l.tape().set_recompute(recompute);
-    const TensorId partition = l.constant("swin.partition." + key, Shape{n}, DType::I32, [=] { return swin_partition(batch, side, window, shift); });
-    const TensorId restore = l.constant("swin.restore." + key, Shape{n}, DType::I32, [=] { return swin_restore(batch, side, window, shift); });
+    const TensorId partition = l.constant("swin.partition." + key, Shape{n}, DType::I32,
+                                          [=] { return swin_partition(batch, side, window, shift); });
+    const TensorId restore = l.constant("swin.restore." + key, Shape{n}, DType::I32,
+                                        [=] { return swin_restore(batch, side, window, shift); });
 
     const RelativeBias& r = *b.attention.relative_bias;
     const std::int64_t cells = window * window;
-    const TensorId offsets = l.constant(fmt::format("swin.offsets.{}", window), Shape{cells, cells}, DType::I32, [=] { return swin_offsets(window); });
+    const TensorId offsets = l.constant(fmt::format("swin.offsets.{}", window), Shape{cells, cells}, DType::I32,
+                                        [=] { return swin_offsets(window); });
     const TensorId bias = l.activation_tensor(name + ".relative_bias", Shape{stage.heads, cells, cells});
-    l.tape().add(name + ".relative_bias", RelativeBiasForward{.heads = stage.heads, .q = cells, .buckets = r.buckets, .kv = cells, .dtype = l.sizes().dtype},
+    l.tape().add(name + ".relative_bias",
+                 RelativeBiasForward{
+                     .heads = stage.heads, .q = cells, .buckets = r.buckets, .kv = cells, .dtype = l.sizes().dtype},
                  {reads(l.weight(r.table)), reads(offsets), writes(bias)});
     if (shift > 0) {
-      const TensorId mask = l.constant("swin.mask." + fmt::format("{}.{}", side, shift), Shape{windows, cells, cells}, l.sizes().dtype, [=] { return swin_mask(side, window, shift); });
+      const TensorId mask = l.constant("swin.mask." + fmt::format("{}.{}", side, shift), Shape{windows, cells, cells},
+                                       l.sizes().dtype, [=] { return swin_mask(side, window, shift); });
       l.set_bias(bias, windows, mask);
     } else {
       l.set_bias(bias);
@@ -53,10 +61,13 @@ TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId 
 
 TensorId lower_merge(Layers& l, const SwinStage& stage, std::size_t index, TensorId x, std::int64_t batch) {
   const std::int64_t side = stage.resolution, n = batch * side * side;
-  const TensorId rows = l.constant(fmt::format("swin.merge.{}.{}", batch, side), Shape{n}, DType::I32, [=] { return merge_rows(batch, side); });
+  const TensorId rows = l.constant(fmt::format("swin.merge.{}.{}", batch, side), Shape{n}, DType::I32,
+                                   [=] { return merge_rows(batch, side); });
   const TensorId cells = l.gather(fmt::format("merge.{}.gather", index), x, rows, n);
-  const TensorId wide = l.tape().builder().view(cells, fmt::format("merge.{}", index), Layout::contiguous(Shape{n / 4, 4 * stage.dim}));
-  return l.linear(fmt::format("merge.{}", index), l.norm(fmt::format("merge.{}.norm", index), wide, n / 4, *stage.merge_norm), n / 4, *stage.merge);
+  const TensorId wide =
+      l.tape().builder().view(cells, fmt::format("merge.{}", index), Layout::contiguous(Shape{n / 4, 4 * stage.dim}));
+  return l.linear(fmt::format("merge.{}", index),
+                  l.norm(fmt::format("merge.{}.norm", index), wide, n / 4, *stage.merge_norm), n / 4, *stage.merge);
 }
 
 }  // namespace
@@ -64,7 +75,8 @@ TensorId lower_merge(Layers& l, const SwinStage& stage, std::size_t index, Tenso
 TensorId lower_swin(Layers& layers, const Swin& s, const NetworkInputs& inputs, const NetworkSizes& sizes) {
   const std::int64_t side = s.image_size / s.patch_size, batch = sizes.batch, n = batch * side * side;
   const TensorId cells = layers.activation_tensor("patchify", Shape{n, s.channels * s.patch_size * s.patch_size});
-  layers.tape().add("patchify", Patchify{batch, s.channels, s.image_size, s.patch_size, layers.sizes().dtype}, {reads(inputs.images), writes(cells)});
+  layers.tape().add("patchify", Patchify{batch, s.channels, s.image_size, s.patch_size, layers.sizes().dtype},
+                    {reads(inputs.images), writes(cells)});
   TensorId x = layers.linear("patch_embedding", cells, n, s.patches);
   if (s.patch_norm) x = layers.norm("patch_norm", x, n, *s.patch_norm);
   int block = 0;

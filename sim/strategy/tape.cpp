@@ -14,7 +14,8 @@ OpId Tape::add(std::string_view name, const Work& work, std::initializer_list<Op
 
 OpId Tape::add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream) {
   const auto index = static_cast<std::uint32_t>(nodes_.size());
-  TapeNode node{std::string{name}, work, {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(), recompute_, stream};
+  TapeNode node{std::string{name}, work,  {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(),
+                recompute_,        stream};
   bool wanted = false;
   for (const Operand& o : operands) wanted = wanted || (o.reads() && wants(o.tensor()));
   for (const Operand& o : operands) {
@@ -59,7 +60,9 @@ TensorId Tape::gradient(TensorId output) {
   if (it == gradients_.end()) return {};
   if (owner == output) return it->second;
   auto [view, fresh] = views_.try_emplace(output.value);
-  if (fresh) view->second = builder_.view(it->second, name_of(output) + ".grad", plan().layouts[plan().tensors[output.index()].layout.index()]);
+  if (fresh)
+    view->second = builder_.view(it->second, name_of(output) + ".grad",
+                                 plan().layouts[plan().tensors[output.index()].layout.index()]);
   return view->second;
 }
 
@@ -117,7 +120,8 @@ Tape::ParameterTarget Tape::parameter_target(TensorId parameter) {
 TensorId Tape::added_parameter_target(TensorId parameter) {
   const auto target = parameter_target(parameter);
   if (!target.accumulate)
-    emit(name_of(parameter) + ".grad_zero", Fill{.elements = plan().shape(parameter).elements(), .dtype = plan().tensors[parameter.index()].dtype},
+    emit(name_of(parameter) + ".grad_zero",
+         Fill{.elements = plan().shape(parameter).elements(), .dtype = plan().tensors[parameter.index()].dtype},
          {writes(target.tensor)});
   return target.tensor;
 }
@@ -152,8 +156,10 @@ void Tape::replay(std::size_t index) {
     }
     auto [it, fresh] = again_.try_emplace(owner.value);
     if (fresh) it->second = like(owner, name_of(owner) + ".again");
-    const TensorId target = owner == o.tensor() ? it->second
-                                                : builder_.view(it->second, name_of(o.tensor()), plan().layouts[plan().tensors[o.tensor().index()].layout.index()]);
+    const TensorId target = owner == o.tensor()
+                                ? it->second
+                                : builder_.view(it->second, name_of(o.tensor()),
+                                                plan().layouts[plan().tensors[o.tensor().index()].layout.index()]);
     operands.push_back({target, o.access()});
   }
   builder_.add(node.name + ".again", node.work, operands, node.stream);

@@ -23,7 +23,8 @@ class TransformerLowering {
     l_.set_sequence(sequence);
     TensorId x = embed(pair ? in.decoder_tokens : in.tokens, in.positions, "embedding");
     share_bias(t_.decoder, in.bias_index, "decoder");
-    for (std::size_t i = 0; i < t_.decoder.size(); ++i) x = l_.block(static_cast<int>(t_.encoder.size() + i), x, t_.decoder[i], memory, cache_);
+    for (std::size_t i = 0; i < t_.decoder.size(); ++i)
+      x = l_.block(static_cast<int>(t_.encoder.size() + i), x, t_.decoder[i], memory, cache_);
     return decode_head(x, rows);
   }
 
@@ -43,7 +44,8 @@ class TransformerLowering {
     }
     l_.set_sequence(sequence);
     share_bias(t_.encoder, {}, "encoder");
-    for (std::size_t i = 0; i < t_.encoder.size(); ++i) x = l_.block(static_cast<int>(i), x, t_.encoder[i], none, nullptr);
+    for (std::size_t i = 0; i < t_.encoder.size(); ++i)
+      x = l_.block(static_cast<int>(i), x, t_.encoder[i], none, nullptr);
     if (t_.encoder_norm) x = l_.norm("encoder_norm", x, rows(), *t_.encoder_norm);
     return {x, sequence};
   }
@@ -51,11 +53,15 @@ class TransformerLowering {
   TensorId embed(TensorId tokens, TensorId positions, std::string_view name) {
     TensorId x = l_.gather(name, l_.weight(t_.tokens->table), tokens, rows());
     if (t_.project_in) x = l_.linear(fmt::format("{}.project_in", name), x, rows(), *t_.project_in);
-    if (!t_.positions.is_none()) x = l_.add(fmt::format("{}.sum", name), x, l_.gather(fmt::format("{}.positions", name), l_.weight(t_.positions), positions, rows()));
+    if (!t_.positions.is_none())
+      x = l_.add(fmt::format("{}.sum", name), x,
+                 l_.gather(fmt::format("{}.positions", name), l_.weight(t_.positions), positions, rows()));
     if (!t_.token_types.is_none()) {
       const std::int64_t n = rows();
-      const TensorId types = l_.constant(fmt::format("token_types.{}", n), Shape{n}, DType::I32, [n] { return std::vector<double>(static_cast<std::size_t>(n), 0.0); });
-      x = l_.add(fmt::format("{}.types_sum", name), x, l_.gather(fmt::format("{}.types", name), l_.weight(t_.token_types), types, n));
+      const TensorId types = l_.constant(fmt::format("token_types.{}", n), Shape{n}, DType::I32,
+                                         [n] { return std::vector<double>(static_cast<std::size_t>(n), 0.0); });
+      x = l_.add(fmt::format("{}.types_sum", name), x,
+                 l_.gather(fmt::format("{}.types", name), l_.weight(t_.token_types), types, n));
     }
     if (t_.embedding_norm) x = l_.norm(fmt::format("{}.norm", name), x, rows(), *t_.embedding_norm);
     return l_.dropout(fmt::format("{}.dropout", name), x);
@@ -65,12 +71,15 @@ class TransformerLowering {
     const std::int64_t patches = sequence - 1, b = sizes_.batch, width = t_.channels * t_.patch_size * t_.patch_size;
     Tape& tape = l_.tape();
     const TensorId cells = l_.activation_tensor("patchify", Shape{b * patches, width});
-    tape.add("patchify", Patchify{b, t_.channels, t_.image_size, t_.patch_size, l_.sizes().dtype}, {reads(images), writes(cells)});
+    tape.add("patchify", Patchify{b, t_.channels, t_.image_size, t_.patch_size, l_.sizes().dtype},
+             {reads(images), writes(cells)});
     const TensorId embedded = l_.linear("patch_embedding", cells, b * patches, *t_.patches);
     const TensorId with_class = l_.activation_tensor("class_token", Shape{b * sequence, t_.hidden});
-    tape.add("class_token", ConcatPrefix{b, patches, t_.hidden, l_.sizes().dtype}, {reads(embedded), reads(l_.weight(t_.class_token)), writes(with_class)});
+    tape.add("class_token", ConcatPrefix{b, patches, t_.hidden, l_.sizes().dtype},
+             {reads(embedded), reads(l_.weight(t_.class_token)), writes(with_class)});
     const TensorId x = l_.activation_tensor("position_embedding", Shape{b * sequence, t_.hidden});
-    tape.add("position_embedding", AddRows{b * sequence, t_.hidden, sequence, l_.sizes().dtype}, {reads(with_class), reads(l_.weight(t_.positions)), writes(x)});
+    tape.add("position_embedding", AddRows{b * sequence, t_.hidden, sequence, l_.sizes().dtype},
+             {reads(with_class), reads(l_.weight(t_.positions)), writes(x)});
     l_.set_sequence(sequence);
     return l_.dropout("embedding.dropout", x);
   }
@@ -83,12 +92,17 @@ class TransformerLowering {
     const std::int64_t heads = stack.front().attention.heads, s = l_.sizes().sequence;
     const bool extend = l_.sizes().cache_use == CacheUse::Extend;
     const std::int64_t keys = extend ? cache_->capacity : s;
-    const TensorId index = extend ? bias_index
-                                  : l_.constant(fmt::format("{}.buckets.{}", name, s), Shape{s, s}, DType::I32,
-                                                [=] { return t5_buckets(0, s, s, r.buckets, r.max_distance, r.bidirectional); });
+    const TensorId index =
+        extend ? bias_index : l_.constant(fmt::format("{}.buckets.{}", name, s), Shape{s, s}, DType::I32, [=] {
+          return t5_buckets(0, s, s, r.buckets, r.max_distance, r.bidirectional);
+        });
     const TensorId bias = l_.activation_tensor(fmt::format("{}.relative_bias", name), Shape{heads, s, keys});
     l_.tape().add(fmt::format("{}.relative_bias", name),
-                  RelativeBiasForward{.heads = heads, .q = s, .buckets = r.buckets, .kv = extend ? Extent{s, Symbol::Context} : Extent{s}, .dtype = l_.sizes().dtype},
+                  RelativeBiasForward{.heads = heads,
+                                      .q = s,
+                                      .buckets = r.buckets,
+                                      .kv = extend ? Extent{s, Symbol::Context} : Extent{s},
+                                      .dtype = l_.sizes().dtype},
                   {reads(l_.weight(r.table)), reads(index), writes(bias)});
     l_.set_bias(bias);
   }
@@ -96,7 +110,8 @@ class TransformerLowering {
   TensorId last_rows(TensorId x) {
     const std::int64_t b = sizes_.batch, s = l_.sizes().sequence;
     if (s == 1) return x;
-    const TensorId index = l_.constant(fmt::format("last_rows.{}x{}", b, s), Shape{b}, DType::I32, [=] { return repeated_range(s - 1, s, b, 1); });
+    const TensorId index = l_.constant(fmt::format("last_rows.{}x{}", b, s), Shape{b}, DType::I32,
+                                       [=] { return repeated_range(s - 1, s, b, 1); });
     return l_.gather("last_rows", x, index, b);
   }
 
@@ -123,9 +138,11 @@ class TransformerLowering {
       return l_.linear("logits", x, rows(), t_.output);
     }
     const std::int64_t b = sizes_.batch;
-    const TensorId index = l_.constant(fmt::format("first_rows.{}x{}", b, sequence), Shape{b}, DType::I32, [=] { return repeated_range(0, sequence, b, 1); });
+    const TensorId index = l_.constant(fmt::format("first_rows.{}x{}", b, sequence), Shape{b}, DType::I32,
+                                       [=] { return repeated_range(0, sequence, b, 1); });
     x = l_.gather("first_rows", x, index, b);
-    if (t_.pooler) x = l_.activation("pooler.act", ActivationKind::Tanh, l_.linear("pooler", x, b, *t_.pooler), b, t_.pooler->out);
+    if (t_.pooler)
+      x = l_.activation("pooler.act", ActivationKind::Tanh, l_.linear("pooler", x, b, *t_.pooler), b, t_.pooler->out);
     return t_.output.out > 0 ? l_.linear("logits", x, b, t_.output) : x;
   }
 
@@ -137,7 +154,8 @@ class TransformerLowering {
 
 }  // namespace
 
-TensorId lower_transformer(Layers& layers, const Transformer& t, const NetworkInputs& inputs, const NetworkSizes& sizes, KvCache* cache, LogitRows rows) {
+TensorId lower_transformer(Layers& layers, const Transformer& t, const NetworkInputs& inputs, const NetworkSizes& sizes,
+                           KvCache* cache, LogitRows rows) {
   return TransformerLowering{layers, t, sizes, cache}.run(inputs, rows);
 }
 

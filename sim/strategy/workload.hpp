@@ -18,11 +18,13 @@ enum class Recompute : std::uint8_t { None, Selective, Full };
 enum class OptimizerKind : std::uint8_t { AdamW, Sgd };
 
 inline std::span<const EnumName<Precision>> enum_names(Precision) {
-  static constexpr EnumName<Precision> names[] = {{Precision::F32, "f32"}, {Precision::F64, "f64"}, {Precision::BF16, "bf16"}, {Precision::F16, "f16"}};
+  static constexpr EnumName<Precision> names[] = {
+      {Precision::F32, "f32"}, {Precision::F64, "f64"}, {Precision::BF16, "bf16"}, {Precision::F16, "f16"}};
   return names;
 }
 inline std::span<const EnumName<Recompute>> enum_names(Recompute) {
-  static constexpr EnumName<Recompute> names[] = {{Recompute::None, "none"}, {Recompute::Selective, "selective"}, {Recompute::Full, "full"}};
+  static constexpr EnumName<Recompute> names[] = {
+      {Recompute::None, "none"}, {Recompute::Selective, "selective"}, {Recompute::Full, "full"}};
   return names;
 }
 inline std::span<const EnumName<OptimizerKind>> enum_names(OptimizerKind) {
@@ -40,7 +42,8 @@ struct OptimizerOptions {
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.9, decay = 0.01;
   double clip = 1.0;
 
-  template <class V> void visit(V& v) {
+  template <class V>
+  void visit(V& v) {
     v.field("kind", kind, "how gradients change weights");
     v.field("rate", rate, "learning rate");
     v.field("beta1", beta1, "adamw: decay of the first moment");
@@ -64,13 +67,15 @@ struct TrainOptions {
   std::int64_t seed = 1;
   std::string text;
 
-  template <class V> void visit(V& v) {
+  template <class V>
+  void visit(V& v) {
     v.field("batch", batch, "samples per step over all ranks; a multiple of `microbatches`");
     v.field("microbatches", microbatches, "passes per step whose gradients are summed");
     v.field("sequence", sequence, "tokens per sample (encoder side of an encoder-decoder)");
     v.field("target_sequence", target_sequence, "tokens per sample on the decoder side; 0: as `sequence`");
     v.field("dtype", dtype, "type of weights and activations; bf16 and f16 keep a master copy of the weights in f32");
-    v.field("recompute", recompute, "what is computed again in the backward pass: nothing, the attention core, or whole blocks");
+    v.field("recompute", recompute,
+            "what is computed again in the backward pass: nothing, the attention core, or whole blocks");
     v.field("dropout", dropout, "probability, behind embeddings and each half of a block");
     v.field("optimizer", optimizer, "the update");
     v.field("steps", steps, "steps to run");
@@ -89,7 +94,8 @@ struct GenerateOptions {
   std::int64_t seed = 1;
   std::string text;
 
-  template <class V> void visit(V& v) {
+  template <class V>
+  void visit(V& v) {
     v.field("batch", batch, "sequences generated together");
     v.field("prompt", prompt, "tokens of each prompt");
     v.field("tokens", tokens, "tokens to generate per sequence");
@@ -109,7 +115,8 @@ struct InferOptions {
   std::int64_t steps = 3;
   std::int64_t seed = 1;
 
-  template <class V> void visit(V& v) {
+  template <class V>
+  void visit(V& v) {
     v.field("batch", batch, "samples per pass");
     v.field("sequence", sequence, "tokens per sample");
     v.field("target_sequence", target_sequence, "decoder tokens per sample of an encoder-decoder; 0: as `sequence`");

@@ -10,21 +10,33 @@ namespace orrery {
 /// The shape of one attention over a batch of sequences: q queries against kv keys per sequence.
 struct AttentionShape {
   std::int64_t batch = 1, heads = 1, kv_heads = 1;
-  std::int64_t q = 0;        // queries per sequence
-  Extent kv;                 // keys per sequence
+  std::int64_t q = 0;  // queries per sequence
+  Extent kv;           // keys per sequence
   std::int64_t qk_dim = 0, v_dim = 0;
-  bool causal = true;        // query i sees keys up to kv − q + i
-  std::int64_t window = 0;   // sliding window in tokens; 0: none
+  bool causal = true;       // query i sees keys up to kv − q + i
+  std::int64_t window = 0;  // sliding window in tokens; 0: none
   double scale = 1;
-  bool bias = false;         // additive [heads, q, kv], shared by the batch
-  std::int64_t mask_groups = 0;  // additive [groups, q, kv]; sequence b uses group b mod groups; 0: none
-  std::int64_t ragged_pairs = 0; // sequences of unequal length: Σ q·kv over them; 0: all equal
+  bool bias = false;              // additive [heads, q, kv], shared by the batch
+  std::int64_t mask_groups = 0;   // additive [groups, q, kv]; sequence b uses group b mod groups; 0: none
+  std::int64_t ragged_pairs = 0;  // sequences of unequal length: Σ q·kv over them; 0: all equal
   DType dtype = DType::F32;
 
-  template <class V> void visit(V&& v) const {
-    v("batch", batch); v("heads", heads); v("kv_heads", kv_heads); v("q", q); v("kv", kv); v("qk_dim", qk_dim);
-    v("v_dim", v_dim); v("causal", causal); v("window", window); v("scale", scale); v("bias", bias);
-    v("mask_groups", mask_groups); v("ragged_pairs", ragged_pairs); v("dtype", dtype);
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("heads", heads);
+    v("kv_heads", kv_heads);
+    v("q", q);
+    v("kv", kv);
+    v("qk_dim", qk_dim);
+    v("v_dim", v_dim);
+    v("causal", causal);
+    v("window", window);
+    v("scale", scale);
+    v("bias", bias);
+    v("mask_groups", mask_groups);
+    v("ragged_pairs", ragged_pairs);
+    v("dtype", dtype);
   }
 
   /// (query, key) pairs that the mask leaves, per head, over the batch.
@@ -35,7 +47,8 @@ struct AttentionShape {
     if (!causal) return double(batch) * n * (window > 0 ? std::min(double(window), len) : len);
     double all = n * (len - n) + n * (n + 1) / 2;
     if (window > 0 && double(window) < len) {
-      const double w = double(window), short_rows = std::clamp(w - (len - n), 0.0, n);  // rows that see fewer than w keys
+      const double w = double(window),
+                   short_rows = std::clamp(w - (len - n), 0.0, n);  // rows that see fewer than w keys
       all = short_rows * (len - n) + short_rows * (short_rows + 1) / 2 + (n - short_rows) * w;
     }
     return double(batch) * all;
@@ -55,27 +68,39 @@ struct AttentionForward {
 
   static constexpr std::string_view kName = "attention";
   static constexpr OpClass kClass = OpClass::Attention;
-  template <class V> void visit(V&& v) const { shape.visit(v); v("lse", keep_lse); }
+  template <class V>
+  void visit(V&& v) const {
+    shape.visit(v);
+    v("lse", keep_lse);
+  }
   Amount amount(const Bindings& b) const {
     const auto& s = shape;
     return {Flops{2.0 * s.pairs(b) * double(s.heads) * double(s.qk_dim + s.v_dim)},
-            size_of(s.dtype, s.q_elements() + s.k_elements(b) + s.v_elements(b)), size_of(s.dtype, s.o_elements()), {}};
+            size_of(s.dtype, s.q_elements() + s.k_elements(b) + s.v_elements(b)),
+            size_of(s.dtype, s.o_elements()),
+            {}};
   }
   bool operator==(const AttentionForward&) const = default;
 };
 
-/// Operands: q k v [bias] [mask] o lse do → dq dk dv [dbias].  Five products instead of two: 2·pairs·H·(3·dk + 2·dv) FLOP.
+/// Operands: q k v [bias] [mask] o lse do → dq dk dv [dbias].  Five products instead of two: 2·pairs·H·(3·dk + 2·dv)
+/// FLOP.
 struct AttentionBackward {
   AttentionShape shape;
 
   static constexpr std::string_view kName = "attention_backward";
   static constexpr OpClass kClass = OpClass::Attention;
-  template <class V> void visit(V&& v) const { shape.visit(v); }
+  template <class V>
+  void visit(V&& v) const {
+    shape.visit(v);
+  }
   Amount amount(const Bindings& b) const {
     const auto& s = shape;
     const std::int64_t qkv = s.q_elements() + s.k_elements(b) + s.v_elements(b);
     return {Flops{2.0 * s.pairs(b) * double(s.heads) * double(3 * s.qk_dim + 2 * s.v_dim)},
-            size_of(s.dtype, qkv + 2 * s.o_elements()), size_of(s.dtype, qkv), {}};
+            size_of(s.dtype, qkv + 2 * s.o_elements()),
+            size_of(s.dtype, qkv),
+            {}};
   }
   bool operator==(const AttentionBackward&) const = default;
 };
@@ -88,8 +113,14 @@ struct AppendCache {
 
   static constexpr std::string_view kName = "append_cache";
   static constexpr OpClass kClass = OpClass::Attention;
-  template <class V> void visit(V&& v) const {
-    v("batch", batch); v("rows", rows); v("cols", cols); v("capacity", capacity); v("at", at); v("dtype", dtype);
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("rows", rows);
+    v("cols", cols);
+    v("capacity", capacity);
+    v("at", at);
+    v("dtype", dtype);
   }
   Amount amount(const Bindings&) const {
     const Bytes moved = size_of(dtype, batch * rows * cols);
@@ -106,9 +137,19 @@ struct RelativeBiasForward {
 
   static constexpr std::string_view kName = "relative_bias";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("heads", heads); v("q", q); v("kv", kv); v("buckets", buckets); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("heads", heads);
+    v("q", q);
+    v("kv", kv);
+    v("buckets", buckets);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings& b) const {
-    return {{}, size_of(DType::I32, q * kv.at(b)) + size_of(dtype, buckets * heads), size_of(dtype, heads * q * kv.at(b)), {}};
+    return {{},
+            size_of(DType::I32, q * kv.at(b)) + size_of(dtype, buckets * heads),
+            size_of(dtype, heads * q * kv.at(b)),
+            {}};
   }
   bool operator==(const RelativeBiasForward&) const = default;
 };
@@ -120,9 +161,19 @@ struct RelativeBiasBackward {
 
   static constexpr std::string_view kName = "relative_bias_backward";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("heads", heads); v("q", q); v("kv", kv); v("buckets", buckets); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("heads", heads);
+    v("q", q);
+    v("kv", kv);
+    v("buckets", buckets);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const {
-    return {Flops{double(heads * q * kv)}, size_of(DType::I32, q * kv) + size_of(dtype, heads * q * kv), size_of(dtype, buckets * heads), {}};
+    return {Flops{double(heads * q * kv)},
+            size_of(DType::I32, q * kv) + size_of(dtype, heads * q * kv),
+            size_of(dtype, buckets * heads),
+            {}};
   }
   bool operator==(const RelativeBiasBackward&) const = default;
 };

@@ -10,8 +10,9 @@ enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, 
 enum class ReduceOp : std::uint8_t { Sum, Max };
 std::string_view name_of(CollectiveKind k);
 
-/// An operation over a group. `bytes` is the message as nccl-tests counts it: the buffer of a rank for all-reduce, broadcast, reduce
-/// and all-to-all; the gathered buffer for all-gather; the buffer before the scatter for reduce-scatter.  Operands: in → out.
+/// An operation over a group. `bytes` is the message as nccl-tests counts it: the buffer of a rank for all-reduce,
+/// broadcast, reduce and all-to-all; the gathered buffer for all-gather; the buffer before the scatter for
+/// reduce-scatter.  Operands: in → out.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   GroupId group;
@@ -22,7 +23,15 @@ struct Collective {
 
   static constexpr std::string_view kName = "collective";
   static constexpr OpClass kClass = OpClass::Collective;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("group", group); v("root", root); v("bytes", bytes); v("reduce", reduce); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("group", group);
+    v("root", root);
+    v("bytes", bytes);
+    v("reduce", reduce);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
   bool operator==(const Collective&) const = default;
 };
@@ -35,7 +44,12 @@ struct Send {
 
   static constexpr std::string_view kName = "send";
   static constexpr OpClass kClass = OpClass::PointToPoint;
-  template <class V> void visit(V&& v) const { v("peer", peer); v("tag", tag); v("bytes", bytes); }
+  template <class V>
+  void visit(V&& v) const {
+    v("peer", peer);
+    v("tag", tag);
+    v("bytes", bytes);
+  }
   Amount amount(const Bindings&) const { return {{}, bytes, {}, bytes}; }
   bool operator==(const Send&) const = default;
 };
@@ -48,7 +62,12 @@ struct Recv {
 
   static constexpr std::string_view kName = "recv";
   static constexpr OpClass kClass = OpClass::PointToPoint;
-  template <class V> void visit(V&& v) const { v("peer", peer); v("tag", tag); v("bytes", bytes); }
+  template <class V>
+  void visit(V&& v) const {
+    v("peer", peer);
+    v("tag", tag);
+    v("bytes", bytes);
+  }
   Amount amount(const Bindings&) const { return {{}, {}, bytes, bytes}; }
   bool operator==(const Recv&) const = default;
 };

@@ -15,8 +15,16 @@ struct ActivationForward {
 
   static constexpr std::string_view kName = "activation";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{10.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{10.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const ActivationForward&) const = default;
 };
 
@@ -29,8 +37,16 @@ struct ActivationBackward {
 
   static constexpr std::string_view kName = "activation_backward";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{14.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{14.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const ActivationBackward&) const = default;
 };
 
@@ -43,8 +59,16 @@ struct GatedForward {
 
   static constexpr std::string_view kName = "gated";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{8.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{8.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const GatedForward&) const = default;
 };
 
@@ -57,8 +81,16 @@ struct GatedBackward {
 
   static constexpr std::string_view kName = "gated_backward";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{14.0 * double(rows * cols)}, size_of(dtype, 3 * rows * cols), size_of(dtype, 2 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{14.0 * double(rows * cols)}, size_of(dtype, 3 * rows * cols), size_of(dtype, 2 * rows * cols), {}};
+  }
   bool operator==(const GatedBackward&) const = default;
 };
 
@@ -70,8 +102,15 @@ struct Add {
 
   static constexpr std::string_view kName = "add";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const Add&) const = default;
 };
 
@@ -83,8 +122,15 @@ struct Multiply {
 
   static constexpr std::string_view kName = "multiply";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const Multiply&) const = default;
 };
 
@@ -98,8 +144,17 @@ struct ScaleRows {
 
   static constexpr std::string_view kName = "scale_rows";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("factor", factor); v("by_row", by_row); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("factor", factor);
+    v("by_row", by_row);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const ScaleRows&) const = default;
 };
 
@@ -111,8 +166,15 @@ struct RowDot {
 
   static constexpr std::string_view kName = "row_dot";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{2.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, rows), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{2.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, rows), {}};
+  }
   bool operator==(const RowDot&) const = default;
 };
 
@@ -125,8 +187,16 @@ struct AddRows {
 
   static constexpr std::string_view kName = "add_rows";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("period", period); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(rows * cols)}, size_of(dtype, rows * cols + period * cols), size_of(dtype, rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("period", period);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(rows * cols)}, size_of(dtype, rows * cols + period * cols), size_of(dtype, rows * cols), {}};
+  }
   bool operator==(const AddRows&) const = default;
 };
 
@@ -140,8 +210,17 @@ struct SumRows {
 
   static constexpr std::string_view kName = "sum_rows";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("period", period); v("accumulate", accumulate); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(rows * cols)}, size_of(dtype, rows * cols), size_of(dtype, period * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("period", period);
+    v("accumulate", accumulate);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(rows * cols)}, size_of(dtype, rows * cols), size_of(dtype, period * cols), {}};
+  }
   bool operator==(const SumRows&) const = default;
 };
 
@@ -153,7 +232,12 @@ struct Fill {
 
   static constexpr std::string_view kName = "fill";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("elements", elements); v("value", value); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("elements", elements);
+    v("value", value);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const { return {{}, {}, size_of(dtype, elements), {}}; }
   bool operator==(const Fill&) const = default;
 };
@@ -174,8 +258,22 @@ struct Dropout {
 
   static constexpr std::string_view kName = "dropout";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("global_cols", global_cols); v("first_row", first_row); v("first_col", first_col); v("probability", probability); v("seed", seed); v("stream", stream); v("step", step); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{10.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("global_cols", global_cols);
+    v("first_row", first_row);
+    v("first_col", first_col);
+    v("probability", probability);
+    v("seed", seed);
+    v("stream", stream);
+    v("step", step);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{10.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+  }
   bool operator==(const Dropout&) const = default;
 };
 
@@ -187,20 +285,34 @@ struct Cast {
 
   static constexpr std::string_view kName = "cast";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("elements", elements); v("from", from); v("to", to); }
+  template <class V>
+  void visit(V&& v) const {
+    v("elements", elements);
+    v("from", from);
+    v("to", to);
+  }
   Amount amount(const Bindings&) const { return {{}, size_of(from, elements), size_of(to, elements), {}}; }
   bool operator==(const Cast&) const = default;
 };
 
-/// y[r,h,:] = x[r,:] for each head: the rotary key that all heads of latent attention share.  Operands: x → y[rows, heads, cols].
+/// y[r,h,:] = x[r,:] for each head: the rotary key that all heads of latent attention share.  Operands: x → y[rows,
+/// heads, cols].
 struct BroadcastHeads {
   std::int64_t rows = 0, heads = 1, cols = 0;
   DType dtype = DType::F32;
 
   static constexpr std::string_view kName = "broadcast_heads";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("heads", heads); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {{}, size_of(dtype, rows * cols), size_of(dtype, rows * heads * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("heads", heads);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{}, size_of(dtype, rows * cols), size_of(dtype, rows * heads * cols), {}};
+  }
   bool operator==(const BroadcastHeads&) const = default;
 };
 
@@ -211,7 +323,13 @@ struct SumHeads {
 
   static constexpr std::string_view kName = "sum_heads";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("heads", heads); v("cols", cols); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("heads", heads);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const {
     return {Flops{double(rows * heads * cols)}, size_of(dtype, rows * heads * cols), size_of(dtype, rows * cols), {}};
   }

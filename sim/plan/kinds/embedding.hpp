@@ -17,8 +17,18 @@ struct Gather {
 
   static constexpr std::string_view kName = "gather";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("table_rows", table_rows); v("first", first); v("last", last); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {{}, size_of(dtype, rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("table_rows", table_rows);
+    v("first", first);
+    v("last", last);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{}, size_of(dtype, rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}};
+  }
   bool operator==(const Gather&) const = default;
 };
 
@@ -33,13 +43,26 @@ struct ScatterAdd {
 
   static constexpr std::string_view kName = "scatter_add";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("table_rows", table_rows); v("first", first); v("last", last); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(rows * cols)}, size_of(dtype, 2 * rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("table_rows", table_rows);
+    v("first", first);
+    v("last", last);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(rows * cols)},
+            size_of(dtype, 2 * rows * cols) + size_of(DType::I32, rows),
+            size_of(dtype, rows * cols),
+            {}};
+  }
   bool operator==(const ScatterAdd&) const = default;
 };
 
-/// Rotates, in place, pairs of the first rot_dim of head_dim numbers by the angle of the position start + r mod sequence;
-/// `inverse` rotates back (the backward pass).  Operands: cos sin → x[rows, heads, head_dim] (updated).
+/// Rotates, in place, pairs of the first rot_dim of head_dim numbers by the angle of the position start + r mod
+/// sequence; `inverse` rotates back (the backward pass).  Operands: cos sin → x[rows, heads, head_dim] (updated).
 struct RotaryEmbedding {
   std::int64_t rows = 0;
   std::int64_t heads = 0;
@@ -53,8 +76,24 @@ struct RotaryEmbedding {
 
   static constexpr std::string_view kName = "rope";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("heads", heads); v("head_dim", head_dim); v("rot_dim", rot_dim); v("sequence", sequence); v("start", start); v("interleaved", interleaved); v("inverse", inverse); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{6.0 * double(rows * heads * rot_dim)}, size_of(dtype, rows * heads * head_dim), size_of(dtype, rows * heads * head_dim), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("heads", heads);
+    v("head_dim", head_dim);
+    v("rot_dim", rot_dim);
+    v("sequence", sequence);
+    v("start", start);
+    v("interleaved", interleaved);
+    v("inverse", inverse);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{6.0 * double(rows * heads * rot_dim)},
+            size_of(dtype, rows * heads * head_dim),
+            size_of(dtype, rows * heads * head_dim),
+            {}};
+  }
   bool operator==(const RotaryEmbedding&) const = default;
 };
 
@@ -69,8 +108,21 @@ struct EmbeddingBagForward {
 
   static constexpr std::string_view kName = "embedding_bag";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("bags", bags); v("lookups", lookups); v("cols", cols); v("table_rows", table_rows); v("mean", mean); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(lookups * cols)}, size_of(dtype, lookups * cols) + size_of(DType::I32, lookups + bags), size_of(dtype, bags * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("bags", bags);
+    v("lookups", lookups);
+    v("cols", cols);
+    v("table_rows", table_rows);
+    v("mean", mean);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(lookups * cols)},
+            size_of(dtype, lookups * cols) + size_of(DType::I32, lookups + bags),
+            size_of(dtype, bags * cols),
+            {}};
+  }
   bool operator==(const EmbeddingBagForward&) const = default;
 };
 
@@ -85,13 +137,26 @@ struct EmbeddingBagBackward {
 
   static constexpr std::string_view kName = "embedding_bag_backward";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("bags", bags); v("lookups", lookups); v("cols", cols); v("table_rows", table_rows); v("mean", mean); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(lookups * cols)}, size_of(dtype, lookups * cols + bags * cols) + size_of(DType::I32, lookups + bags), size_of(dtype, lookups * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("bags", bags);
+    v("lookups", lookups);
+    v("cols", cols);
+    v("table_rows", table_rows);
+    v("mean", mean);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(lookups * cols)},
+            size_of(dtype, lookups * cols + bags * cols) + size_of(DType::I32, lookups + bags),
+            size_of(dtype, lookups * cols),
+            {}};
+  }
   bool operator==(const EmbeddingBagBackward&) const = default;
 };
 
-/// DLRM: x[batch, features, dim] → [dim + features·(features − 1)/2] per sample: the first feature, then all pairwise dots.
-/// Operands: x → out.
+/// DLRM: x[batch, features, dim] → [dim + features·(features − 1)/2] per sample: the first feature, then all pairwise
+/// dots. Operands: x → out.
 struct DotInteractionForward {
   std::int64_t batch = 0;
   std::int64_t features = 0;
@@ -100,8 +165,19 @@ struct DotInteractionForward {
 
   static constexpr std::string_view kName = "dot_interaction";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("features", features); v("dim", dim); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(batch * features * (features - 1) * dim)}, size_of(dtype, batch * features * dim), size_of(dtype, batch * (dim + features * (features - 1) / 2)), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("features", features);
+    v("dim", dim);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(batch * features * (features - 1) * dim)},
+            size_of(dtype, batch * features * dim),
+            size_of(dtype, batch * (dim + features * (features - 1) / 2)),
+            {}};
+  }
   bool operator==(const DotInteractionForward&) const = default;
 };
 
@@ -114,8 +190,19 @@ struct DotInteractionBackward {
 
   static constexpr std::string_view kName = "dot_interaction_backward";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("features", features); v("dim", dim); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{2.0 * double(batch * features * (features - 1) * dim)}, size_of(dtype, batch * (features * dim + dim + features * (features - 1) / 2)), size_of(dtype, batch * features * dim), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("features", features);
+    v("dim", dim);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{2.0 * double(batch * features * (features - 1) * dim)},
+            size_of(dtype, batch * (features * dim + dim + features * (features - 1) / 2)),
+            size_of(dtype, batch * features * dim),
+            {}};
+  }
   bool operator==(const DotInteractionBackward&) const = default;
 };
 

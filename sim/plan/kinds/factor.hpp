@@ -12,8 +12,14 @@ struct Cholesky {
 
   static constexpr std::string_view kName = "cholesky";
   static constexpr OpClass kClass = OpClass::Other;
-  template <class V> void visit(V&& v) const { v("n", n); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(n) * double(n) * double(n) / 3.0}, size_of(dtype, n * n), size_of(dtype, n * n), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("n", n);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(n) * double(n) * double(n) / 3.0}, size_of(dtype, n * n), size_of(dtype, n * n), {}};
+  }
   bool operator==(const Cholesky&) const = default;
 };
 
@@ -25,8 +31,18 @@ struct CholeskySolve {
 
   static constexpr std::string_view kName = "cholesky_solve";
   static constexpr OpClass kClass = OpClass::Other;
-  template <class V> void visit(V&& v) const { v("n", n); v("columns", columns); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{2.0 * double(n) * double(n) * double(columns)}, size_of(dtype, n * n + n * columns), size_of(dtype, n * columns), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("n", n);
+    v("columns", columns);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{2.0 * double(n) * double(n) * double(columns)},
+            size_of(dtype, n * n + n * columns),
+            size_of(dtype, n * columns),
+            {}};
+  }
   bool operator==(const CholeskySolve&) const = default;
 };
 

@@ -15,14 +15,25 @@ struct Gemm {
 
   static constexpr std::string_view kName = "gemm";
   static constexpr OpClass kClass = OpClass::Gemm;
-  template <class V> void visit(V&& v) const {
-    v("m", m); v("n", n); v("k", k); v("batch", batch); v("ta", transpose_a); v("tb", transpose_b);
-    v("bias", bias); v("accumulate", accumulate); v("dtype", dtype); v("alpha", alpha);
+  template <class V>
+  void visit(V&& v) const {
+    v("m", m);
+    v("n", n);
+    v("k", k);
+    v("batch", batch);
+    v("ta", transpose_a);
+    v("tb", transpose_b);
+    v("bias", bias);
+    v("accumulate", accumulate);
+    v("dtype", dtype);
+    v("alpha", alpha);
   }
   Amount amount(const Bindings&) const {
     const std::int64_t c = batch * m * n;
     return {Flops{2.0 * double(batch) * double(m) * double(n) * double(k)},
-            size_of(dtype, batch * (m * k + k * n) + (bias ? n : 0) + (accumulate ? c : 0)), size_of(dtype, c), {}};
+            size_of(dtype, batch * (m * k + k * n) + (bias ? n : 0) + (accumulate ? c : 0)),
+            size_of(dtype, c),
+            {}};
   }
   bool operator==(const Gemm&) const = default;
 };
@@ -30,8 +41,8 @@ struct Gemm {
 /// What a grouped GEMM computes: Y = X·W, dX = dY·Wᵀ, or dW = Xᵀ·dY per group.
 enum class GroupedMode : std::uint8_t { Forward, InputGradient, WeightGradient };
 
-/// One GEMM per group over consecutive rows (experts). `rows` over all groups; W is [groups, k, n], or [groups, n, k] when
-/// transpose_b. Operands: X W offsets → Y | dY W offsets → dX | X dY offsets → dW.
+/// One GEMM per group over consecutive rows (experts). `rows` over all groups; W is [groups, k, n], or [groups, n, k]
+/// when transpose_b. Operands: X W offsets → Y | dY W offsets → dX | X dY offsets → dW.
 struct GroupedGemm {
   std::int64_t rows = 0, n = 0, k = 0, groups = 1;
   GroupedMode mode = GroupedMode::Forward;
@@ -41,15 +52,25 @@ struct GroupedGemm {
 
   static constexpr std::string_view kName = "grouped_gemm";
   static constexpr OpClass kClass = OpClass::Gemm;
-  template <class V> void visit(V&& v) const {
-    v("rows", rows); v("n", n); v("k", k); v("groups", groups); v("mode", mode); v("tb", transpose_b);
-    v("accumulate", accumulate); v("dtype", dtype); v("skew", skew);
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("n", n);
+    v("k", k);
+    v("groups", groups);
+    v("mode", mode);
+    v("tb", transpose_b);
+    v("accumulate", accumulate);
+    v("dtype", dtype);
+    v("skew", skew);
   }
   Amount amount(const Bindings&) const {
     const std::int64_t x = rows * k, y = rows * n, w = groups * n * k;
     const std::int64_t out = mode == GroupedMode::Forward ? y : mode == GroupedMode::InputGradient ? x : w;
-    return {Flops{2.0 * double(rows) * double(n) * double(k)}, size_of(dtype, x + y + w - out + (accumulate ? out : 0)),
-            size_of(dtype, out), {}};
+    return {Flops{2.0 * double(rows) * double(n) * double(k)},
+            size_of(dtype, x + y + w - out + (accumulate ? out : 0)),
+            size_of(dtype, out),
+            {}};
   }
   bool operator==(const GroupedGemm&) const = default;
 };

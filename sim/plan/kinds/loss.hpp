@@ -5,7 +5,8 @@
 
 namespace orrery {
 
-/// loss += weight·Σ (lse − logit[target]) over the rows whose target is not −100.  Operands: logits targets → lse loss (added to).
+/// loss += weight·Σ (lse − logit[target]) over the rows whose target is not −100.  Operands: logits targets → lse loss
+/// (added to).
 struct CrossEntropyForward {
   std::int64_t rows = 0;
   std::int64_t classes = 0;
@@ -14,8 +15,19 @@ struct CrossEntropyForward {
 
   static constexpr std::string_view kName = "cross_entropy";
   static constexpr OpClass kClass = OpClass::Loss;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("classes", classes); v("weight", weight); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{5.0 * double(rows * classes)}, size_of(dtype, rows * classes) + size_of(DType::I32, rows), size_of(dtype, rows), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("classes", classes);
+    v("weight", weight);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{5.0 * double(rows * classes)},
+            size_of(dtype, rows * classes) + size_of(DType::I32, rows),
+            size_of(dtype, rows),
+            {}};
+  }
   bool operator==(const CrossEntropyForward&) const = default;
 };
 
@@ -28,8 +40,19 @@ struct CrossEntropyBackward {
 
   static constexpr std::string_view kName = "cross_entropy_backward";
   static constexpr OpClass kClass = OpClass::Loss;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("classes", classes); v("weight", weight); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{5.0 * double(rows * classes)}, size_of(dtype, rows * classes + rows) + size_of(DType::I32, rows), size_of(dtype, rows * classes), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("classes", classes);
+    v("weight", weight);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{5.0 * double(rows * classes)},
+            size_of(dtype, rows * classes + rows) + size_of(DType::I32, rows),
+            size_of(dtype, rows * classes),
+            {}};
+  }
   bool operator==(const CrossEntropyBackward&) const = default;
 };
 
@@ -41,7 +64,12 @@ struct BinaryCrossEntropyForward {
 
   static constexpr std::string_view kName = "binary_cross_entropy";
   static constexpr OpClass kClass = OpClass::Loss;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("weight", weight); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("weight", weight);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const { return {Flops{10.0 * double(rows)}, size_of(dtype, 2 * rows), {}, {}}; }
   bool operator==(const BinaryCrossEntropyForward&) const = default;
 };
@@ -54,8 +82,15 @@ struct BinaryCrossEntropyBackward {
 
   static constexpr std::string_view kName = "binary_cross_entropy_backward";
   static constexpr OpClass kClass = OpClass::Loss;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("weight", weight); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{10.0 * double(rows)}, size_of(dtype, 2 * rows), size_of(dtype, rows), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("weight", weight);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{10.0 * double(rows)}, size_of(dtype, 2 * rows), size_of(dtype, rows), {}};
+  }
   bool operator==(const BinaryCrossEntropyBackward&) const = default;
 };
 
@@ -73,8 +108,20 @@ struct Sample {
 
   static constexpr std::string_view kName = "sample";
   static constexpr OpClass kClass = OpClass::Loss;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("vocab", vocab); v("temperature", temperature); v("top_k", top_k); v("top_p", top_p); v("seed", seed); v("step", step); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{3.0 * double(rows * vocab)}, size_of(dtype, rows * vocab), size_of(DType::I32, rows), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("vocab", vocab);
+    v("temperature", temperature);
+    v("top_k", top_k);
+    v("top_p", top_p);
+    v("seed", seed);
+    v("step", step);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{3.0 * double(rows * vocab)}, size_of(dtype, rows * vocab), size_of(DType::I32, rows), {}};
+  }
   bool operator==(const Sample&) const = default;
 };
 

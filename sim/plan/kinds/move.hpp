@@ -14,7 +14,12 @@ struct Copy {
 
   static constexpr std::string_view kName = "copy";
   static constexpr OpClass kClass = OpClass::Copy;
-  template <class V> void visit(V&& v) const { v("bytes", bytes); v("from", from); v("to", to); }
+  template <class V>
+  void visit(V&& v) const {
+    v("bytes", bytes);
+    v("from", from);
+    v("to", to);
+  }
   Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
   bool operator==(const Copy&) const = default;
 };
@@ -27,7 +32,12 @@ struct CopyRows {
 
   static constexpr std::string_view kName = "copy_rows";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("rows", rows); v("cols", cols); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const { return {{}, size_of(dtype, rows * cols), size_of(dtype, rows * cols), {}}; }
   bool operator==(const CopyRows&) const = default;
 };
@@ -38,7 +48,10 @@ struct Alloc {
 
   static constexpr std::string_view kName = "alloc";
   static constexpr OpClass kClass = OpClass::Other;
-  template <class V> void visit(V&& v) const { v("bytes", bytes); }
+  template <class V>
+  void visit(V&& v) const {
+    v("bytes", bytes);
+  }
   Amount amount(const Bindings&) const { return {}; }
   bool operator==(const Alloc&) const = default;
 };
@@ -49,13 +62,16 @@ struct Free {
 
   static constexpr std::string_view kName = "free";
   static constexpr OpClass kClass = OpClass::Other;
-  template <class V> void visit(V&& v) const { v("bytes", bytes); }
+  template <class V>
+  void visit(V&& v) const {
+    v("bytes", bytes);
+  }
   Amount amount(const Bindings&) const { return {}; }
   bool operator==(const Free&) const = default;
 };
 
-/// Work of the host thread of a rank. With `waits` the host first waits until the device has done all that is enqueued before it
-/// (reading a loss or a token), and enqueues nothing meanwhile.  Operands: read and written as listed.
+/// Work of the host thread of a rank. With `waits` the host first waits until the device has done all that is enqueued
+/// before it (reading a loss or a token), and enqueues nothing meanwhile.  Operands: read and written as listed.
 struct HostWork {
   Flops flops;
   Bytes bytes;
@@ -63,7 +79,12 @@ struct HostWork {
 
   static constexpr std::string_view kName = "host_work";
   static constexpr OpClass kClass = OpClass::Host;
-  template <class V> void visit(V&& v) const { v("flops", flops); v("bytes", bytes); v("waits", waits); }
+  template <class V>
+  void visit(V&& v) const {
+    v("flops", flops);
+    v("bytes", bytes);
+    v("waits", waits);
+  }
   Amount amount(const Bindings&) const { return {flops, bytes, {}, {}}; }
   bool operator==(const HostWork&) const = default;
 };

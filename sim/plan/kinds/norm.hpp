@@ -17,8 +17,20 @@ struct NormForward {
 
   static constexpr std::string_view kName = "norm";
   static constexpr OpClass kClass = OpClass::Norm;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("rows", rows); v("dim", dim); v("epsilon", epsilon); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{8.0 * double(rows * dim)}, size_of(dtype, rows * dim + 2 * dim), size_of(dtype, rows * dim + 2 * rows), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("rows", rows);
+    v("dim", dim);
+    v("epsilon", epsilon);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{8.0 * double(rows * dim)},
+            size_of(dtype, rows * dim + 2 * dim),
+            size_of(dtype, rows * dim + 2 * rows),
+            {}};
+  }
   bool operator==(const NormForward&) const = default;
 };
 
@@ -33,8 +45,21 @@ struct NormBackward {
 
   static constexpr std::string_view kName = "norm_backward";
   static constexpr OpClass kClass = OpClass::Norm;
-  template <class V> void visit(V&& v) const { v("kind", kind); v("rows", rows); v("dim", dim); v("epsilon", epsilon); v("accumulate", accumulate); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{14.0 * double(rows * dim)}, size_of(dtype, 2 * rows * dim + 2 * rows + dim), size_of(dtype, rows * dim + 2 * dim), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("kind", kind);
+    v("rows", rows);
+    v("dim", dim);
+    v("epsilon", epsilon);
+    v("accumulate", accumulate);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{14.0 * double(rows * dim)},
+            size_of(dtype, 2 * rows * dim + 2 * rows + dim),
+            size_of(dtype, rows * dim + 2 * dim),
+            {}};
+  }
   bool operator==(const NormBackward&) const = default;
 };
 

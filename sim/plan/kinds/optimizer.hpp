@@ -12,7 +12,11 @@ struct SumSquares {
 
   static constexpr std::string_view kName = "sum_squares";
   static constexpr OpClass kClass = OpClass::Optimizer;
-  template <class V> void visit(V&& v) const { v("elements", elements); v("dtype", dtype); }
+  template <class V>
+  void visit(V&& v) const {
+    v("elements", elements);
+    v("dtype", dtype);
+  }
   Amount amount(const Bindings&) const { return {Flops{2.0 * double(elements)}, size_of(dtype, elements), {}, {}}; }
   bool operator==(const SumSquares&) const = default;
 };
@@ -30,32 +34,56 @@ struct Sgd {
 
   static constexpr std::string_view kName = "sgd";
   static constexpr OpClass kClass = OpClass::Optimizer;
-  template <class V> void visit(V&& v) const { v("elements", elements); v("rate", rate); v("momentum", momentum); v("nesterov", nesterov); v("decay", decay); v("max_norm", max_norm); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{6.0 * double(elements)}, size_of(dtype, 3 * elements), size_of(dtype, 2 * elements), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("elements", elements);
+    v("rate", rate);
+    v("momentum", momentum);
+    v("nesterov", nesterov);
+    v("decay", decay);
+    v("max_norm", max_norm);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{6.0 * double(elements)}, size_of(dtype, 3 * elements), size_of(dtype, 2 * elements), {}};
+  }
   bool operator==(const Sgd&) const = default;
 };
 
-/// m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= rate·(m̂/(√v̂ + ε) + decay·w), m̂ and v̂ corrected for the step (from 1);
-/// g first scaled by min(1, max_norm/‖g‖), max_norm 0: no clipping. With `master` the arithmetic is on a copy of w in the type of the
-/// states, and w is that copy rounded.  Operands: w g m v [master] [norm2] → w m v [master].
+/// m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= rate·(m̂/(√v̂ + ε) + decay·w), m̂ and v̂ corrected for the step (from
+/// 1); g first scaled by min(1, max_norm/‖g‖), max_norm 0: no clipping. With `master` the arithmetic is on a copy of w
+/// in the type of the states, and w is that copy rounded.  Operands: w g m v [master] [norm2] → w m v [master].
 struct AdamW {
   std::int64_t elements = 0;
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;
   double max_norm = 0;
   Extent step;
   bool master = false;
-  DType dtype = DType::F32;      // of w and g
-  DType state = DType::F32;      // of m, v and the master copy
+  DType dtype = DType::F32;  // of w and g
+  DType state = DType::F32;  // of m, v and the master copy
 
   static constexpr std::string_view kName = "adamw";
   static constexpr OpClass kClass = OpClass::Optimizer;
-  template <class V> void visit(V&& v) const {
-    v("elements", elements); v("rate", rate); v("beta1", beta1); v("beta2", beta2); v("epsilon", epsilon); v("decay", decay);
-    v("max_norm", max_norm); v("step", step); v("master", master); v("dtype", dtype); v("state", state);
+  template <class V>
+  void visit(V&& v) const {
+    v("elements", elements);
+    v("rate", rate);
+    v("beta1", beta1);
+    v("beta2", beta2);
+    v("epsilon", epsilon);
+    v("decay", decay);
+    v("max_norm", max_norm);
+    v("step", step);
+    v("master", master);
+    v("dtype", dtype);
+    v("state", state);
   }
   Amount amount(const Bindings&) const {
     const Bytes states = size_of(state, (master ? 3 : 2) * elements);
-    return {Flops{14.0 * double(elements)}, states + size_of(dtype, (master ? 1 : 2) * elements), states + size_of(dtype, elements), {}};
+    return {Flops{14.0 * double(elements)},
+            states + size_of(dtype, (master ? 1 : 2) * elements),
+            states + size_of(dtype, elements),
+            {}};
   }
   bool operator==(const AdamW&) const = default;
 };

@@ -21,8 +21,25 @@ struct TopKGate {
 
   static constexpr std::string_view kName = "top_k_gate";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("experts", experts); v("top_k", top_k); v("score", score); v("normalise", normalise); v("scaling", scaling); v("groups", groups); v("top_groups", top_groups); v("bias", bias); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{6.0 * double(tokens * experts)}, size_of(dtype, tokens * experts), size_of(dtype, tokens * (experts + top_k)) + size_of(DType::I32, tokens * top_k), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("experts", experts);
+    v("top_k", top_k);
+    v("score", score);
+    v("normalise", normalise);
+    v("scaling", scaling);
+    v("groups", groups);
+    v("top_groups", top_groups);
+    v("bias", bias);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{6.0 * double(tokens * experts)},
+            size_of(dtype, tokens * experts),
+            size_of(dtype, tokens * (experts + top_k)) + size_of(DType::I32, tokens * top_k),
+            {}};
+  }
   bool operator==(const TopKGate&) const = default;
 };
 
@@ -38,13 +55,28 @@ struct TopKGateBackward {
 
   static constexpr std::string_view kName = "top_k_gate_backward";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("experts", experts); v("top_k", top_k); v("score", score); v("normalise", normalise); v("scaling", scaling); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{6.0 * double(tokens * experts)}, size_of(dtype, tokens * (experts + top_k)) + size_of(DType::I32, tokens * top_k), size_of(dtype, tokens * experts), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("experts", experts);
+    v("top_k", top_k);
+    v("score", score);
+    v("normalise", normalise);
+    v("scaling", scaling);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{6.0 * double(tokens * experts)},
+            size_of(dtype, tokens * (experts + top_k)) + size_of(DType::I32, tokens * top_k),
+            size_of(dtype, tokens * experts),
+            {}};
+  }
   bool operator==(const TopKGateBackward&) const = default;
 };
 
-/// Stable counting sort of the tokens·top_k choices by expert. source[row] is the token of a sorted row, row[t, j] the sorted row of
-/// a choice (−1 when dropped over `capacity` per expert; 0: no capacity).  Operands: indices → offsets source row.
+/// Stable counting sort of the tokens·top_k choices by expert. source[row] is the token of a sorted row, row[t, j] the
+/// sorted row of a choice (−1 when dropped over `capacity` per expert; 0: no capacity).  Operands: indices → offsets
+/// source row.
 struct RouteMap {
   std::int64_t tokens = 0;
   std::int64_t top_k = 1;
@@ -53,8 +85,19 @@ struct RouteMap {
 
   static constexpr std::string_view kName = "route_map";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("top_k", top_k); v("experts", experts); v("capacity", capacity); }
-  Amount amount(const Bindings&) const { return {Flops{double(tokens * top_k)}, size_of(DType::I32, tokens * top_k), size_of(DType::I32, 2 * tokens * top_k + experts + 1), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("top_k", top_k);
+    v("experts", experts);
+    v("capacity", capacity);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(tokens * top_k)},
+            size_of(DType::I32, tokens * top_k),
+            size_of(DType::I32, 2 * tokens * top_k + experts + 1),
+            {}};
+  }
   bool operator==(const RouteMap&) const = default;
 };
 
@@ -67,8 +110,19 @@ struct Permute {
 
   static constexpr std::string_view kName = "permute";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("top_k", top_k); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {{}, size_of(dtype, tokens * top_k * cols) + size_of(DType::I32, tokens * top_k), size_of(dtype, tokens * top_k * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("top_k", top_k);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{},
+            size_of(dtype, tokens * top_k * cols) + size_of(DType::I32, tokens * top_k),
+            size_of(dtype, tokens * top_k * cols),
+            {}};
+  }
   bool operator==(const Permute&) const = default;
 };
 
@@ -81,8 +135,19 @@ struct PermuteBackward {
 
   static constexpr std::string_view kName = "permute_backward";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("top_k", top_k); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(tokens * top_k * cols)}, size_of(dtype, tokens * top_k * cols) + size_of(DType::I32, tokens * top_k), size_of(dtype, tokens * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("top_k", top_k);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(tokens * top_k * cols)},
+            size_of(dtype, tokens * top_k * cols) + size_of(DType::I32, tokens * top_k),
+            size_of(dtype, tokens * cols),
+            {}};
+  }
   bool operator==(const PermuteBackward&) const = default;
 };
 
@@ -95,8 +160,19 @@ struct Unpermute {
 
   static constexpr std::string_view kName = "unpermute";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("top_k", top_k); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{2.0 * double(tokens * top_k * cols)}, size_of(dtype, tokens * top_k * (cols + 1)) + size_of(DType::I32, tokens * top_k), size_of(dtype, tokens * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("top_k", top_k);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{2.0 * double(tokens * top_k * cols)},
+            size_of(dtype, tokens * top_k * (cols + 1)) + size_of(DType::I32, tokens * top_k),
+            size_of(dtype, tokens * cols),
+            {}};
+  }
   bool operator==(const Unpermute&) const = default;
 };
 
@@ -109,8 +185,19 @@ struct UnpermuteBackward {
 
   static constexpr std::string_view kName = "unpermute_backward";
   static constexpr OpClass kClass = OpClass::Routing;
-  template <class V> void visit(V&& v) const { v("tokens", tokens); v("top_k", top_k); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{4.0 * double(tokens * top_k * cols)}, size_of(dtype, tokens * (2 * top_k + 1) * cols) + size_of(DType::I32, tokens * top_k), size_of(dtype, tokens * top_k * (cols + 1)), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("tokens", tokens);
+    v("top_k", top_k);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{4.0 * double(tokens * top_k * cols)},
+            size_of(dtype, tokens * (2 * top_k + 1) * cols) + size_of(DType::I32, tokens * top_k),
+            size_of(dtype, tokens * top_k * (cols + 1)),
+            {}};
+  }
   bool operator==(const UnpermuteBackward&) const = default;
 };
 

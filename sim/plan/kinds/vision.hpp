@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-/// Image [batch, channels, side, side] → rows [batch·(side/patch)², channels·patch²] in the order of a convolution's weight.
-/// Operands: image → rows.
+/// Image [batch, channels, side, side] → rows [batch·(side/patch)², channels·patch²] in the order of a convolution's
+/// weight. Operands: image → rows.
 struct Patchify {
   std::int64_t batch = 0;
   std::int64_t channels = 0;
@@ -16,8 +16,17 @@ struct Patchify {
 
   static constexpr std::string_view kName = "patchify";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("channels", channels); v("side", side); v("patch", patch); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {{}, size_of(dtype, batch * channels * side * side), size_of(dtype, batch * channels * side * side), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("channels", channels);
+    v("side", side);
+    v("patch", patch);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{}, size_of(dtype, batch * channels * side * side), size_of(dtype, batch * channels * side * side), {}};
+  }
   bool operator==(const Patchify&) const = default;
 };
 
@@ -30,8 +39,16 @@ struct ConcatPrefix {
 
   static constexpr std::string_view kName = "concat_prefix";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {{}, size_of(dtype, batch * rows * cols + cols), size_of(dtype, batch * (rows + 1) * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{}, size_of(dtype, batch * rows * cols + cols), size_of(dtype, batch * (rows + 1) * cols), {}};
+  }
   bool operator==(const ConcatPrefix&) const = default;
 };
 
@@ -45,8 +62,17 @@ struct ConcatPrefixBackward {
 
   static constexpr std::string_view kName = "concat_prefix_backward";
   static constexpr OpClass kClass = OpClass::Embedding;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("rows", rows); v("cols", cols); v("accumulate", accumulate); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {{}, size_of(dtype, batch * (rows + 1) * cols), size_of(dtype, batch * rows * cols + cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("rows", rows);
+    v("cols", cols);
+    v("accumulate", accumulate);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{}, size_of(dtype, batch * (rows + 1) * cols), size_of(dtype, batch * rows * cols + cols), {}};
+  }
   bool operator==(const ConcatPrefixBackward&) const = default;
 };
 
@@ -59,8 +85,16 @@ struct MeanPool {
 
   static constexpr std::string_view kName = "mean_pool";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(batch * rows * cols)}, size_of(dtype, batch * rows * cols), size_of(dtype, batch * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(batch * rows * cols)}, size_of(dtype, batch * rows * cols), size_of(dtype, batch * cols), {}};
+  }
   bool operator==(const MeanPool&) const = default;
 };
 
@@ -73,8 +107,16 @@ struct MeanPoolBackward {
 
   static constexpr std::string_view kName = "mean_pool_backward";
   static constexpr OpClass kClass = OpClass::Elementwise;
-  template <class V> void visit(V&& v) const { v("batch", batch); v("rows", rows); v("cols", cols); v("dtype", dtype); }
-  Amount amount(const Bindings&) const { return {Flops{double(batch * rows * cols)}, size_of(dtype, batch * cols), size_of(dtype, batch * rows * cols), {}}; }
+  template <class V>
+  void visit(V&& v) const {
+    v("batch", batch);
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(batch * rows * cols)}, size_of(dtype, batch * cols), size_of(dtype, batch * rows * cols), {}};
+  }
   bool operator==(const MeanPoolBackward&) const = default;
 };
 

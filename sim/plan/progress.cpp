@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/plan/progress.hpp"
+
+#include <map>
+#include <tuple>
+
+namespace orrery {
+namespace {
+
+using Queues =
+    std::array<std::vector<std::uint32_t>, kNumStreams>;  // ops of a class per stream, counted from its first
+
+class Progress {
+ public:
+  Progress(const Plan& plan, const std::vector<ClassId>& class_of_rank) : plan_{plan}, class_of_{class_of_rank} {
+    queues_.resize(plan.classes.size());
+    for (std::size_t c = 0; c < plan.classes.size(); ++c)
+      for (std::uint32_t i = 0; i < plan.classes[c].num_ops; ++i)
+        queues_[c][static_cast<std::size_t>(plan.ops[plan.classes[c].first_op + i].stream)].push_back(i);
+    ranks_.resize(class_of_rank.size());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].done.assign(class_of(r).num_ops, false);
+  }
+
+  std::vector<Standstill> run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t r = 0; r < ranks_.size(); ++r)
+        for (std::size_t s = 0; s < kNumStreams; ++s)
+          while (step(r, s, moved)) moved = true;
+    }
+    std::vector<Standstill> out;
+    for (std::size_t r = 0; r < ranks_.size(); ++r)
+      for (std::size_t s = 0; s < kNumStreams; ++s)
+        if (ranks_[r].at[s] < queue(r, s).size())
+          out.push_back({RankId{r}, OpId{class_of(r).first_op + queue(r, s)[ranks_[r].at[s]]}});
+    return out;
+  }
+
+ private:
+  struct Rank {
+    std::vector<bool> done;
+    std::array<std::size_t, kNumStreams> at{};       // next op of each stream
+    std::array<bool, kNumStreams> standing{};        // it has been counted as arrived at its meeting
+    std::map<std::size_t, std::size_t> collectives;  // group → collectives passed
+  };
+  using Meeting = std::tuple<std::size_t, std::size_t, std::size_t>;         // group, first member, sequence
+  using Message = std::tuple<bool, std::size_t, std::size_t, std::int64_t>;  // is it the send, from, to, tag
+
+  const RankClass& class_of(std::size_t r) const { return plan_.classes[class_of_[r].index()]; }
+  const std::vector<std::uint32_t>& queue(std::size_t r, std::size_t s) const {
+    return queues_[class_of_[r].index()][s];
+  }
+
+  /// Passes the next op of a stream if nothing holds it; `moved` is set when it newly stands at a meeting.
+  bool step(std::size_t r, std::size_t s, bool& moved) {
+    Rank& rank = ranks_[r];
+    if (rank.at[s] == queue(r, s).size()) return false;
+    const std::uint32_t local = queue(r, s)[rank.at[s]];
+    const Op& op = plan_.ops[class_of(r).first_op + local];
+    for (OpId d : plan_.deps_of(op))
+      if (!rank.done[d.index() - class_of(r).first_op]) return false;
+    const bool arrives = !rank.standing[s];
+    if (!meets(r, plan_.work(op), arrives)) {
+      moved = moved || arrives;
+      rank.standing[s] = true;
+      return false;
+    }
+    rank.standing[s] = false;
+    rank.done[local] = true;
+    ++rank.at[s];
+    return true;
+  }
+
+  /// Whether all partners of an op stand at it; counts this one when it `arrives`.
+  bool meets(std::size_t r, const Work& w, bool arrives) {
+    if (const auto* c = std::get_if<Collective>(&w)) return meets_group(r, *c, arrives);
+    if (const auto* send = std::get_if<Send>(&w))
+      return meets_partner({true, r, peer_of(plan_.mesh, RankId{r}, send->peer).index(), send->tag}, arrives);
+    if (const auto* recv = std::get_if<Recv>(&w))
+      return meets_partner({false, peer_of(plan_.mesh, RankId{r}, recv->peer).index(), r, recv->tag}, arrives);
+    return true;
+  }
+
+  bool meets_group(std::size_t r, const Collective& c, bool arrives) {
+    const auto all = members(plan_.mesh, plan_.groups[c.group.index()], RankId{r});
+    std::size_t& passed = ranks_[r].collectives[c.group.index()];
+    std::size_t& there = arrived_[{c.group.index(), all.front().index(), passed}];
+    if (arrives) ++there;
+    if (there < all.size()) return false;
+    ++passed;
+    return true;
+  }
+
+  bool meets_partner(const Message& mine, bool arrives) {
+    std::size_t& here = messages_[mine];
+    if (arrives) ++here;
+    Message other = mine;
+    std::get<0>(other) = !std::get<0>(mine);
+    return messages_[other] >= here;
+  }
+
+  const Plan& plan_;
+  const std::vector<ClassId>& class_of_;
+  std::vector<Queues> queues_;
+  std::vector<Rank> ranks_;
+  std::map<Meeting, std::size_t> arrived_;
+  std::map<Message, std::size_t> messages_;
+};
+
+}  // namespace
+
+std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<ClassId>& class_of_rank) {
+  return Progress{plan, class_of_rank}.run();
+}
+
+}  // namespace orrery
