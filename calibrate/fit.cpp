@@ -130,8 +130,8 @@ class RelativeFit {
     return sum / weights;
   }
 
-  /// Squares of relative errors punish predictions that are too long more than those that are too short; this factor puts the
-  /// middle (by weight) of ln(measured / predicted) at zero again.
+  /// Squares of relative errors punish predictions that are too long more than those that are too short; this factor
+  /// puts the middle (by weight) of ln(measured / predicted) at zero again.
   double centre(const std::vector<double>& residuals) const {
     std::vector<std::pair<double, double>> sorted;
     double all = 0, below = 0;

@@ -51,7 +51,7 @@ class Sensitivity final : public Command {
  private:
   static double parsed(const std::string& v) {
     const std::optional<double> percent = parse_number(v);
-    if (!percent || *percent <= 0 || *percent >= 100) throw UserError{fmt::format("option --by is {}", quoted(v)), "give a number between 0 and 100, such as 1"};
+    if (!percent || *percent <= 0 || *percent >= 100) throw UserError{fmt::format("option --by is {}", orrery::quoted(v)), "give a number between 0 and 100, such as 1"};
     return *percent / 100;
   }
 

@@ -60,7 +60,7 @@ class Validate final : public Command {
  private:
   static double percent(const std::string& text) {
     const std::optional<double> v = parse_number(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
-    if (!v || *v < 0) throw UserError{fmt::format("option --max-error is {}", quoted(text)), "give a number of percent, such as 8"};
+    if (!v || *v < 0) throw UserError{fmt::format("option --max-error is {}", orrery::quoted(text)), "give a number of percent, such as 8"};
     return *v / 100;
   }
 
@@ -78,7 +78,7 @@ class Validate final : public Command {
     std::string text = fmt::format("\n{}\n", console.bold(p.name));
     if (p.report.prefill) text += fmt::format("  prefill predicted {}, then one token each {}\n", to_text(Seconds{*p.report.prefill}), to_text(Seconds{p.predicted}));
     if (!p.loss.empty()) text += fmt::format("  loss {:.4f} → {:.4f} in {} steps of real training\n", p.loss.front(), p.loss.back(), p.loss.size());
-    if (!p.text.empty()) text += fmt::format("  generated {}\n", quoted(p.text.substr(0, kSampleLetters)));
+    if (!p.text.empty()) text += fmt::format("  generated {}\n", orrery::quoted(p.text.substr(0, kSampleLetters)));
     text += "  where the prediction was off most:\n" + worst_ops_text(p, kWorstOps);
     return text;
   }

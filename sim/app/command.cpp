@@ -71,7 +71,7 @@ const Flag& find_flag(const std::vector<Flag>& flags, std::string_view name, con
     if (f.name == name) return f;
     known.push_back(f.name);
   }
-  throw UserError{fmt::format("unknown option {} of 'orrery {}'", quoted(name), command.name()), name_hint("option", name, known)};
+  throw UserError{fmt::format("unknown option {} of 'orrery {}'", orrery::quoted(name), command.name()), name_hint("option", name, known)};
 }
 
 /// Gives options their values and returns what is left.
@@ -108,7 +108,7 @@ void check_arity(const Command& command, const std::vector<std::string>& argumen
   if (arguments.size() >= a.least && arguments.size() <= a.most) return;
   const std::string usage = fmt::format("usage: orrery {} {}", command.name(), command.arguments());
   if (arguments.size() < a.least) throw UserError{fmt::format("'orrery {}' needs {} more", command.name(), command.arguments()), usage};
-  throw UserError{fmt::format("unexpected argument {}", quoted(arguments[a.most])), usage};
+  throw UserError{fmt::format("unexpected argument {}", orrery::quoted(arguments[a.most])), usage};
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {

@@ -35,11 +35,11 @@ std::vector<std::int32_t> read_tokens(const std::string& ids_or_file) {
     std::int32_t id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
     if (error != std::errc{} || (next != end && !is_separator(*next)))
-      throw UserError{fmt::format("{} holds no token ids", quoted(ids_or_file)), "give ids such as 15496,11,995, or a file of them"};
+      throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)), "give ids such as 15496,11,995, or a file of them"};
     ids.push_back(id);
     at = next;
   }
-  if (ids.empty()) throw UserError{fmt::format("{} holds no token ids", quoted(ids_or_file)), "give ids such as 15496,11,995, or a file of them"};
+  if (ids.empty()) throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)), "give ids such as 15496,11,995, or a file of them"};
   return ids;
 }
 

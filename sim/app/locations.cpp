@@ -18,7 +18,7 @@ std::string value_of(const Environment& environment, const std::string& name) {
   return it == environment.end() ? std::string{} : it->second;
 }
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -38,9 +38,9 @@ std::vector<std::string> stems_in(const std::string& folder, std::string_view ex
 }
 
 std::string find_named(std::string_view what, const std::string& name, const std::string& folder, std::string_view extension) {
-  if (exists(name)) return name;
+  if (is_there(name)) return name;
   const fs::path named = fs::path{folder} / (name + std::string{extension});
-  if (name.find('/') == std::string::npos && exists(named)) return named.string();
+  if (name.find('/') == std::string::npos && is_there(named)) return named.string();
   throw unknown_name(what, name, stems_in(folder, extension));
 }
 
@@ -59,12 +59,12 @@ std::vector<std::string> Locations::parameter_folders() const { return {own_para
 
 std::string Locations::find_scenario(const std::string& name) const {
   const auto file_of = [](const fs::path& path) { return is_folder(path) ? path / "scenario.yaml" : path; };
-  if (exists(name)) {
-    if (exists(file_of(name))) return file_of(name).string();
-    throw UserError{fmt::format("folder {} holds no scenario.yaml", quoted(name))};
+  if (is_there(name)) {
+    if (is_there(file_of(name))) return file_of(name).string();
+    throw UserError{fmt::format("folder {} holds no scenario.yaml", orrery::quoted(name))};
   }
   const fs::path named = file_of(fs::path{scenarios_} / name);
-  if (name.find('/') == std::string::npos && !name.empty() && exists(named)) return named.string();
+  if (name.find('/') == std::string::npos && !name.empty() && is_there(named)) return named.string();
   throw unknown_name("scenario", name, scenario_names());
 }
 
@@ -75,7 +75,7 @@ std::vector<std::string> Locations::scenario_names() const {
   std::vector<std::string> names;
   std::error_code missing;
   for (const fs::directory_entry& folder : fs::directory_iterator{scenarios_, missing})
-    if (exists(folder.path() / "scenario.yaml")) names.push_back(folder.path().filename().string());
+    if (is_there(folder.path() / "scenario.yaml")) names.push_back(folder.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -86,12 +86,12 @@ std::vector<std::string> Locations::cluster_names() const { return stems_in(clus
 std::string file_named_by(const Node& value) {
   const fs::path named{value.scalar};
   if (value.scalar.empty()) return {};
-  if (named.is_absolute()) return exists(named) ? named.string() : std::string{};
+  if (named.is_absolute()) return is_there(named) ? named.string() : std::string{};
   if (value.origin.line > 0) {
     const fs::path beside = fs::path{value.origin.source}.parent_path() / named;
-    if (exists(beside)) return beside.string();
+    if (is_there(beside)) return beside.string();
   }
-  return exists(named) ? named.string() : std::string{};
+  return is_there(named) ? named.string() : std::string{};
 }
 
 }  // namespace orrery

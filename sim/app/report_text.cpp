@@ -67,7 +67,7 @@ std::string to_text(const Report& r, const Console& console) {
   text += step_lines(r, console);
   text += memory_lines(r, console);
   text += loss_line(r.loss);
-  if (!r.text.empty()) text += line("text", quoted(r.text));
+  if (!r.text.empty()) text += line("text", orrery::quoted(r.text));
   text += share_table("time by class", r.by_class, r.step);
   text += share_table("critical path", r.critical_path, r.step);
   if (!r.extrapolated.empty()) {

@@ -41,7 +41,7 @@ std::string find_file(const Scenario& s, std::string_view key) {
   const Node* value = s.document.find(key);
   if (value == nullptr || value->kind != Node::Kind::Scalar || value->scalar.empty()) return {};
   const std::string path = file_named_by(*value);
-  if (path.empty()) throw UserError{at(*value, fmt::format("cannot find the file {}", quoted(value->scalar)))};
+  if (path.empty()) throw UserError{at(*value, fmt::format("cannot find the file {}", orrery::quoted(value->scalar)))};
   return path;
 }
 
@@ -94,7 +94,7 @@ void read_files(Scenario& s) {
   if (!s.options.workload.train || s.options.workload.train->text.empty()) return;
   const Node& text = *s.document.find("workload")->find("train")->find("text");
   s.text_path = file_named_by(text);
-  if (s.text_path.empty()) throw UserError{at(text, fmt::format("cannot find the text {}", quoted(text.scalar)))};
+  if (s.text_path.empty()) throw UserError{at(text, fmt::format("cannot find the text {}", orrery::quoted(text.scalar)))};
 }
 
 std::string absolute(const std::string& path) { return path.empty() ? path : fs::weakly_canonical(path).string(); }

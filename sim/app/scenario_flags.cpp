@@ -44,7 +44,7 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc{} || end != value.data() + value.size() || number < least)
-    throw UserError{fmt::format("option {} is {}", flag, quoted(value)), fmt::format("give an integer of at least {}", least)};
+    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), fmt::format("give an integer of at least {}", least)};
   return number;
 }
 

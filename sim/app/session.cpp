@@ -141,7 +141,7 @@ WeightCheck checked(const Scenario& s, const Weights& weights) {
   const auto first = [](std::string_view what, const std::vector<std::string>& names) {
     return names.empty() ? std::string{} : fmt::format("; {} {}, the first is {}", names.size(), what, names.front());
   };
-  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", quoted(s.weights_path), first("missing", check.missing),
+  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", orrery::quoted(s.weights_path), first("missing", check.missing),
                               first("of another shape", check.misshapen), first("unknown", check.extra))};
 }
 

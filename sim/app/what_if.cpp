@@ -40,7 +40,7 @@ Change parse_change(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::optional<double> factor = equals == std::string::npos ? std::nullopt : factor_of(std::string_view{text}.substr(equals + 1));
   if (!factor)
-    throw UserError{fmt::format("{} is not a change of a parameter", quoted(text)), "write PARAMETER=x2, =x0.5 or =+10%; `orrery sensitivity` lists parameters"};
+    throw UserError{fmt::format("{} is not a change of a parameter", orrery::quoted(text)), "write PARAMETER=x2, =x0.5 or =+10%; `orrery sensitivity` lists parameters"};
   return {text.substr(0, equals), *factor, text};
 }
 
