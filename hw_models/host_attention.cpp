@@ -135,7 +135,7 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
           scores / kMillion,
           keys / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
-          size.base() / kMillion * spill(kReuseDistance * size, caches.l3),
+          size.base() / kMillion * spill(reuse_distance(in, size), caches.l3),
           size.base() / kMillion * spill(size, caches.l3)};
 }
 

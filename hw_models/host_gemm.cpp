@@ -69,7 +69,7 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
           mb * m * n * c_passes * spill(c_size, caches.l2),
-          mb * k * n * spill((g.transpose_a ? kReuseDistance : kWeightReuseDistance) * b * b_size, caches.l3),
+          mb * k * n * spill(g.transpose_a ? kReuseDistance * b * b_size : reuse_distance(in, b * b_size), caches.l3),
           mb * (m * k + k * n + m * n) * spill(b * (a_size + b_size + c_size), caches.l3)};
 }
 
@@ -111,9 +111,9 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           b * k * n / kMillion,
           g.transpose_b ? 0 : b * m * n * std::ceil(k / kFewDepth) / kMillion,
           b * m * n / kMillion,
-          mb * spill(kWeightReuseDistance * size, caches.l2),
+          mb * spill(reuse_distance(in, size), caches.l2),
           mb * spill(size, caches.l2),
-          mb * spill(kWeightReuseDistance * size, caches.l3),
+          mb * spill(reuse_distance(in, size), caches.l3),
           mb * spill(size, caches.l3)};
 }
 

@@ -101,6 +101,10 @@ Gemm even_groups(const GroupedGemm& g) {
   return even;
 }
 
+Bytes reuse_distance(const LawInput& input, Bytes size) {
+  return std::max(size, Bytes{input.bindings.working_set});
+}
+
 double spill(Bytes size, Bytes cache) {
   const double x = size / cache;
   return x * x / (1 + x * x);

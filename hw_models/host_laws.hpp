@@ -78,9 +78,9 @@ Gemm even_groups(const GroupedGemm& g);
 /// The part of `size` that a cache of capacity `cache` does not keep: size² / (size² + cache²), a smooth step.
 double spill(Bytes size, Bytes cache);
 
-/// Between two uses of a tensor a step touches about so many times its size: the state of the caches that an op finds.
+/// Between two uses of an activation a step touches about so many times its size: the state of the caches that an op finds.
 constexpr double kReuseDistance = 12;
-/// The same for a weight: the rest of the model, its gradients and the optimizer's states come in between.
-constexpr double kWeightReuseDistance = 60;
+/// What is touched between two uses of a weight or a cached key of `size`: all that the step touches.
+Bytes reuse_distance(const LawInput& input, Bytes size);
 
 }  // namespace orrery

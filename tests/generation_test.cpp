@@ -12,7 +12,7 @@ using namespace orrery::testing;
 
 namespace {
 
-constexpr std::int64_t kBatch = 2, kPrompt = 7, kTokens = 5;
+constexpr std::int64_t kBatch = 2, kPrompt = 19, kTokens = 5;
 
 /// Logits of the last row of each sample after a whole pass over these tokens.
 std::vector<double> whole_pass(const Model& model, const std::vector<std::vector<std::int32_t>>& prompts,

@@ -66,8 +66,8 @@ class Sensitivity final : public Command {
   static std::string text(const Report& base, const std::vector<Row>& rows) {
     Table table{{{"parameter"}, {"elasticity", Align::Right}, {"1 % more of it", Align::Right}, {"meaning"}}};
     for (const Row& r : rows)
-      table.add({std::string{r.name}, fmt::format("{:+.3f}", r.elasticity + 0.0),
-                 r.per_percent == 0 ? "0 s" : fmt::format("{}{}", r.per_percent < 0 ? "-" : "+", to_text(Seconds{std::abs(r.per_percent)})), std::string{r.summary}});
+      table.add({std::string{r.name}, std::abs(r.elasticity) < 5e-4 ? "0" : fmt::format("{:+.3f}", r.elasticity),
+                 std::abs(r.elasticity) < 5e-4 ? "0 s" : fmt::format("{}{}", r.per_percent < 0 ? "-" : "+", to_text(Seconds{std::abs(r.per_percent)})), std::string{r.summary}});
     return fmt::format("step time of {}: {}\nelasticity: relative change of the step time over relative change of the parameter\n\n", base.scenario, to_text(Seconds{base.step})) + table.text("  ");
   }
 

@@ -87,7 +87,7 @@ class Validate final : public Command {
     RunDirectoryOptions options = out_;
     if (!options.path.empty() && plans > 1) options.path += "/" + scenario.name;
     return write_run_directory(context, options, scenario, document,
-                               {{"predicted.orrery", std::move(p.prediction.timeline), p.plans}, {"timeline.orrery", std::move(p.measurement.timeline), p.plans}});
+                               {{"predicted.orrery", std::move(p.prediction), p.plans}, {"timeline.orrery", std::move(p.measurement), p.plans}});
   }
 
   static std::string next_text(const std::vector<std::string>& arguments, const std::vector<std::string>& folders, const Console& console) {

@@ -74,12 +74,12 @@ std::string Console::styled(std::string_view text, std::string_view code) const 
 
 void Console::out(std::string_view text) {
   end_progress();
-  write_to(stdout, text);
+  write_to(facts_.out, text);
 }
 
 void Console::note(std::string_view text) {
   end_progress();
-  write_to(stderr, fmt::format("{}\n", text));
+  write_to(facts_.err, fmt::format("{}\n", text));
 }
 
 void Console::warn(std::string_view text) { note(fmt::format("warning: {}", text)); }
@@ -98,7 +98,7 @@ void Console::draw_line(std::string_view stage, double done) {
   constexpr int kBar = 24;
   const int filled = static_cast<int>(std::clamp(done, 0.0, 1.0) * kBar);
   const double elapsed = std::chrono::duration<double>(Clock::now() - stage_start_).count();
-  write_to(stderr, fmt::format("\r\x1b[K{:<14} [{}{}] {:3.0f} % {:5.1f} s", stage, std::string(static_cast<std::size_t>(filled), '='),
+  write_to(facts_.err, fmt::format("\r\x1b[K{:<14} [{}{}] {:3.0f} % {:5.1f} s", stage, std::string(static_cast<std::size_t>(filled), '='),
                                std::string(static_cast<std::size_t>(kBar - filled), ' '), 100 * done, elapsed));
   line_open_ = true;
 }
@@ -110,16 +110,16 @@ void Console::progress(std::string_view stage, double done) {
   const bool is_json = mode == ProgressMode::Json;
   if (!is_due(stage, done, std::chrono::milliseconds{is_json ? 1000 : 100})) return;
   if (is_json)
-    write_to(stderr, nlohmann::json{{"stage", stage}, {"done", done}}.dump() + "\n");
+    write_to(facts_.err, nlohmann::json{{"stage", stage}, {"done", done}}.dump() + "\n");
   else if (mode == ProgressMode::Plain)
-    write_to(stderr, fmt::format("{} {:.0f} %\n", stage, 100 * done));
+    write_to(facts_.err, fmt::format("{} {:.0f} %\n", stage, 100 * done));
   else
     draw_line(stage, done);
 }
 
 void Console::end_progress() {
   if (!line_open_) return;
-  write_to(stderr, "\r\x1b[K");
+  write_to(facts_.err, "\r\x1b[K");
   line_open_ = false;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,8 @@ struct TerminalFacts {
   bool no_colour = false;     // NO_COLOR is set, or the terminal is dumb
   bool force_colour = false;  // CLICOLOR_FORCE
   int width = 100;
+  std::FILE* out = stdout;
+  std::FILE* err = stderr;
 };
 TerminalFacts terminal_facts();
 

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "sim/app/instances.hpp"
-#include "sim/app/uncertainty.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/timeline/analysis.hpp"
 #include "sim/timeline/compare.hpp"
@@ -32,11 +31,14 @@ MemoryReport memory_of(const Timeline& t, const PlanDigests& plans) {
   const PlanDigest& plan = plans[t.plan_of(highest->instance)];
   if (!highest->op.is_none()) out.op = plan.name_of(highest->op);
   std::map<std::string, std::int64_t> by_role;
+  std::int64_t unnamed = highest->bytes;
   for (const auto& [tensor, bytes] : highest->owners) {
     const TensorDigest& d = plan.tensors[tensor.index()];
     by_role[std::string{name_of(d.role)}] += bytes;
+    unnamed -= bytes;
     if (out.largest.size() < kLargestOwners) out.largest.push_back({std::string{plan.names[d.name]}, std::string{name_of(d.role)}, bytes});
   }
+  if (unnamed > 0) by_role["other plans"] = unnamed;
   for (const auto& [role, bytes] : by_role) out.by_role.push_back({role, role, bytes});
   std::stable_sort(out.by_role.begin(), out.by_role.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return out;
@@ -85,9 +87,10 @@ void set_interval(Report& r, const ReportSource& source, const PlanDigests& plan
 void set_machine(Report& r, const Machine& m, const std::vector<const Plan*>& plans, const Recording& recording) {
   r.parameters = m.parameters;
   r.memory.capacity = m.cost->capacity(Tier::Device).base();
-  const CalibrationCover c = extrapolations(*m.cost, plans, recording);
-  r.calibrated = c.all_calibrated;
-  r.extrapolated = c.reasons;
+  r.extrapolated = extrapolations(*m.cost, plans, recording);
+  double share = 0;
+  for (const Extrapolation& e : r.extrapolated) share += e.share;
+  r.calibrated = share < kNegligibleShare;
 }
 
 void set_outcomes(Report& r, const Recording& recording) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/app/session.hpp"
+#include "sim/app/uncertainty.hpp"
 #include "sim/timeline/interval.hpp"
 
 namespace orrery {
@@ -51,8 +52,8 @@ struct Report {
   std::vector<NamedSeconds> critical_path;  // ops by name pattern, longest first
   std::uint64_t ops = 0;
   std::int64_t ranks = 1, rank_classes = 1;
-  bool calibrated = true;
-  std::vector<std::string> extrapolated;
+  bool calibrated = true;  // but for a negligible share
+  std::vector<Extrapolation> extrapolated;
   double wall_seconds = 0;
   std::vector<double> loss;
   std::vector<std::int32_t> tokens;  // generated, of the first sequence

@@ -64,7 +64,12 @@ json to_json(const Report& r) {
               {"rank_classes", r.rank_classes},
               {"wall_seconds", r.wall_seconds},
               {"calibrated", r.calibrated},
-              {"extrapolated", r.extrapolated}};
+              {"extrapolated", json::array()},
+              {"extrapolated_shares", json::array()}};
+  for (const Extrapolation& e : r.extrapolated) {
+    out["extrapolated"].push_back(e.reason);
+    out["extrapolated_shares"].push_back(e.share);
+  }
   if (r.prefill) out["prefill_seconds"] = *r.prefill;
   if (!r.measured) return out;
   out["loss"] = r.loss;

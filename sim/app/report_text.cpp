@@ -2,6 +2,7 @@
 // A report for people.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/app/report.hpp"
@@ -9,6 +10,8 @@
 
 namespace orrery {
 namespace {
+
+constexpr double kShownShare = 0.001;
 
 std::string seconds(double s) { return to_text(Seconds{s}); }
 std::string bytes(double b) { return to_text(Bytes{b}); }
@@ -59,6 +62,27 @@ std::string loss_line(const std::vector<double>& loss) {
   return line("loss", text);
 }
 
+/// Kinds with the same reason share a line; what takes next to no time is left to the JSON report.
+std::string extrapolation_lines(const Report& r, const Console& console) {
+  struct Line {
+    std::string reason, kinds;
+    double share = 0;
+  };
+  std::vector<Line> lines;
+  for (const Extrapolation& e : r.extrapolated) {
+    if (e.share < kShownShare) continue;
+    const std::size_t colon = std::min(e.reason.find(": "), e.reason.size());
+    const std::string kind = e.reason.substr(0, e.reason.find_first_of(" :")), reason = e.reason.substr(std::min(colon + 2, e.reason.size()));
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.reason == reason; });
+    if (line == lines.end()) line = lines.insert(lines.end(), {reason, {}, 0});
+    if (line->kinds.find(kind) == std::string::npos) line->kinds += (line->kinds.empty() ? "" : ", ") + kind;
+    line->share += e.share;
+  }
+  std::string text;
+  for (const Line& l : lines) text += fmt::format("  {:.1f} % of the time ({}): {}\n", 100 * l.share, l.kinds, l.reason);
+  return text.empty() ? text : fmt::format("\n{}\n{}", console.bad("outside of what was measured on this device"), text);
+}
+
 }  // namespace
 
 std::string to_text(const Report& r, const Console& console) {
@@ -70,11 +94,7 @@ std::string to_text(const Report& r, const Console& console) {
   if (!r.text.empty()) text += line("text", orrery::quoted(r.text));
   text += share_table("time by class", r.by_class, r.step);
   text += share_table("critical path", r.critical_path, r.step);
-  if (!r.extrapolated.empty()) {
-    text += fmt::format("\n{}\n", console.bad("not covered by measurements of this device:"));
-    for (const std::string& reason : r.extrapolated) text += "  " + reason + "\n";
-  }
-  return text;
+  return text + extrapolation_lines(r, console);
 }
 
 }  // namespace orrery

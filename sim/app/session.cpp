@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
+#include "sim/app/instances.hpp"
 #include "sim/model/safetensors.hpp"
 #include "sim/program/initial_weights.hpp"
 #include "sim/program/programs.hpp"
@@ -88,19 +90,50 @@ std::unique_ptr<Program> make_inference(const Scenario& s, InferOptions o, const
   return std::make_unique<GivenTokens>(std::move(program), *request.tokens);
 }
 
+/// A runtime takes storage for the persistent tensors of all plans before the first one runs. The engine does when it
+/// first meets a plan: where there are several, each is executed once ahead of time and cut off from the timeline.
 class Simulated final : public StepRunner {
  public:
-  Simulated(std::unique_ptr<Engine> engine, std::unique_ptr<OutcomeSource> source) : engine_{std::move(engine)}, source_{std::move(source)} {}
+  Simulated(std::unique_ptr<Engine> engine, std::unique_ptr<OutcomeSource> source, const Program& program)
+      : engine_{std::move(engine)}, source_{std::move(source)} {
+    if (program.plans().size() < 2) return;
+    for (const Plan& plan : program.plans()) {
+      engine_->execute(plan, {});
+      plans_.push_back(ahead_++);
+    }
+  }
 
   Outcome run(const Plan& plan, const Step& step) override {
     engine_->execute(plan, step.bindings);
+    plans_.push_back(step.plan);
     return source_->outcome(plan, step);
   }
-  Timeline take() override { return engine_->take(); }
+
+  Timeline take() override {
+    Timeline all = engine_->take();
+    std::vector<std::uint32_t> kept(plans_.size() - ahead_);
+    std::iota(kept.begin(), kept.end(), ahead_);
+    Timeline out = packed(all, kept);
+    for (Peak peak : all.peaks) {
+      peak.instance = kept_instance(peak.instance);
+      out.peaks.push_back(std::move(peak));
+    }
+    out.instance_plans.clear();
+    return out;
+  }
 
  private:
+  /// A peak of an execution that is cut off stands for the first one of the same plan that is not.
+  std::uint32_t kept_instance(std::uint32_t instance) const {
+    if (instance >= ahead_) return instance - ahead_;
+    const auto first = std::find(plans_.begin() + ahead_, plans_.end(), plans_[instance]);
+    return first == plans_.end() ? 0 : static_cast<std::uint32_t>(first - plans_.begin()) - ahead_;
+  }
+
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<OutcomeSource> source_;
+  std::vector<std::uint32_t> plans_;  // of each execution
+  std::uint32_t ahead_ = 0;           // executions that are cut off
 };
 
 class Executed final : public StepRunner {
@@ -194,13 +227,24 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
   return generation_program(s.model, o, std::move(plans), std::move(prompt));
 }
 
-std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, std::uint64_t seed) {
-  return std::make_unique<Simulated>(wiring.engine(machine), wiring.outcomes(seed));
+std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program, std::uint64_t seed) {
+  return std::make_unique<Simulated>(wiring.engine(machine), wiring.outcomes(seed), program);
 }
 
 std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor) {
   return std::make_unique<Executed>(scenario, program, executor);
 }
+
+namespace {
+
+/// Owners without a tensor are what only other plans of the program name: reports give them as the rest of the peak.
+void finish(Recording& r, Timeline timeline) {
+  r.timeline = std::move(timeline);
+  for (const Step& s : r.steps) r.timeline.instance_plans.push_back(s.plan);
+  for (Peak& p : r.timeline.peaks) std::erase_if(p.owners, [](const auto& owner) { return owner.first.is_none(); });
+}
+
+}  // namespace
 
 Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step) {
   Recording r;
@@ -213,8 +257,7 @@ Recording drive(Program& program, StepRunner& runner, const StepCallback& before
     r.steps.push_back(std::move(*step));
     r.outcomes.push_back(std::move(outcome));
   }
-  r.timeline = runner.take();
-  for (const Step& s : r.steps) r.timeline.instance_plans.push_back(s.plan);
+  finish(r, runner.take());
   return r;
 }
 
@@ -225,8 +268,7 @@ Recording replay(const Program& program, const std::vector<Step>& steps, StepRun
     r.outcomes.push_back(runner.run(program.plans()[step.plan], step));
     r.steps.push_back(step);
   }
-  r.timeline = runner.take();
-  for (const Step& s : r.steps) r.timeline.instance_plans.push_back(s.plan);
+  finish(r, runner.take());
   return r;
 }
 
@@ -248,7 +290,7 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   Simulation out;
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
-  const auto runner = simulated(machine, wiring, static_cast<std::uint64_t>(s.seed()));
+  const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()));
   out.recording = drive(*out.program, *runner, before_step);
   out.recording.timeline.machine = machine.cost->machine();
   out.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

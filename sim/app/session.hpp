@@ -43,7 +43,7 @@ class StepRunner {
 };
 
 /// The engine, with outcomes from a source. Arguments outlive it.
-std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, std::uint64_t seed);
+std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program, std::uint64_t seed);
 
 /// The runtime: weights and constants are written when it is made.
 std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor);

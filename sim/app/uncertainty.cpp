@@ -37,6 +37,8 @@ bool is_message(const Work& w) {
 }  // namespace
 
 std::vector<OpCost> op_costs(const CostModel& cost, const Plan& plan, const Bindings& bindings) {
+  Bindings surrounded = bindings;
+  surrounded.working_set = working_set(plan).base();
   std::vector<OpCost> out(plan.ops.size());
   for (const RankClass& c : plan.classes) {
     const RankId rank = rank_of(plan, c);
@@ -44,7 +46,7 @@ std::vector<OpCost> op_costs(const CostModel& cost, const Plan& plan, const Bind
     for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
       const WorkId work = plan.ops[i].work;
       const auto [it, is_new] = known.try_emplace(work);
-      if (is_new) it->second = cost_of(cost, plan, plan.works[work.index()], bindings, rank);
+      if (is_new) it->second = cost_of(cost, plan, plan.works[work.index()], surrounded, rank);
       out[i] = it->second;
     }
   }
@@ -65,23 +67,30 @@ std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan&
   return out;
 }
 
-CalibrationCover extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording) {
-  CalibrationCover cover;
+std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording) {
+  std::map<std::string, double> seconds;
+  double all = 0;
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    // Bound sizes grow: the last step of a plan is the furthest out.
-    const Step* last = nullptr;
-    for (const Step& s : recording.steps)
-      if (s.plan == p) last = &s;
-    if (last == nullptr) continue;
-    for (const OpCost& c : op_costs(cost, *plans[p], last->bindings)) cover.all_calibrated &= c.calibrated;
-    for (const Work& work : plans[p]->works) {
-      if (is_message(work)) continue;
-      const std::string reason = cost.extrapolation(work, last->bindings, RankId{std::size_t{0}});
-      const bool is_new = std::find(cover.reasons.begin(), cover.reasons.end(), reason) == cover.reasons.end();
-      if (!reason.empty() && is_new && cover.reasons.size() < kMostReasons) cover.reasons.push_back(reason);
+    const auto last = std::find_if(recording.steps.rbegin(), recording.steps.rend(), [&](const Step& s) { return s.plan == p; });
+    if (last == recording.steps.rend()) continue;
+    const Plan& plan = *plans[p];
+    const std::vector<OpCost> costs = op_costs(cost, plan, last->bindings);
+    std::vector<double> by_work(plan.works.size(), 0.0);
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      by_work[plan.ops[i].work.index()] += costs[i].duration.base();
+      all += costs[i].duration.base();
+    }
+    for (std::size_t w = 0; w < plan.works.size(); ++w) {
+      if (is_message(plan.works[w])) continue;
+      const std::string reason = cost.extrapolation(plan.works[w], last->bindings, RankId{std::size_t{0}});
+      if (!reason.empty()) seconds[reason] += by_work[w];
     }
   }
-  return cover;
+  std::vector<Extrapolation> out;
+  for (const auto& [reason, time] : seconds) out.push_back({reason, all > 0 ? time / all : 0});
+  std::stable_sort(out.begin(), out.end(), [](const Extrapolation& x, const Extrapolation& y) { return x.share > y.share; });
+  if (out.size() > kMostReasons) out.resize(kMostReasons);
+  return out;
 }
 
 double step_deviation(const ReportSource& source, const PlanDigests& plans, const std::vector<std::uint32_t>& steady) {

@@ -16,11 +16,16 @@ std::vector<OpCost> op_costs(const CostModel& cost, const Plan& plan, const Bind
 /// The deviations of the spans of one instance. Ops of one kind that share a fit err together.
 std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan& plan, const std::vector<OpCost>& costs);
 
-/// How far a prediction lies inside of what its parameters were fitted on.
-struct CalibrationCover {
-  bool all_calibrated = true;
-  std::vector<std::string> reasons;  // why not, each once
+/// Ops that lie outside of what the parameters were fitted on, for one reason.
+struct Extrapolation {
+  std::string reason;  // "gemm: m 9000 is outside of 1 to 4096"
+  double share = 0;    // of the ops' time in a step
 };
-CalibrationCover extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording);
+
+/// All reasons, by share. Bound sizes are those of the last step of each plan; the last plan is what a step is.
+std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording);
+
+/// Less of a step than this, outside of the fitted range, does not make it uncalibrated.
+constexpr double kNegligibleShare = 0.01;
 
 }  // namespace orrery

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "calibrate/campaign.hpp"
 #include "calibrate/statistics.hpp"
@@ -65,7 +66,7 @@ ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   p.predicted = p.report.step, p.low = p.report.low, p.high = p.report.high;
   p.peak_predicted = p.report.memory.bytes;
   p.plans = digests_of(*s.program);
-  p.prediction = std::move(s.recording);
+  p.prediction = std::move(s.recording.timeline);
   return p;
 }
 
@@ -76,18 +77,26 @@ std::int64_t device_peak(const Timeline& t) {
   return most;
 }
 
-void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario, bool is_first) {
+void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario) {
   p.samples.push_back(steady_seconds(recording.timeline));
   p.peak_measured = std::max(p.peak_measured, device_peak(recording.timeline));
-  for (const Outcome& o : recording.outcomes)
-    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty()) p.loss.push_back(loss->second[0]);
-  if (!is_first) return;
   std::vector<std::int32_t> tokens;
-  for (const Outcome& o : recording.outcomes)
+  for (const Outcome& o : recording.outcomes) {
+    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty()) p.loss.push_back(loss->second[0]);
     if (const auto next = o.values.find("next_tokens"); next != o.values.end() && !next->second.empty()) tokens.push_back(static_cast<std::int32_t>(next->second[0]));
-  if (!tokens.empty()) p.text = decoded(*tokenizer_of(scenario), tokens);
-  recording.timeline = without_gaps(recording.timeline);
-  p.measurement = std::move(recording);
+  }
+  if (p.text.empty() && !tokens.empty()) p.text = decoded(*tokenizer_of(scenario), tokens);
+  p.rounds.push_back(without_gaps(recording.timeline));
+}
+
+/// The round of median duration stands for all of them.
+void settle(ValidatedPlan& p) {
+  p.measured = median(p.samples);
+  std::vector<std::size_t> order(p.samples.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p.samples[a] < p.samples[b]; });
+  p.measurement = std::move(p.rounds[order[order.size() / 2]]);
+  p.rounds.clear();
 }
 
 /// Which plans fit into memory together, in order; one that is too large stands alone.
@@ -126,9 +135,10 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
     for (std::size_t k = 0; k < batch.size(); ++k) {
       job.context.console.progress("measuring", job.rounds_done++ / job.rounds_all);
       Recording r = running[k]->round();
-      if (round > 0) keep_round(plans[batch[k]], std::move(r), job.scenarios[batch[k]], round == 1);
+      if (round > 0) keep_round(plans[batch[k]], std::move(r), job.scenarios[batch[k]]);
     }
   }
+  for (const std::size_t i : batch) settle(plans[i]);
 }
 
 }  // namespace
@@ -166,8 +176,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   job.rounds_all = double(scenarios.size()) * double(options.repeats + 1);
   for (const auto& batch : batches_of(v.plans, options.memory_share * detected_memory().base())) measure_batch(job, batch, v.plans);
   context.console.end_progress();
-  for (ValidatedPlan& p : v.plans) p.measured = median(p.samples);
-  v.machine = v.plans.front().measurement.timeline.machine;
+  v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
   v.drift = probe.drift(), v.worst_drift = probe.worst();
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -25,7 +25,8 @@ struct ValidatedPlan {
   std::vector<double> samples;   // one per round
   std::int64_t peak_predicted = 0, peak_measured = 0;
   Report report;                 // the prediction
-  Recording prediction, measurement;  // the first measured round
+  Timeline prediction, measurement;  // the round of median duration
+  std::vector<Timeline> rounds;      // while they are measured
   PlanDigests plans;
   std::vector<double> loss;      // of training
   std::string text;              // generated

@@ -43,7 +43,7 @@ std::string to_text(const Validation& v, const Console& console) {
 }
 
 std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
-  const Timeline reference = comparable(p.measurement.timeline), candidate = comparable(p.prediction.timeline);
+  const Timeline reference = comparable(p.measurement), candidate = comparable(p.prediction);
   const Comparison c = compare(reference, p.plans, candidate, p.plans);
   const double steps = double(reference.instance_ends_ps.size());
   Table table{{{"ops"}, {"predicted", Align::Right}, {"measured", Align::Right}, {"of the step", Align::Right}}};
@@ -68,7 +68,7 @@ nlohmann::json to_json(const Validation& v) {
                      {"samples", p.samples},
                      {"inside", p.is_covered()},
                      {"model_flops", p.report.model_flops},
-                     {"extrapolated", p.report.extrapolated}});
+                     {"calibrated", p.report.calibrated}});
   return {{"schema_version", kSchemaVersion},
           {"plans", plans},
           {"mean_abs_error", v.mean_abs_error()},

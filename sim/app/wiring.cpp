@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "calibrate/this_machine.hpp"
 #include "hw_models/host_model.hpp"
 #include "hw_models/parameters.hpp"
 #include "sim/machine/resources.hpp"
@@ -46,6 +47,9 @@ Machine Wiring::machine(const Cluster& cluster) const {
   if (const auto* host = dynamic_cast<const HostModel*>(&m.cost->device())) {
     m.is_host = true;
     m.drift = host->parameters().drift;
+    const std::string& processor = host->provenance().machine;
+    if (processor != detected_processor())
+      m.doubt = fmt::format("the parameters of this computer were measured on another processor ({}): run `orrery calibrate`", processor);
   }
   return m;
 }

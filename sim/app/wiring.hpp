@@ -22,6 +22,7 @@ struct Machine {
   bool is_host = false;    // devices are threads of a computer
   double drift = 0;        // relative σ that all ops of a run share: how much the speed varied when it was calibrated
   std::string parameters;  // the file; empty when unknown
+  std::string doubt;       // why the parameters may be wrong here: measured on another processor; else empty
 
   const Cluster& cluster() const { return cost->cluster(); }
 };

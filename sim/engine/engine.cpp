@@ -60,7 +60,9 @@ ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   Impl& e = *impl_;
   const std::int64_t start_ps = e.timeline.makespan_ps;
   const Fleet& fleet = e.fleet_of(plan);
-  CostTable costs{plan, bindings, e.cost, fleet};
+  Bindings surrounded = bindings;
+  surrounded.working_set = working_set(plan).base();
+  CostTable costs{plan, surrounded, e.cost, fleet};
   const OpTable ops{plan, fleet, costs};
   ExecutionContext context{.plan = plan, .fleet = fleet, .ops = ops, .costs = costs, .instance = e.instances++};
   if (e.options.record != Record::Totals) context.spans = &e.timeline.spans;

@@ -89,6 +89,27 @@ std::vector<ClassId> Plan::class_of_ranks() const {
   return out;
 }
 
+Bytes working_set(const Plan& plan) {
+  Bytes most;
+  for (const RankClass& c : plan.classes) {
+    std::vector<bool> seen(plan.tensors.size(), false);
+    Bytes persistent, live, peak;
+    for (const Op& op : plan.ops_of(c)) {
+      for (const Operand& o : plan.operands_of(op)) {
+        const TensorId owner = plan.owner(o.tensor());
+        if (plan.tensors[owner.index()].persistent && !seen[owner.index()]) persistent += plan.size(owner);
+        seen[owner.index()] = true;
+        if (o.allocates()) live += plan.size(owner);
+      }
+      peak = std::max(peak, live);
+      for (const Operand& o : plan.operands_of(op))
+        if (o.frees()) live -= plan.size(plan.owner(o.tensor()));
+    }
+    most = std::max(most, persistent + peak);
+  }
+  return most;
+}
+
 ClassId Plan::class_of(OpId id) const {
   const auto it = std::upper_bound(classes.begin(), classes.end(), id.value,
                                    [](std::uint32_t op, const RankClass& c) { return op < c.first_op; });

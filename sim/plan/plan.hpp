@@ -134,6 +134,9 @@ struct Plan {
   ClassId class_of(OpId id) const;
 };
 
+/// Bytes that one execution touches on a rank of the class that touches most: persistent tensors and the most that others hold.
+Bytes working_set(const Plan& plan);
+
 /// Storage granularity of every arena: sizes round up to it.
 constexpr Bytes kAllocationUnit{64.0};
 

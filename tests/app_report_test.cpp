@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/report.hpp"
+
+#include <cmath>
+
+#include "sim/app/evaluation.hpp"
+#include "sim/app/expectations.hpp"
+#include "sim/app/instances.hpp"
+#include "sim/app/npy.hpp"
+#include "sim/app/what_if.hpp"
+#include "tests/app_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+/// Two executions of plan 0 and two of plan 1, 10, 20, 30 and 50 ps long, with 5 ps before the first op of each.
+Timeline four_instances(TimelineSource source) {
+  Timeline t;
+  t.source = source;
+  t.instance_plans = {0, 1, 0, 1};
+  std::int64_t now = 0;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const std::int64_t length = i < 2 ? 10 * (i + 1) : 10 * (2 * i - 1);
+    t.spans.push_back({now + 5, now + 5 + length, OpId{std::size_t{0}}, RankId{std::size_t{0}}, i, 0});
+    now += 5 + length;
+    t.instance_ends_ps.push_back(now);
+  }
+  t.makespan_ps = now;
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("a measured execution starts with its first op, a predicted one where the last ended") {
+  CHECK(instance_times(four_instances(TimelineSource::Measured))[1].start_ps == 20);
+  CHECK(instance_times(four_instances(TimelineSource::Predicted))[1].start_ps == 15);
+}
+
+TEST_CASE("the last plan's executions but the first stand for a run") {
+  const Timeline t = four_instances(TimelineSource::Measured);
+  CHECK(steady_instances(t) == std::vector<std::uint32_t>{3});
+  CHECK(mean_seconds(instance_times(t), {1, 3}) == Approx(35e-12));  // (20 + 50) / 2 ps
+}
+
+TEST_CASE("packed executions follow one another without gaps") {
+  const Timeline t = packed(four_instances(TimelineSource::Measured), {1, 3});
+  CHECK(t.makespan_ps == 70);
+  CHECK(t.instance_ends_ps == std::vector<std::int64_t>{20, 70});
+  REQUIRE(t.spans.size() == 2);
+  CHECK(t.spans[1].start_ps == 20);
+  CHECK(t.spans[1].instance == 1);
+  CHECK(without_gaps(four_instances(TimelineSource::Measured)).makespan_ps == 110);
+}
+
+TEST_CASE("a NumPy file has a header whose data starts at a multiple of 64") {
+  const std::vector<double> values{1.5, -2};
+  const std::string bytes = npy_bytes(values, {1, 2}, NpyWidth::F64);
+  CHECK(bytes.substr(0, 8) == std::string{"\x93NUMPY\x01\x00", 8});
+  const std::size_t header = static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
+  CHECK((10 + header) % 64 == 0);
+  CHECK_THAT(bytes.substr(10, header), Catch::StartsWith("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, ), }"));
+  CHECK(bytes.size() == 10 + header + 16);
+  CHECK(npy_bytes(values, {2}, NpyWidth::F32).size() == 128 + 8);
+}
+
+TEST_CASE("the loss of uniform logits is the logarithm of the number of classes") {
+  const Logits logits{std::vector<double>(2 * 3 * 4, 0.7), {2, 3, 4}};
+  const std::vector<std::int32_t> tokens{0, 1, 2, 3, 0, 1};
+  CHECK(next_token_loss(logits, tokens) == Approx(std::log(4.0)).epsilon(1e-14));
+  CHECK_THROWS_WITH(next_token_loss(logits, std::vector<std::int32_t>{1}), Catch::StartsWith("there is no next token to predict"));
+}
+
+TEST_CASE("token ids are read from text and files") {
+  CHECK(read_tokens("1, 2,3") == std::vector<std::int32_t>{1, 2, 3});
+  const TemporaryFolder folder;
+  CHECK(read_tokens(folder.file("ids", "[4 5]\n6\n")) == std::vector<std::int32_t>{4, 5, 6});
+  CHECK_THROWS_WITH(read_tokens("1,x"), Catch::StartsWith("'1,x' holds no token ids"));
+  CHECK_THROWS_WITH(read_tokens(""), Catch::StartsWith("'' holds no token ids"));
+}
+
+TEST_CASE("a what-if is a factor or a percentage") {
+  CHECK(parse_change("link.bandwidth=x2").factor == 2);
+  CHECK(parse_change("link.bandwidth=+10%").factor == Approx(1.1));
+  CHECK(parse_change("link.bandwidth=-50%").factor == Approx(0.5));
+  CHECK_THROWS_WITH(parse_change("link.bandwidth=2"), Catch::StartsWith("'link.bandwidth=2' is not a change of a parameter"));
+}
+
+TEST_CASE("expectations are met within their tolerance, and errors have a place") {
+  Scenario s;
+  Report r;
+  r.step = 0.011, r.ops = 7;
+  s.options.expect["step_time"] = {Node::of("10 ms"), Node::of("10 %"), "by hand"};
+  s.options.expect["ops"] = {Node::of("8"), Node{}, ""};
+  const auto results = check_expectations(s, r);
+  REQUIRE(results.size() == 2);
+  CHECK_FALSE(results[0].holds);
+  CHECK(results[0].text == "ops is 7, expected 8");
+  CHECK(results[1].holds);  // 11 ms are within 10 % of 10 ms
+  CHECK(results[1].text == "step_time is 11 ms, expected 10 ms within 1 ms (by hand)");
+  s.options.expect = {{"stepp", {Node::of("1", {"s.yaml", 3, 5, {}}), Node{}, ""}}};
+  CHECK_THROWS_WITH(check_expectations(s, r), Catch::StartsWith("s.yaml:3:5: unknown metric 'stepp'"));
+}
+
+TEST_CASE("every scenario that comes with the program predicts what it expects") {
+  const Environment environment{{"ORRERY_HOME", "/nonexistent"}};
+  const Wiring wiring{environment};
+  for (const std::string& name : wiring.locations().scenario_names()) {
+    DYNAMIC_SECTION(name) {
+      const Scenario s = load_scenario(wiring.locations().find_scenario(name), wiring.locations(), environment, {});
+      const Machine machine = wiring.machine(s.cluster);
+      const Simulation simulation = simulate_scenario(s, machine, wiring, {}, [](std::size_t) {});
+      const Report report = make_report({s, *simulation.program, simulation.recording, &machine});
+      for (const ExpectationResult& e : check_expectations(s, report)) {
+        INFO(e.text);
+        CHECK(e.holds);
+      }
+    }
+  }
+}
+
+TEST_CASE("predicted memory of a generation counts what both plans keep") {
+  const Environment environment{{"ORRERY_HOME", "/nonexistent"}};
+  const Wiring wiring{environment};
+  const TemporaryFolder folder;
+  const std::string path = folder.file("s.yaml", "model: llama-tiny\nworkload: {generate: {prompt: 8, tokens: 4}}\n");
+  const Scenario s = load_scenario(path, wiring.locations(), environment, {});
+  const Simulation predicted = simulate_scenario(s, wiring.machine(s.cluster), wiring, {}, [](std::size_t) {});
+  const auto program = make_program(s, wiring, {.workspaces = &wiring.workspaces()});
+  const auto executor = wiring.executor(DeviceKind::Host);
+  const Recording measured = drive(*program, *executed(s, *program, *executor), [](std::size_t) {});
+  const auto peak = [](const Timeline& t) { return t.peaks.at(0).bytes; };
+  CHECK(peak(predicted.recording.timeline) == peak(measured.timeline));
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sim/app/commands.hpp"
+#include "sim/app/wiring.hpp"
+
+namespace orrery::testing {
+
+/// What one command line came to.
+struct CommandResult {
+  int code = 0;
+  std::string out, err;
+};
+
+inline std::string contents(std::FILE* file) {
+  std::string text(static_cast<std::size_t>(std::ftell(file)), '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  return text;
+}
+
+/// Runs a command line inside of this process. There is no terminal, and this computer has the parameters that come
+/// with the program.
+inline CommandResult orrery(std::vector<std::string> arguments, Environment environment = {}) {
+  environment.emplace("ORRERY_HOME", "/nonexistent");
+  TerminalFacts facts;
+  facts.out = std::tmpfile();
+  facts.err = std::tmpfile();
+  Interrupt interrupt;
+  Console console{facts};
+  const Wiring wiring{environment};
+  arguments.insert(arguments.begin(), "orrery");
+  AppContext context{console, interrupt, wiring, environment, arguments};
+  Commands commands;
+  add_commands(commands);
+  CommandResult r;
+  r.code = run_command_line(commands, context);
+  r.out = contents(facts.out);
+  r.err = contents(facts.err);
+  std::fclose(facts.out);
+  std::fclose(facts.err);
+  return r;
+}
+
+/// A folder that is gone with the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "orrery-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) FAIL("cannot make a temporary folder");
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  /// Writes a file and gives its path.
+  std::string file(const std::string& name, std::string_view text) const {
+    write_file_atomically(*this / name, text);
+    return *this / name;
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace orrery::testing

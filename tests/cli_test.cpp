@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command lines as a user types them: help, exit codes, messages, JSON fields.
+#include <nlohmann/json.hpp>
+
+#include "sim/timeline/trace_file.hpp"
+#include "tests/app_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+using nlohmann::json;
+
+namespace {
+
+const std::vector<std::string> kTiny{"--model", "gpt2-tiny", "--set", "workload={train: {batch: 1, sequence: 16, steps: 3}}"};
+
+CommandResult tiny(const std::string& command, std::vector<std::string> more = {}) {
+  std::vector<std::string> all{command};
+  all.insert(all.end(), kTiny.begin(), kTiny.end());
+  all.insert(all.end(), more.begin(), more.end());
+  return orrery::testing::orrery(all);
+}
+
+json parsed(const CommandResult& r) {
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  return json::parse(r.out);
+}
+
+}  // namespace
+
+TEST_CASE("every command explains itself") {
+  Commands commands;
+  add_commands(commands);
+  for (const auto& c : commands) {
+    std::vector<std::string> words;
+    const std::string name{c->name()};
+    if (const auto space = name.find(' '); space != std::string::npos)
+      words = {name.substr(0, space), name.substr(space + 1)};
+    else
+      words = {name};
+    words.emplace_back("--help");
+    const CommandResult r = orrery::testing::orrery(words);
+    INFO(name);
+    CHECK(r.code == 0);
+    CHECK_THAT(r.out, Catch::StartsWith("orrery " + name + ": "));
+    for (const Flag& f : c->flags()) CHECK_THAT(r.out, Catch::Contains(f.name));
+  }
+}
+
+TEST_CASE("exit codes tell wrong input from what is missing") {
+  using orrery::testing::orrery;
+  CHECK(orrery({}).code == 2);
+  CHECK(orrery({"--help"}).code == 0);
+  CHECK(orrery({"simulat"}).code == 2);
+  CHECK(orrery({"gui"}).code == 4);
+  CHECK(orrery({"sweep"}).code == 4);
+  CHECK(orrery({"run", "llama3_8b_h100"}).code == 4);
+  CHECK(tiny("run", {"--device", "cuda"}).code == 4);
+  CHECK(tiny("run", {"--device", "gpu"}).code == 2);
+  CHECK(tiny("simulate", {"--trace", "/nonexistent/x.orrery", "--no-out"}).code == 3);
+  CHECK(tiny("simulate", {"--trace", "x.txt", "--no-out"}).code == 2);
+}
+
+TEST_CASE("what is not in this build says what would bring it") {
+  CHECK(orrery::testing::orrery({"gui"}).err ==
+        "orrery: 'orrery gui' is not in this build: install qt6-base-dev, then build with -DORRERY_GUI=ON\n");
+}
+
+TEST_CASE("wrong words are answered with the nearest right ones") {
+  using orrery::testing::orrery;
+  CHECK_THAT(orrery({"simulatee"}).err, Catch::StartsWith("orrery: unknown command 'simulatee'; did you mean 'simulate'?"));
+  CHECK_THAT(orrery({"simulate", "--tracee", "x"}).err,
+             Catch::StartsWith("orrery: unknown option '--tracee' of 'orrery simulate'\n  hint: did you mean '--trace'?"));
+  CHECK_THAT(orrery({"list", "modls"}).err, Catch::StartsWith("orrery: unknown kind 'modls'; did you mean 'models'?"));
+  CHECK_THAT(orrery({"model", "shw"}).err, Catch::StartsWith("orrery: unknown command 'model shw'"));
+  CHECK_THAT(orrery({"simulate", "gpt2_tiny_trai"}).err, Catch::Contains("did you mean 'gpt2_tiny_train'?"));
+  CHECK(orrery({"compare", "a"}).err == "orrery: 'orrery compare' needs REFERENCE CANDIDATE more\n  hint: usage: orrery compare REFERENCE CANDIDATE\n");
+  CHECK(orrery({"list", "models", "x"}).err == "orrery: unexpected argument 'x'\n  hint: usage: orrery list KIND\n");
+  CHECK(orrery({"simulate", "--trace"}).err == "orrery: option --trace needs a value: FILE\n");
+  CHECK(orrery({"simulate", "--fail=1"}).err == "orrery: option --fail takes no value\n");
+}
+
+TEST_CASE("simulate has the fields that others read") {
+  const json r = parsed(tiny("simulate", {"--json", "--no-out"}));
+  for (const char* field : {"schema_version", "step_time", "tokens_per_second", "mfu", "peak_memory", "by_class", "exposed_communication", "bubble", "ops",
+                            "ranks", "rank_classes", "wall_seconds", "calibrated", "extrapolated"})
+    CHECK(r.contains(field));
+  for (const char* field : {"seconds", "low", "high"}) CHECK(r["step_time"].contains(field));
+  for (const char* field : {"bytes", "capacity", "fits", "rank", "op"}) CHECK(r["peak_memory"].contains(field));
+  CHECK(r["step_time"]["low"] < r["step_time"]["seconds"]);
+  CHECK(r["step_time"]["seconds"] < r["step_time"]["high"]);
+  double sum = 0;
+  for (const auto& [name, seconds] : r["by_class"].items()) sum += seconds.get<double>();
+  CHECK(sum == Approx(r["step_time"]["seconds"].get<double>()).epsilon(1e-9));
+}
+
+TEST_CASE("run has the same fields, measured, and the losses") {
+  const json r = parsed(tiny("run", {"--json", "--no-out"}));
+  CHECK(r["source"] == "measured");
+  CHECK(r["device"] == "host");
+  CHECK(r["loss"].size() == 3);
+  CHECK(r["peak_memory"]["bytes"] == parsed(tiny("simulate", {"--json", "--no-out"}))["peak_memory"]["bytes"]);
+}
+
+TEST_CASE("a run on the null device keeps the order and computes nothing") {
+  const json r = parsed(tiny("run", {"--json", "--no-out", "--device", "null"}));
+  CHECK(r["device"] == "null");
+  CHECK(r["ops"] == parsed(tiny("simulate", {"--json", "--no-out"}))["ops"]);
+}
+
+TEST_CASE("what does not fit is an answer, and a failure when asked for") {
+  const std::vector<std::string> large{"simulate", "--model", "gpt3-175b", "--cluster", "dgx_h100", "--no-out", "--set", "workload={generate: {prompt: 8, tokens: 2, dtype: bf16}}"};
+  const CommandResult r = orrery::testing::orrery(large);
+  CHECK(r.code == 0);
+  CHECK_THAT(r.out, Catch::Contains("does not fit"));
+  std::vector<std::string> failing = large;
+  failing.emplace_back("--fail");
+  CHECK(orrery::testing::orrery(failing).code == 1);
+}
+
+TEST_CASE("twice the memory bandwidth makes decoding faster, and sensitivity agrees") {
+  const std::vector<std::string> decode{"--model", "llama-3-8b", "--cluster", "dgx_h100", "--set", "workload={generate: {prompt: 8, tokens: 2, dtype: bf16}}", "--json"};
+  std::vector<std::string> what_if{"simulate", "--what-if", "memory.bandwidth=x2", "--no-out"}, sensitivity{"sensitivity"};
+  what_if.insert(what_if.end(), decode.begin(), decode.end());
+  sensitivity.insert(sensitivity.end(), decode.begin(), decode.end());
+  CHECK(parsed(orrery::testing::orrery(what_if))["what_if"][0]["speed_up"] > 1.5);
+  const json rows = parsed(orrery::testing::orrery(sensitivity))["parameters"];
+  CHECK(rows.size() == 11);
+  CHECK(rows[0]["name"] == "memory.bandwidth");
+  CHECK(rows[0]["elasticity"] < -0.5);
+}
+
+TEST_CASE("a run directory holds scenario, command, report and timeline") {
+  const TemporaryFolder folder;
+  const CommandResult r = tiny("simulate", {"--out", folder / "run"});
+  REQUIRE(r.code == 0);
+  const std::string canonical = read_file(folder / "run/resolved.json");
+  CHECK(json::parse(canonical)["workload"]["train"]["batch"] == 1);
+  CHECK_THAT(read_file(folder / "run/command.txt"), Catch::StartsWith("orrery simulate --model gpt2-tiny --set 'workload={train:"));
+  CHECK(json::parse(read_file(folder / "run/report.json"))["source"] == "predicted");
+  CHECK(read_trace(folder / "run/timeline.orrery").timeline.spans.size() > 100);
+  const CommandResult again = orrery::testing::orrery({"simulate", folder / "run/resolved.yaml", "--json", "--no-out"});
+  CHECK(parsed(again)["step_time"] == json::parse(read_file(folder / "run/report.json"))["step_time"]);
+}
+
+TEST_CASE("a timeline is converted, shown and compared") {
+  const TemporaryFolder folder;
+  REQUIRE(tiny("simulate", {"--no-out", "--trace", folder / "p.orrery"}).code == 0);
+  REQUIRE(tiny("run", {"--no-out", "--trace", folder / "m.orrery"}).code == 0);
+  using orrery::testing::orrery;
+  CHECK(orrery({"trace", "convert", folder / "p.orrery", folder / "p.pftrace"}).code == 0);
+  CHECK(std::filesystem::file_size(folder / "p.pftrace") > 1000);
+  CHECK(parsed(orrery({"trace", "info", folder / "p.orrery", "--json"}))["instances"] == 3);
+  const json c = parsed(orrery({"compare", folder / "m.orrery", folder / "p.orrery", "--json"}));
+  CHECK(c["joined"] == true);
+  CHECK(c["only_reference"]["spans"] == 0);
+  CHECK(orrery({"trace", "info", folder.file("bad.orrery", "no trace")}).code == 2);
+}
+
+TEST_CASE("logits and loss of given tokens agree with each other") {
+  const TemporaryFolder folder;
+  const auto evaluate = [&](const std::string& dtype) {
+    return parsed(orrery::testing::orrery({"run", "--model", "gpt2-tiny", "--tokens", "5,6,7,8", "--logits", folder / "out.npy", "--loss", "--json", "--no-out",
+                                           "--set", "workload={infer: {steps: 1, dtype: " + dtype + "}}"}));
+  };
+  const double wide = evaluate("f64")["loss"][0];
+  CHECK(std::filesystem::file_size(folder / "out.npy") == 128 + 4 * 4096 * 8);
+  CHECK(evaluate("f32")["loss"][0].get<double>() == Approx(wide).epsilon(1e-4));
+  CHECK(std::filesystem::file_size(folder / "out.npy") == 128 + 4 * 4096 * 4);
+  CHECK(orrery::testing::orrery({"run", "--model", "gpt2-tiny", "--tokens", "5,9999"}).code == 2);
+}
+
+TEST_CASE("saved weights are read back") {
+  const TemporaryFolder folder;
+  REQUIRE(tiny("run", {"--save", folder / "w.safetensors", "--no-out"}).code == 0);
+  const auto first_loss = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--json", "--no-out", "--steps", "1"});
+    return parsed(tiny("run", more))["loss"][0].get<double>();
+  };
+  CHECK(first_loss({"--weights", folder / "w.safetensors"}) != first_loss({}));
+  CHECK(orrery::testing::orrery({"run", "--model", "llama-tiny", "--weights", folder / "w.safetensors"}).code == 2);
+}
+
+TEST_CASE("lists have a name and a summary for each entry") {
+  for (const char* kind : {"strategies", "models", "clusters", "devices", "scenarios", "benchmarks"}) {
+    const json rows = parsed(orrery::testing::orrery({"list", kind, "--json"}));
+    INFO(kind);
+    CHECK(rows.size() > 0);
+    for (const json& row : rows) CHECK((row.contains("name") && !row["summary"].get<std::string>().empty()));
+  }
+}
+
+TEST_CASE("the origin of each value is shown") {
+  const CommandResult r = orrery::testing::orrery({"config", "show", "gpt2_tiny_train", "--origin", "--set", "workload.train.batch=4"}, {{"ORRERY_WORKLOAD__TRAIN__SEED", "9"}});
+  CHECK_THAT(r.out, Catch::Matches("(.|\n)*workload.train.batch +4 +--set\n(.|\n)*"));
+  CHECK_THAT(r.out, Catch::Matches("(.|\n)*workload.train.seed +9 +ORRERY_WORKLOAD__TRAIN__SEED\n(.|\n)*"));
+  CHECK_THAT(r.out, Catch::Matches("(.|\n)*workload.train.microbatches +1 +default\n(.|\n)*"));
+}
+
+TEST_CASE("the schema, explanations and completion come from the declarations") {
+  using orrery::testing::orrery;
+  const json schema = parsed(orrery({"config", "schema"}));
+  CHECK(schema["properties"]["workload"]["properties"]["train"]["properties"]["batch"]["type"] == "integer");
+  CHECK_THAT(orrery({"config", "explain", "workload.train.batch"}).out, Catch::Contains("samples per step over all ranks"));
+  CHECK(orrery({"config", "explain", "workload.train.bacth"}).code == 2);
+  CHECK_THAT(orrery({"completion", "bash"}).out, Catch::Contains("--what-if"));
+  CHECK(orrery({"completion", "zsh"}).code == 2);
+  CHECK_THAT(orrery({"version"}).out, Catch::StartsWith("orrery 0."));
+}
+
+TEST_CASE("colour is for terminals, unless it is asked for") {
+  CHECK(tiny("simulate", {"--no-out"}).out.find('\x1b') == std::string::npos);
+  CHECK(tiny("simulate", {"--no-out", "--color", "always"}).out.find('\x1b') != std::string::npos);
+  CHECK(tiny("simulate", {"--no-out", "--color=sometimes"}).code == 2);
+}
+
+TEST_CASE("validate compares at least five rounds and says how well it predicted") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("s.yaml", "model: gpt2-tiny\nworkload: {train: {batch: 1, sequence: 16}}\n");
+  CHECK(orrery::testing::orrery({"validate", path, "--repeats", "4"}).code == 2);
+  CHECK(orrery::testing::orrery({"validate", "llama3_8b_h100", "--set", "workload.generate.tokens=1"}, {}).code != 0);
+}
