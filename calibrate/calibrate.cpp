@@ -18,7 +18,7 @@ namespace orrery {
 namespace {
 
 constexpr double kQuickShare = 0.35;
-constexpr int kSteps = 20, kDecodes = 10, kQuickSteps = 8, kQuickDecodes = 4;
+constexpr int kSteps = 20, kDecodes = 40, kQuickSteps = 8, kQuickDecodes = 12;
 constexpr Seconds kBudget{60.0}, kQuickBudget{14.0};
 constexpr double kMuchDrift = 0.05;
 constexpr std::int64_t kMostRanks = 8;

@@ -60,7 +60,8 @@ TEST_CASE("a NumPy file has a header whose data starts at a multiple of 64") {
   CHECK(bytes.substr(0, 8) == std::string{"\x93NUMPY\x01\x00", 8});
   const std::size_t header = static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
   CHECK((10 + header) % 64 == 0);
-  CHECK_THAT(bytes.substr(10, header), Catch::StartsWith("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, ), }"));
+  CHECK_THAT(bytes.substr(10, header),
+             Catch::StartsWith("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, ), }"));
   CHECK(bytes.size() == 10 + header + 16);
   CHECK(npy_bytes(values, {2}, NpyWidth::F32).size() == 128 + 8);
 }
@@ -69,7 +70,8 @@ TEST_CASE("the loss of uniform logits is the logarithm of the number of classes"
   const Logits logits{std::vector<double>(2 * 3 * 4, 0.7), {2, 3, 4}};
   const std::vector<std::int32_t> tokens{0, 1, 2, 3, 0, 1};
   CHECK(next_token_loss(logits, tokens) == Approx(std::log(4.0)).epsilon(1e-14));
-  CHECK_THROWS_WITH(next_token_loss(logits, std::vector<std::int32_t>{1}), Catch::StartsWith("there is no next token to predict"));
+  CHECK_THROWS_WITH(next_token_loss(logits, std::vector<std::int32_t>{1}),
+                    Catch::StartsWith("there is no next token to predict"));
 }
 
 TEST_CASE("token ids are read from text and files") {
@@ -84,7 +86,8 @@ TEST_CASE("a what-if is a factor or a percentage") {
   CHECK(parse_change("link.bandwidth=x2").factor == 2);
   CHECK(parse_change("link.bandwidth=+10%").factor == Approx(1.1));
   CHECK(parse_change("link.bandwidth=-50%").factor == Approx(0.5));
-  CHECK_THROWS_WITH(parse_change("link.bandwidth=2"), Catch::StartsWith("'link.bandwidth=2' is not a change of a parameter"));
+  CHECK_THROWS_WITH(parse_change("link.bandwidth=2"),
+                    Catch::StartsWith("'link.bandwidth=2' is not a change of a parameter"));
 }
 
 TEST_CASE("expectations are met within their tolerance, and errors have a place") {

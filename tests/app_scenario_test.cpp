@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kTiny = "model: gpt2-tiny\nworkload: {train: {batch: 2, sequence: 16}}\n";
 
-Scenario load(const std::string& path, const std::vector<Override>& overrides = {}, const Environment& environment = {}) {
+Scenario load(const std::string& path, const std::vector<Override>& overrides = {},
+              const Environment& environment = {}) {
   return load_scenario(path, Locations{environment}, environment, overrides);
 }
 
@@ -39,8 +40,10 @@ TEST_CASE("what a scenario leaves out has its default") {
 
 TEST_CASE("later layers win: includes, file, environment, --set, flags") {
   const TemporaryFolder folder;
-  folder.file("base.yaml", "model: gpt2-tiny\nworkload: {train: {batch: 1, sequence: 16, steps: 1, seed: 1, microbatches: 1}}\n");
-  const std::string path = folder.file("s.yaml", "include: [base.yaml]\nworkload: {train: {batch: 2, steps: 2, seed: 2}}\n");
+  folder.file("base.yaml",
+              "model: gpt2-tiny\nworkload: {train: {batch: 1, sequence: 16, steps: 1, seed: 1, microbatches: 1}}\n");
+  const std::string path =
+      folder.file("s.yaml", "include: [base.yaml]\nworkload: {train: {batch: 2, steps: 2, seed: 2}}\n");
   const Environment environment{{"ORRERY_WORKLOAD__TRAIN__STEPS", "3"}, {"ORRERY_WORKLOAD__TRAIN__SEED", "3"}};
   const Scenario s = load(path, {{"workload.train.seed=4", "--set"}, {"workload.train.seed=5", "--seed"}}, environment);
   const TrainOptions& o = *s.options.workload.train;
@@ -60,9 +63,12 @@ TEST_CASE("a workload of another kind replaces that of an include") {
 TEST_CASE("errors say file, line and column, and what would be right") {
   const TemporaryFolder folder;
   const std::string path = folder.file("s.yaml", "model: gpt2-tiny\nworkload: {train: {bach: 2}}\n");
-  CHECK(error_of(path) == path + ":2:20: unknown key 'bach'\n  workload: {train: {bach: 2}}\n                     ^\n"
-                                 "  hint: did you mean 'batch'? known keys: batch, microbatches, sequence, target_sequence, dtype, recompute, "
-                                 "dropout, optimizer, steps, seed, text");
+  CHECK(
+      error_of(path) ==
+      path +
+          ":2:20: unknown key 'bach'\n  workload: {train: {bach: 2}}\n                     ^\n"
+          "  hint: did you mean 'batch'? known keys: batch, microbatches, sequence, target_sequence, dtype, recompute, "
+          "dropout, optimizer, steps, seed, text");
 }
 
 TEST_CASE("a wrong scenario gives one clear error") {
@@ -74,18 +80,28 @@ TEST_CASE("a wrong scenario gives one clear error") {
   };
   CHECK_THAT(message("workload: {train: {}}\n"), Catch::Contains("missing key 'model'"));
   CHECK_THAT(message("model: gpt2-tiny\n"), Catch::Contains("missing key 'workload'"));
-  CHECK_THAT(message("model: gpt2-tiny\nworkload: {}\n"), Catch::StartsWith(":2:11: a scenario has one workload, this one has 0"));
-  CHECK_THAT(message("model: gpt2-tiny\nworkload: {train: {}, infer: {}}\n"), Catch::StartsWith(":2:11: a scenario has one workload, this one has 2"));
-  CHECK_THAT(message("model: gpt2-tny\nworkload: {train: {}}\n"), Catch::StartsWith(":1:8: unknown model 'gpt2-tny'; did you mean 'gpt2-tiny'?"));
-  CHECK_THAT(message("model: [1]\nworkload: {train: {}}\n"), Catch::StartsWith(":1:8: expected a file or a configuration as the model"));
-  CHECK_THAT(message("model: gpt2-tiny\ncluster: dgx_h10\nworkload: {train: {}}\n"), Catch::StartsWith(":2:10: unknown cluster 'dgx_h10'; did you mean 'dgx_h100'?"));
-  CHECK_THAT(message("model: gpt2-tiny\nstrategy: [{singel: {}}]\nworkload: {train: {}}\n"), Catch::Contains("unknown strategy 'singel'; did you mean 'single'?"));
-  CHECK_THAT(message("model: gpt2-tiny\nstrategy: {single: {}}\nworkload: {train: {}}\n"), Catch::StartsWith(":2:11: expected a list of one strategy"));
-  CHECK_THAT(message("model: gpt2-tiny\nweights: no.safetensors\nworkload: {train: {}}\n"), Catch::StartsWith(":2:10: cannot find the file 'no.safetensors'"));
-  CHECK_THAT(message("model: gpt2-tiny\nworkload: {train: {text: no.txt}}\n"), Catch::StartsWith(":2:26: cannot find the text 'no.txt'"));
+  CHECK_THAT(message("model: gpt2-tiny\nworkload: {}\n"),
+             Catch::StartsWith(":2:11: a scenario has one workload, this one has 0"));
+  CHECK_THAT(message("model: gpt2-tiny\nworkload: {train: {}, infer: {}}\n"),
+             Catch::StartsWith(":2:11: a scenario has one workload, this one has 2"));
+  CHECK_THAT(message("model: gpt2-tny\nworkload: {train: {}}\n"),
+             Catch::StartsWith(":1:8: unknown model 'gpt2-tny'; did you mean 'gpt2-tiny'?"));
+  CHECK_THAT(message("model: [1]\nworkload: {train: {}}\n"),
+             Catch::StartsWith(":1:8: expected a file or a configuration as the model"));
+  CHECK_THAT(message("model: gpt2-tiny\ncluster: dgx_h10\nworkload: {train: {}}\n"),
+             Catch::StartsWith(":2:10: unknown cluster 'dgx_h10'; did you mean 'dgx_h100'?"));
+  CHECK_THAT(message("model: gpt2-tiny\nstrategy: [{singel: {}}]\nworkload: {train: {}}\n"),
+             Catch::Contains("unknown strategy 'singel'; did you mean 'single'?"));
+  CHECK_THAT(message("model: gpt2-tiny\nstrategy: {single: {}}\nworkload: {train: {}}\n"),
+             Catch::StartsWith(":2:11: expected a list of one strategy"));
+  CHECK_THAT(message("model: gpt2-tiny\nweights: no.safetensors\nworkload: {train: {}}\n"),
+             Catch::StartsWith(":2:10: cannot find the file 'no.safetensors'"));
+  CHECK_THAT(message("model: gpt2-tiny\nworkload: {train: {text: no.txt}}\n"),
+             Catch::StartsWith(":2:26: cannot find the text 'no.txt'"));
   CHECK_THAT(message("include: [no.yaml]\n"), Catch::StartsWith(":1:11: cannot find the file 'no.yaml' to include"));
   CHECK_THAT(message("include: [s.yaml]\n"), Catch::Contains("files include each other more than 8 deep"));
-  CHECK_THAT(message("model: gpt2-tiny\nworkload: {train: {}}\nworkload: {infer: {}}\n"), Catch::Contains("duplicate key"));
+  CHECK_THAT(message("model: gpt2-tiny\nworkload: {train: {}}\nworkload: {infer: {}}\n"),
+             Catch::Contains("duplicate key"));
 }
 
 TEST_CASE("an environment variable that names no key is refused") {
@@ -117,7 +133,9 @@ TEST_CASE("the id of a scenario depends on the contents of its files, not on whe
 
 TEST_CASE("a model may stand in the scenario itself") {
   const TemporaryFolder folder;
-  const Scenario s = load(folder.file("s.yaml", "model: {model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 2, vocab_size: 10, n_positions: 8}\nworkload: {infer: {}}\n"));
+  const Scenario s = load(folder.file("s.yaml",
+                                      "model: {model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 2, vocab_size: 10, "
+                                      "n_positions: 8}\nworkload: {infer: {}}\n"));
   // 10·64 + 8·64 tokens and positions; 12·64² + 13·64 of a block; 2·64 of the last norm.
   CHECK(s.model.parameter_count() == 10 * 64 + 8 * 64 + 12 * 64 * 64 + 13 * 64 + 2 * 64);
 }

@@ -11,7 +11,8 @@ using nlohmann::json;
 
 namespace {
 
-const std::vector<std::string> kTiny{"--model", "gpt2-tiny", "--set", "workload={train: {batch: 1, sequence: 16, steps: 3}}"};
+const std::vector<std::string> kTiny{"--model", "gpt2-tiny", "--set",
+                                     "workload={train: {batch: 1, sequence: 16, steps: 3}}"};
 
 CommandResult tiny(const std::string& command, std::vector<std::string> more = {}) {
   std::vector<std::string> all{command};
@@ -68,13 +69,16 @@ TEST_CASE("what is not in this build says what would bring it") {
 
 TEST_CASE("wrong words are answered with the nearest right ones") {
   using orrery::testing::orrery;
-  CHECK_THAT(orrery({"simulatee"}).err, Catch::StartsWith("orrery: unknown command 'simulatee'; did you mean 'simulate'?"));
-  CHECK_THAT(orrery({"simulate", "--tracee", "x"}).err,
-             Catch::StartsWith("orrery: unknown option '--tracee' of 'orrery simulate'\n  hint: did you mean '--trace'?"));
+  CHECK_THAT(orrery({"simulatee"}).err,
+             Catch::StartsWith("orrery: unknown command 'simulatee'; did you mean 'simulate'?"));
+  CHECK_THAT(
+      orrery({"simulate", "--tracee", "x"}).err,
+      Catch::StartsWith("orrery: unknown option '--tracee' of 'orrery simulate'\n  hint: did you mean '--trace'?"));
   CHECK_THAT(orrery({"list", "modls"}).err, Catch::StartsWith("orrery: unknown kind 'modls'; did you mean 'models'?"));
   CHECK_THAT(orrery({"model", "shw"}).err, Catch::StartsWith("orrery: unknown command 'model shw'"));
   CHECK_THAT(orrery({"simulate", "gpt2_tiny_trai"}).err, Catch::Contains("did you mean 'gpt2_tiny_train'?"));
-  CHECK(orrery({"compare", "a"}).err == "orrery: 'orrery compare' needs REFERENCE CANDIDATE more\n  hint: usage: orrery compare REFERENCE CANDIDATE\n");
+  CHECK(orrery({"compare", "a"}).err ==
+        "orrery: 'orrery compare' needs REFERENCE CANDIDATE more\n  hint: usage: orrery compare REFERENCE CANDIDATE\n");
   CHECK(orrery({"list", "models", "x"}).err == "orrery: unexpected argument 'x'\n  hint: usage: orrery list KIND\n");
   CHECK(orrery({"simulate", "--trace"}).err == "orrery: option --trace needs a value: FILE\n");
   CHECK(orrery({"simulate", "--fail=1"}).err == "orrery: option --fail takes no value\n");
@@ -82,8 +86,9 @@ TEST_CASE("wrong words are answered with the nearest right ones") {
 
 TEST_CASE("simulate has the fields that others read") {
   const json r = parsed(tiny("simulate", {"--json", "--no-out"}));
-  for (const char* field : {"schema_version", "step_time", "tokens_per_second", "mfu", "peak_memory", "by_class", "exposed_communication", "bubble", "ops",
-                            "ranks", "rank_classes", "wall_seconds", "calibrated", "extrapolated"})
+  for (const char* field :
+       {"schema_version", "step_time", "tokens_per_second", "mfu", "peak_memory", "by_class", "exposed_communication",
+        "bubble", "ops", "ranks", "rank_classes", "wall_seconds", "calibrated", "extrapolated"})
     CHECK(r.contains(field));
   for (const char* field : {"seconds", "low", "high"}) CHECK(r["step_time"].contains(field));
   for (const char* field : {"bytes", "capacity", "fits", "rank", "op"}) CHECK(r["peak_memory"].contains(field));
@@ -109,7 +114,9 @@ TEST_CASE("a run on the null device keeps the order and computes nothing") {
 }
 
 TEST_CASE("what does not fit is an answer, and a failure when asked for") {
-  const std::vector<std::string> large{"simulate", "--model", "gpt3-175b", "--cluster", "dgx_h100", "--no-out", "--set", "workload={generate: {prompt: 8, tokens: 2, dtype: bf16}}"};
+  const std::vector<std::string> large{
+      "simulate", "--model",  "gpt3-175b", "--cluster",
+      "dgx_h100", "--no-out", "--set",     "workload={generate: {prompt: 8, tokens: 2, dtype: bf16}}"};
   const CommandResult r = orrery::testing::orrery(large);
   CHECK(r.code == 0);
   CHECK_THAT(r.out, Catch::Contains("does not fit"));
@@ -119,8 +126,12 @@ TEST_CASE("what does not fit is an answer, and a failure when asked for") {
 }
 
 TEST_CASE("twice the memory bandwidth makes decoding faster, and sensitivity agrees") {
-  const std::vector<std::string> decode{"--model", "llama-3-8b", "--cluster", "dgx_h100", "--set", "workload={generate: {prompt: 8, tokens: 2, dtype: bf16}}", "--json"};
-  std::vector<std::string> what_if{"simulate", "--what-if", "memory.bandwidth=x2", "--no-out"}, sensitivity{"sensitivity"};
+  const std::vector<std::string> decode{"--model",   "llama-3-8b",
+                                        "--cluster", "dgx_h100",
+                                        "--set",     "workload={generate: {prompt: 8, tokens: 2, dtype: bf16}}",
+                                        "--json"};
+  std::vector<std::string> what_if{"simulate", "--what-if", "memory.bandwidth=x2", "--no-out"},
+      sensitivity{"sensitivity"};
   what_if.insert(what_if.end(), decode.begin(), decode.end());
   sensitivity.insert(sensitivity.end(), decode.begin(), decode.end());
   CHECK(parsed(orrery::testing::orrery(what_if))["what_if"][0]["speed_up"] > 1.5);
@@ -136,7 +147,8 @@ TEST_CASE("a run directory holds scenario, command, report and timeline") {
   REQUIRE(r.code == 0);
   const std::string canonical = read_file(folder / "run/resolved.json");
   CHECK(json::parse(canonical)["workload"]["train"]["batch"] == 1);
-  CHECK_THAT(read_file(folder / "run/command.txt"), Catch::StartsWith("orrery simulate --model gpt2-tiny --set 'workload={train:"));
+  CHECK_THAT(read_file(folder / "run/command.txt"),
+             Catch::StartsWith("orrery simulate --model gpt2-tiny --set 'workload={train:"));
   CHECK(json::parse(read_file(folder / "run/report.json"))["source"] == "predicted");
   CHECK(read_trace(folder / "run/timeline.orrery").timeline.spans.size() > 100);
   const CommandResult again = orrery::testing::orrery({"simulate", folder / "run/resolved.yaml", "--json", "--no-out"});
@@ -160,8 +172,9 @@ TEST_CASE("a timeline is converted, shown and compared") {
 TEST_CASE("logits and loss of given tokens agree with each other") {
   const TemporaryFolder folder;
   const auto evaluate = [&](const std::string& dtype) {
-    return parsed(orrery::testing::orrery({"run", "--model", "gpt2-tiny", "--tokens", "5,6,7,8", "--logits", folder / "out.npy", "--loss", "--json", "--no-out",
-                                           "--set", "workload={infer: {steps: 1, dtype: " + dtype + "}}"}));
+    return parsed(orrery::testing::orrery({"run", "--model", "gpt2-tiny", "--tokens", "5,6,7,8", "--logits",
+                                           folder / "out.npy", "--loss", "--json", "--no-out", "--set",
+                                           "workload={infer: {steps: 1, dtype: " + dtype + "}}"}));
   };
   const double wide = evaluate("f64")["loss"][0];
   CHECK(std::filesystem::file_size(folder / "out.npy") == 128 + 4 * 4096 * 8);
@@ -191,7 +204,9 @@ TEST_CASE("lists have a name and a summary for each entry") {
 }
 
 TEST_CASE("the origin of each value is shown") {
-  const CommandResult r = orrery::testing::orrery({"config", "show", "gpt2_tiny_train", "--origin", "--set", "workload.train.batch=4"}, {{"ORRERY_WORKLOAD__TRAIN__SEED", "9"}});
+  const CommandResult r =
+      orrery::testing::orrery({"config", "show", "gpt2_tiny_train", "--origin", "--set", "workload.train.batch=4"},
+                              {{"ORRERY_WORKLOAD__TRAIN__SEED", "9"}});
   CHECK_THAT(r.out, Catch::Matches("(.|\n)*workload.train.batch +4 +--set\n(.|\n)*"));
   CHECK_THAT(r.out, Catch::Matches("(.|\n)*workload.train.seed +9 +ORRERY_WORKLOAD__TRAIN__SEED\n(.|\n)*"));
   CHECK_THAT(r.out, Catch::Matches("(.|\n)*workload.train.microbatches +1 +default\n(.|\n)*"));
@@ -201,7 +216,8 @@ TEST_CASE("the schema, explanations and completion come from the declarations") 
   using orrery::testing::orrery;
   const json schema = parsed(orrery({"config", "schema"}));
   CHECK(schema["properties"]["workload"]["properties"]["train"]["properties"]["batch"]["type"] == "integer");
-  CHECK_THAT(orrery({"config", "explain", "workload.train.batch"}).out, Catch::Contains("samples per step over all ranks"));
+  CHECK_THAT(orrery({"config", "explain", "workload.train.batch"}).out,
+             Catch::Contains("samples per step over all ranks"));
   CHECK(orrery({"config", "explain", "workload.train.bacth"}).code == 2);
   CHECK_THAT(orrery({"completion", "bash"}).out, Catch::Contains("--what-if"));
   CHECK(orrery({"completion", "zsh"}).code == 2);

@@ -65,7 +65,8 @@ std::string reason_to_calibrate(const AppContext& context) {
   if (!context.wiring.is_calibrated()) return "this computer was never calibrated";
   try {
     const Provenance p = find_device("host", locations.parameter_folders())->provenance();
-    if (p.machine != detected_processor()) return fmt::format("the parameters are of another processor ({})", p.machine);
+    if (p.machine != detected_processor())
+      return fmt::format("the parameters are of another processor ({})", p.machine);
     if (is_old(p.date)) return fmt::format("the parameters are older than {} days ({})", kFreshDays, p.date);
     if (p.tool != tool_version()) return fmt::format("the parameters were measured by another version ({})", p.tool);
   } catch (const UserError&) {

@@ -14,7 +14,8 @@ Calibration calibrate_host(const CalibrateOptions& options, AppContext& context)
 /// Calibrates and writes the parameter file, whole or not at all.
 Calibration calibrate_to(const std::string& path, const CalibrateOptions& options, AppContext& context);
 
-/// Why there is reason to calibrate before a validation: "this computer was never calibrated"; empty when there is none.
+/// Why there is reason to calibrate before a validation: "this computer was never calibrated"; empty when there is
+/// none.
 std::string reason_to_calibrate(const AppContext& context);
 
 /// Days after which parameters count as old.

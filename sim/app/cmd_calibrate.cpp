@@ -22,10 +22,14 @@ class Calibrate final : public Command {
   std::string_view summary() const override { return "measure this computer and fit its parameters"; }
 
   std::vector<Flag> flags() override {
-    return {{"-o", "FILE", "parameter file to write; default: where predictions look for it", [this](const std::string& v) { path_ = v; }},
-            {"--quick", "", "fewer points: about 20 s instead of a minute", [this](const std::string&) { options_.quick = true; }},
-            {"--seed", "N", "of the sizes that are measured", [this](const std::string& v) { options_.seed = integer_option("--seed", v, 0); }},
-            {"--budget", "TIME", "time to measure for, such as 60 s", [this](const std::string& v) { options_.budget = parse<Seconds>(v); }}};
+    return {{"-o", "FILE", "parameter file to write; default: where predictions look for it",
+             [this](const std::string& v) { path_ = v; }},
+            {"--quick", "", "fewer points: about 20 s instead of a minute",
+             [this](const std::string&) { options_.quick = true; }},
+            {"--seed", "N", "of the sizes that are measured",
+             [this](const std::string& v) { options_.seed = integer_option("--seed", v, 0); }},
+            {"--budget", "TIME", "time to measure for, such as 60 s",
+             [this](const std::string& v) { options_.budget = parse<Seconds>(v); }}};
   }
 
   int run(AppContext& context, const std::vector<std::string>&) override {
@@ -41,24 +45,40 @@ class Calibrate final : public Command {
   static std::string text(const Calibration& c, const std::string& path, double seconds) {
     const HostParameters& p = c.parameters;
     std::string out = fmt::format("calibrated {} in {:.0f} s\n", p.provenance.machine, seconds);
-    out += fmt::format("  products     {} on one core\n  memory       {} on all cores\n  drift        {:.1f} % while measuring\n\n",
-                       to_text(p.peak), to_text(p.memory_bandwidth), 100 * c.drift);
+    out += fmt::format(
+        "  products     {} on one core\n  memory       {} on all cores\n  drift        {:.1f} % while measuring\n\n",
+        to_text(p.peak), to_text(p.memory_bandwidth), 100 * c.drift);
     Table table{{{"law"}, {"points", Align::Right}, {"median error", Align::Right}, {"worst", Align::Right}}};
     for (const auto& [name, law] : p.laws)
-      table.add({name, std::to_string(law.points), fmt::format("{:.1f} %", 100 * law.median_error), fmt::format("{:.1f} %", 100 * law.worst_error)});
+      table.add({name, std::to_string(law.points), fmt::format("{:.1f} %", 100 * law.median_error),
+                 fmt::format("{:.1f} %", 100 * law.worst_error)});
     out += table.text("  ");
-    if (!c.steps.empty()) out += fmt::format("\n{} whole steps left out of the fit: mean error {:.1f} %\n", c.steps.size(), 100 * mean_error(c));
+    if (!c.steps.empty())
+      out += fmt::format("\n{} whole steps left out of the fit: mean error {:.1f} %\n", c.steps.size(),
+                         100 * mean_error(c));
     return out + fmt::format("written to {}\n", path);
   }
 
   static nlohmann::json document(const Calibration& c, const std::string& path, double seconds) {
     nlohmann::json laws = nlohmann::json::array();
     for (const auto& [name, law] : c.parameters.laws)
-      laws.push_back({{"name", name}, {"points", law.points}, {"median_error", law.median_error}, {"worst_error", law.worst_error}, {"deviation", law.deviation}, {"bias", law.bias}});
+      laws.push_back({{"name", name},
+                      {"points", law.points},
+                      {"median_error", law.median_error},
+                      {"worst_error", law.worst_error},
+                      {"deviation", law.deviation},
+                      {"bias", law.bias}});
     nlohmann::json steps = nlohmann::json::array();
-    for (const StepCheck& s : c.steps) steps.push_back({{"name", s.name}, {"measured", s.measured}, {"predicted", s.predicted}});
-    return {{"schema_version", kSchemaVersion}, {"machine", c.parameters.provenance.machine}, {"parameters", path}, {"wall_seconds", seconds},
-            {"drift", c.drift}, {"laws", laws}, {"steps", steps}, {"warnings", c.warnings}};
+    for (const StepCheck& s : c.steps)
+      steps.push_back({{"name", s.name}, {"measured", s.measured}, {"predicted", s.predicted}});
+    return {{"schema_version", kSchemaVersion},
+            {"machine", c.parameters.provenance.machine},
+            {"parameters", path},
+            {"wall_seconds", seconds},
+            {"drift", c.drift},
+            {"laws", laws},
+            {"steps", steps},
+            {"warnings", c.warnings}};
   }
 
   static double mean_error(const Calibration& c) {

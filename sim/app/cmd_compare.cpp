@@ -17,7 +17,8 @@ class Compare final : public Command {
   Arity arity() const override { return {2, 2}; }
 
   std::vector<Flag> flags() override {
-    return {{"--rows", "N", "rows of each table; default 10", [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }}};
+    return {{"--rows", "N", "rows of each table; default 10",
+             [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }}};
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {

@@ -22,7 +22,8 @@ class Completion final : public Command {
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     if (arguments[0] != "bash") throw unknown_name("shell", arguments[0], {"bash"});
     const std::string text = script(context);
-    context.console.out(context.json ? nlohmann::json{{"schema_version", kSchemaVersion}, {"script", text}}.dump(2) + "\n" : text);
+    context.console.out(
+        context.json ? nlohmann::json{{"schema_version", kSchemaVersion}, {"script", text}}.dump(2) + "\n" : text);
     return exit_code::kOk;
   }
 

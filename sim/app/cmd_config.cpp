@@ -28,7 +28,8 @@ std::string origin_text(const Origin& o) {
 /// `written` is the same place of the merged document; null where the file says nothing.
 void collect(const Node& resolved, const Node* written, const std::string& path, std::vector<Leaf>& out) {
   if (resolved.kind == Node::Kind::Map && !resolved.fields.empty()) {
-    for (const auto& [key, value] : resolved.fields) collect(value, written == nullptr ? nullptr : written->find(key), path.empty() ? key : path + "." + key, out);
+    for (const auto& [key, value] : resolved.fields)
+      collect(value, written == nullptr ? nullptr : written->find(key), path.empty() ? key : path + "." + key, out);
     return;
   }
   out.push_back({path, to_flow_yaml(resolved), written == nullptr ? "default" : origin_text(written->origin)});
@@ -49,7 +50,8 @@ class Show final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--origin", "", "each value with where it came from", [this](const std::string&) { origin_ = true; }});
+    all.push_back(
+        {"--origin", "", "each value with where it came from", [this](const std::string&) { origin_ = true; }});
     return all;
   }
 
@@ -59,7 +61,12 @@ class Show final : public Command {
     if (context.json) {
       json values = json::array();
       for (const Leaf& l : leaves_of(s)) values.push_back({{"path", l.path}, {"value", l.value}, {"origin", l.origin}});
-      context.console.out(json{{"schema_version", kSchemaVersion}, {"id", sha256(canonical)}, {"resolved", json::parse(canonical)}, {"values", values}}.dump(2) + "\n");
+      context.console.out(json{{"schema_version", kSchemaVersion},
+                               {"id", sha256(canonical)},
+                               {"resolved", json::parse(canonical)},
+                               {"values", values}}
+                              .dump(2) +
+                          "\n");
     } else if (origin_) {
       Table table{{{"key"}, {"value"}, {"origin"}}};
       for (const Leaf& l : leaves_of(s)) table.add({l.path, l.value, l.origin});
@@ -89,12 +96,15 @@ class Check final : public Command {
     for (const std::string& a : arguments) {
       const Scenario s = scenario_.load(a, context);
       const bool on_host = s.cluster.device == "host";
-      const auto program = make_program(s, context.wiring, {.workspaces = on_host ? &context.wiring.workspaces() : nullptr});
+      const auto program =
+          make_program(s, context.wiring, {.workspaces = on_host ? &context.wiring.workspaces() : nullptr});
       const std::string id = sha256(canonical_scenario(s));
       rows.push_back({{"name", s.name}, {"id", id}, {"plans", program->plans().size()}});
-      text += fmt::format("{} is right: {} plan{}, id {}\n", s.name, program->plans().size(), program->plans().size() == 1 ? "" : "s", id.substr(0, 8));
+      text += fmt::format("{} is right: {} plan{}, id {}\n", s.name, program->plans().size(),
+                          program->plans().size() == 1 ? "" : "s", id.substr(0, 8));
     }
-    context.console.out(context.json ? json{{"schema_version", kSchemaVersion}, {"scenarios", rows}}.dump(2) + "\n" : text);
+    context.console.out(context.json ? json{{"schema_version", kSchemaVersion}, {"scenarios", rows}}.dump(2) + "\n"
+                                     : text);
     return exit_code::kOk;
   }
 
@@ -102,7 +112,9 @@ class Check final : public Command {
   ScenarioFlags scenario_;
 };
 
-json option_json(const OptionInfo& o) { return {{"path", o.path}, {"type", o.type}, {"default", o.default_value}, {"summary", o.summary}}; }
+json option_json(const OptionInfo& o) {
+  return {{"path", o.path}, {"type", o.type}, {"default", o.default_value}, {"summary", o.summary}};
+}
 
 class Explain final : public Command {
  public:
@@ -115,7 +127,8 @@ class Explain final : public Command {
     const std::vector<OptionInfo> found = matching(arguments.empty() ? "" : arguments[0]);
     json rows = json::array();
     for (const OptionInfo& o : found) rows.push_back(option_json(o));
-    context.console.out(context.json ? json{{"schema_version", kSchemaVersion}, {"options", rows}}.dump(2) + "\n" : help_text(found));
+    context.console.out(context.json ? json{{"schema_version", kSchemaVersion}, {"options", rows}}.dump(2) + "\n"
+                                     : help_text(found));
     return exit_code::kOk;
   }
 
@@ -156,7 +169,11 @@ json type_schema(const OptionInfo& o) {
 }
 
 json schema() {
-  json root = {{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "Orrery scenario"}, {"type", "object"}, {"additionalProperties", false}, {"required", {"model", "workload"}}};
+  json root = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+               {"title", "Orrery scenario"},
+               {"type", "object"},
+               {"additionalProperties", false},
+               {"required", {"model", "workload"}}};
   for (const OptionInfo& o : describe_options<ScenarioOptions>()) {
     json* at = &root;
     std::string_view path{o.path};

@@ -20,7 +20,8 @@ Rows strategy_rows(const Locations&) {
   Rows rows = Rows::array();
   for (const StrategyEntry& s : strategies()) {
     Rows options = Rows::array();
-    for (const OptionInfo& o : s.options()) options.push_back({{"name", o.path}, {"type", o.type}, {"default", o.default_value}, {"summary", o.summary}});
+    for (const OptionInfo& o : s.options())
+      options.push_back({{"name", o.path}, {"type", o.type}, {"default", o.default_value}, {"summary", o.summary}});
     rows.push_back({{"name", s.name}, {"summary", s.summary}, {"options", options}});
   }
   return rows;
@@ -33,7 +34,11 @@ Rows model_rows(const Locations& locations) {
     const std::int64_t all = m.parameter_count(), active = m.active_parameter_count();
     std::string summary = fmt::format("{}, {} parameters", m.family, count_text(all));
     if (active != all) summary += fmt::format(", {} of them work on a token", count_text(active));
-    rows.push_back({{"name", name}, {"summary", summary}, {"family", m.family}, {"parameters", all}, {"active_parameters", active}});
+    rows.push_back({{"name", name},
+                    {"summary", summary},
+                    {"family", m.family},
+                    {"parameters", all},
+                    {"active_parameters", active}});
   }
   return rows;
 }
@@ -42,7 +47,11 @@ Rows cluster_rows(const Locations& locations) {
   Rows rows = Rows::array();
   for (const std::string& name : locations.cluster_names()) {
     const Cluster c = load_cluster(locations.find_cluster(name));
-    rows.push_back({{"name", name}, {"summary", c.summary}, {"device", c.device}, {"nodes", c.nodes}, {"devices_per_node", c.devices_per_node}});
+    rows.push_back({{"name", name},
+                    {"summary", c.summary},
+                    {"device", c.device},
+                    {"nodes", c.nodes},
+                    {"devices_per_node", c.devices_per_node}});
   }
   return rows;
 }
@@ -52,7 +61,11 @@ Rows device_rows(const Locations& locations) {
   for (const std::string& name : device_names(locations.parameter_folders())) {
     const Provenance p = find_device(name, locations.parameter_folders())->provenance();
     const bool fitted = p.status == FitStatus::Fitted;
-    rows.push_back({{"name", name}, {"summary", fmt::format("{}, {}", p.machine, fitted ? "measured " + p.date : "from data sheets")}, {"machine", p.machine}, {"fitted", fitted}, {"date", p.date}});
+    rows.push_back({{"name", name},
+                    {"summary", fmt::format("{}, {}", p.machine, fitted ? "measured " + p.date : "from data sheets")},
+                    {"machine", p.machine},
+                    {"fitted", fitted},
+                    {"date", p.date}});
   }
   return rows;
 }

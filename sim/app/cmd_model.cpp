@@ -32,10 +32,16 @@ class ModelShow final : public Command {
 
  private:
   nlohmann::json document(const Model& m) const {
-    nlohmann::json out = {{"schema_version", kSchemaVersion}, {"name", m.name}, {"family", m.family}, {"dtype", name_of(m.dtype)},
-                          {"parameters", m.parameter_count()}, {"active_parameters", m.active_parameter_count()}, {"tensors", m.parameters.size()}};
+    nlohmann::json out = {{"schema_version", kSchemaVersion},
+                          {"name", m.name},
+                          {"family", m.family},
+                          {"dtype", name_of(m.dtype)},
+                          {"parameters", m.parameter_count()},
+                          {"active_parameters", m.active_parameter_count()},
+                          {"tensors", m.parameters.size()}};
     if (!parameters_) return out;
-    for (const Parameter& p : m.parameters) out["list"].push_back({{"name", p.name}, {"shape", p.shape}, {"elements", p.elements()}});
+    for (const Parameter& p : m.parameters)
+      out["list"].push_back({{"name", p.name}, {"shape", p.shape}, {"elements", p.elements()}});
     return out;
   }
 

@@ -22,16 +22,19 @@ class PlanCommand final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--show", "FORM", "text, dot or summary; default text", [this](const std::string& v) { form_ = checked(v); }});
+    all.push_back(
+        {"--show", "FORM", "text, dot or summary; default text", [this](const std::string& v) { form_ = checked(v); }});
     all.push_back({"--dot", "", "the same as --show dot", [this](const std::string&) { form_ = "dot"; }});
-    all.push_back({"--max-ops", "N", "most ops to print of each plan; default 2000", [this](const std::string& v) { max_ops_ = integer_option("--max-ops", v, 0); }});
+    all.push_back({"--max-ops", "N", "most ops to print of each plan; default 2000",
+                   [this](const std::string& v) { max_ops_ = integer_option("--max-ops", v, 0); }});
     return all;
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
     const bool on_host = scenario.cluster.device == "host";
-    const std::unique_ptr<Program> program = make_program(scenario, context.wiring, {.workspaces = on_host ? &context.wiring.workspaces() : nullptr});
+    const std::unique_ptr<Program> program =
+        make_program(scenario, context.wiring, {.workspaces = on_host ? &context.wiring.workspaces() : nullptr});
     if (context.json) {
       nlohmann::json plans = nlohmann::json::array();
       for (const Plan& plan : program->plans()) plans.push_back(summary_json(plan));
@@ -57,8 +60,15 @@ class PlanCommand final : public Command {
       ++kinds[std::string{kind_name(plan.work(op))}];
       flops += amount(plan.work(op)).flops;
     }
-    return {{"name", plan.name}, {"ops", plan.ops.size()}, {"tensors", plan.tensors.size()}, {"ranks", plan.mesh.size()}, {"rank_classes", plan.classes.size()},
-            {"kinds", kinds}, {"flops", flops.base()}, {"model_flops", plan.purpose.model_flops.base()}, {"tokens", plan.purpose.tokens}};
+    return {{"name", plan.name},
+            {"ops", plan.ops.size()},
+            {"tensors", plan.tensors.size()},
+            {"ranks", plan.mesh.size()},
+            {"rank_classes", plan.classes.size()},
+            {"kinds", kinds},
+            {"flops", flops.base()},
+            {"model_flops", plan.purpose.model_flops.base()},
+            {"tokens", plan.purpose.tokens}};
   }
 
   std::string shown(const Plan& plan) const {
@@ -66,8 +76,10 @@ class PlanCommand final : public Command {
     if (form_ == "dot") return print_dot(plan, most);
     if (form_ == "text") return print_text(plan, most);
     const nlohmann::json s = summary_json(plan);
-    std::string text = fmt::format("plan {}: {} ops, {} tensors, {}\n", plan.name, plan.ops.size(), plan.tensors.size(), to_text(Flops{s["flops"].get<double>()}));
-    for (const auto& [kind, count] : s["kinds"].items()) text += fmt::format("  {:<24} {:>6}\n", kind, count.get<std::int64_t>());
+    std::string text = fmt::format("plan {}: {} ops, {} tensors, {}\n", plan.name, plan.ops.size(), plan.tensors.size(),
+                                   to_text(Flops{s["flops"].get<double>()}));
+    for (const auto& [kind, count] : s["kinds"].items())
+      text += fmt::format("  {:<24} {:>6}\n", kind, count.get<std::int64_t>());
     return text;
   }
 

@@ -36,9 +36,12 @@ class Run final : public Command {
     text("--tokens", "IDS|FILE", "token ids instead of the scenario's text, prompt, or random tokens", tokens_);
     text("--text", "TEXT", "the same as a text for the scenario's tokenizer", text_);
     text("--save", "FILE", "write the weights as they are at the end (safetensors)", save_);
-    all.push_back({"--loss", "", "print the loss of each step; of forward passes, of each next token", [this](const std::string&) { loss_ = true; }});
-    all.push_back({"--steps", "N", "training steps or passes to run", [this](const std::string& v) { steps_ = integer_option("--steps", v, 1); }});
-    all.push_back({"--repeat", "N", "run all of it N times", [this](const std::string& v) { repeat_ = integer_option("--repeat", v, 1); }});
+    all.push_back({"--loss", "", "print the loss of each step; of forward passes, of each next token",
+                   [this](const std::string&) { loss_ = true; }});
+    all.push_back({"--steps", "N", "training steps or passes to run",
+                   [this](const std::string& v) { steps_ = integer_option("--steps", v, 1); }});
+    all.push_back({"--repeat", "N", "run all of it N times",
+                   [this](const std::string& v) { repeat_ = integer_option("--repeat", v, 1); }});
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
     return all;
   }
@@ -52,11 +55,13 @@ class Run final : public Command {
     const std::unique_ptr<Executor> executor = context.wiring.executor(device);
     Recording recording = execute(scenario, *program, *executor, context);
     Report report = measure(scenario, *program, recording, context);
-    if (loss_ && scenario.options.workload.infer) report.loss = {next_token_loss(logits_of(scenario, *program, recording), input_tokens(recording))};
+    if (loss_ && scenario.options.workload.infer)
+      report.loss = {next_token_loss(logits_of(scenario, *program, recording), input_tokens(recording))};
     nlohmann::json document = to_json(report);
     const PlanDigests digests = digests_of(*program);
     write_files(context, scenario, *program, *executor, recording, digests);
-    const auto folder = write_run_directory(context, out_, scenario, document, {{"timeline.orrery", recording.timeline, digests}});
+    const auto folder =
+        write_run_directory(context, out_, scenario, document, {{"timeline.orrery", recording.timeline, digests}});
     print(context, report, document, folder);
     return exit_code::kOk;
   }
@@ -64,9 +69,10 @@ class Run final : public Command {
  private:
   DeviceKind choose_device(const Scenario& s) const {
     if (device_.empty() && s.cluster.device != "host")
-      throw MissingError{fmt::format("devices of cluster '{}' ({}) cannot execute in this build: install cuda-toolkit-13, then build with "
-                                     "-DORRERY_CUDA=ON; or run on this computer with --device host",
-                                     s.cluster.name, s.cluster.device)};
+      throw MissingError{fmt::format(
+          "devices of cluster '{}' ({}) cannot execute in this build: install cuda-toolkit-13, then build with "
+          "-DORRERY_CUDA=ON; or run on this computer with --device host",
+          s.cluster.name, s.cluster.device)};
     return device_kind(device_.empty() ? "host" : device_);
   }
 
@@ -96,26 +102,31 @@ class Run final : public Command {
     runs.push_back(drive(program, *runner, before));
     if (s.options.workload.generate)
       for (std::int64_t i = 1; i < repeat_; ++i) runs.push_back(replay(program, runs.front().steps, *runner, before));
-    const auto step_of = [](const Recording& r) { return mean_seconds(instance_times(r.timeline), steady_instances(r.timeline)); };
-    std::sort(runs.begin(), runs.end(), [&](const Recording& a, const Recording& b) { return step_of(a) < step_of(b); });
+    const auto step_of = [](const Recording& r) {
+      return mean_seconds(instance_times(r.timeline), steady_instances(r.timeline));
+    };
+    std::sort(runs.begin(), runs.end(),
+              [&](const Recording& a, const Recording& b) { return step_of(a) < step_of(b); });
     Recording chosen = std::move(runs[runs.size() / 2]);
     chosen.timeline = without_gaps(chosen.timeline);
     return chosen;
   }
 
-  Report measure(const Scenario& s, const Program& program, const Recording& recording, const AppContext& context) const {
+  Report measure(const Scenario& s, const Program& program, const Recording& recording,
+                 const AppContext& context) const {
     const auto start = std::chrono::steady_clock::now();
     std::optional<Machine> machine;
     if (s.cluster.device != "host" || context.wiring.is_calibrated()) machine = context.wiring.machine(s.cluster);
     Report report = make_report({s, program, recording, machine ? &*machine : nullptr});
     report.device = device_.empty() ? "host" : device_;
     if (!report.tokens.empty()) report.text = decoded(*tokenizer_of(s), report.tokens);
-    report.wall_seconds = report.total + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    report.wall_seconds =
+        report.total + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return report;
   }
 
-  void write_files(AppContext& context, const Scenario& s, const Program& program, const Executor& executor, const Recording& recording,
-                   const PlanDigests& digests) const {
+  void write_files(AppContext& context, const Scenario& s, const Program& program, const Executor& executor,
+                   const Recording& recording, const PlanDigests& digests) const {
     const auto lock = context.interrupt.writing();
     if (!logits_.empty()) {
       const Logits logits = logits_of(s, program, recording);
@@ -123,14 +134,18 @@ class Run final : public Command {
       write_file_atomically(logits_, npy_bytes(logits.values, logits.shape, is_wide ? NpyWidth::F64 : NpyWidth::F32));
     }
     if (!save_.empty()) save_weights(s, program, executor, save_);
-    if (!trace_.empty()) write_trace({recording.timeline, digests, {{"scenario", s.name}, {"tool", tool_version()}}}, trace_);
+    if (!trace_.empty())
+      write_trace({recording.timeline, digests, {{"scenario", s.name}, {"tool", tool_version()}}}, trace_);
   }
 
-  void print(AppContext& context, const Report& report, const nlohmann::json& document, const std::optional<std::string>& folder) const {
-    if (context.json) return context.console.out(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  void print(AppContext& context, const Report& report, const nlohmann::json& document,
+             const std::optional<std::string>& folder) const {
+    if (context.json)
+      return context.console.out(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     std::string text = to_text(report, context.console);
     if (loss_)
-      for (std::size_t i = 0; i < report.loss.size(); ++i) text += fmt::format("loss {:>5}  {:.9g}\n", i + 1, report.loss[i]);
+      for (std::size_t i = 0; i < report.loss.size(); ++i)
+        text += fmt::format("loss {:>5}  {:.9g}\n", i + 1, report.loss[i]);
     if (folder) text += fmt::format("\nwritten to {}\n", *folder);
     context.console.out(text);
   }

@@ -30,7 +30,8 @@ class Sensitivity final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--by", "PERCENT", "how far parameters are moved, up and down; default 1", [this](const std::string& v) { by_ = parsed(v); }});
+    all.push_back({"--by", "PERCENT", "how far parameters are moved, up and down; default 1",
+                   [this](const std::string& v) { by_ = parsed(v); }});
     return all;
   }
 
@@ -42,7 +43,8 @@ class Sensitivity final : public Command {
       context.console.progress("re-simulating", double(rows.size()) / kNumKnobs);
       rows.push_back(row_of(knob, scenario, base, context));
     }
-    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return std::abs(a.elasticity) > std::abs(b.elasticity); });
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const Row& a, const Row& b) { return std::abs(a.elasticity) > std::abs(b.elasticity); });
     context.console.end_progress();
     context.console.out(context.json ? document(base, rows).dump(2) + "\n" : text(base, rows));
     return exit_code::kOk;
@@ -51,7 +53,9 @@ class Sensitivity final : public Command {
  private:
   static double parsed(const std::string& v) {
     const std::optional<double> percent = parse_number(v);
-    if (!percent || *percent <= 0 || *percent >= 100) throw UserError{fmt::format("option --by is {}", orrery::quoted(v)), "give a number between 0 and 100, such as 1"};
+    if (!percent || *percent <= 0 || *percent >= 100)
+      throw UserError{fmt::format("option --by is {}", orrery::quoted(v)),
+                      "give a number between 0 and 100, such as 1"};
     return *percent / 100;
   }
 
@@ -67,14 +71,28 @@ class Sensitivity final : public Command {
     Table table{{{"parameter"}, {"elasticity", Align::Right}, {"1 % more of it", Align::Right}, {"meaning"}}};
     for (const Row& r : rows)
       table.add({std::string{r.name}, std::abs(r.elasticity) < 5e-4 ? "0" : fmt::format("{:+.3f}", r.elasticity),
-                 std::abs(r.elasticity) < 5e-4 ? "0 s" : fmt::format("{}{}", r.per_percent < 0 ? "-" : "+", to_text(Seconds{std::abs(r.per_percent)})), std::string{r.summary}});
-    return fmt::format("step time of {}: {}\nelasticity: relative change of the step time over relative change of the parameter\n\n", base.scenario, to_text(Seconds{base.step})) + table.text("  ");
+                 std::abs(r.elasticity) < 5e-4
+                     ? "0 s"
+                     : fmt::format("{}{}", r.per_percent < 0 ? "-" : "+", to_text(Seconds{std::abs(r.per_percent)})),
+                 std::string{r.summary}});
+    return fmt::format(
+               "step time of {}: {}\nelasticity: relative change of the step time over relative change of the "
+               "parameter\n\n",
+               base.scenario, to_text(Seconds{base.step})) +
+           table.text("  ");
   }
 
   nlohmann::json document(const Report& base, const std::vector<Row>& rows) const {
-    nlohmann::json out = {{"schema_version", kSchemaVersion}, {"scenario", base.scenario}, {"step_time", base.step}, {"by", by_}, {"parameters", nlohmann::json::array()}};
+    nlohmann::json out = {{"schema_version", kSchemaVersion},
+                          {"scenario", base.scenario},
+                          {"step_time", base.step},
+                          {"by", by_},
+                          {"parameters", nlohmann::json::array()}};
     for (const Row& r : rows)
-      out["parameters"].push_back({{"name", r.name}, {"summary", r.summary}, {"elasticity", r.elasticity}, {"seconds_per_percent", r.per_percent}});
+      out["parameters"].push_back({{"name", r.name},
+                                   {"summary", r.summary},
+                                   {"elasticity", r.elasticity},
+                                   {"seconds_per_percent", r.per_percent}});
     return out;
   }
 

@@ -24,10 +24,14 @@ class Simulate final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--trace", "FILE", "also write the timeline to FILE (.orrery, .pftrace or .json)", [this](const std::string& v) { trace_ = v; }});
-    all.push_back({"--what-if", "PARAMETER=x2", "also predict with a parameter changed; repeatable", [this](const std::string& v) { changes_.push_back(parse_change(v)); }});
-    all.push_back({"--steps", "N", "steps to simulate; default: all of a generation, at most 3 others", [this](const std::string& v) { steps_ = integer_option("--steps", v, 1); }});
-    all.push_back({"--fail", "", "exit with 1 when it does not fit or misses an expectation", [this](const std::string&) { fail_ = true; }});
+    all.push_back({"--trace", "FILE", "also write the timeline to FILE (.orrery, .pftrace or .json)",
+                   [this](const std::string& v) { trace_ = v; }});
+    all.push_back({"--what-if", "PARAMETER=x2", "also predict with a parameter changed; repeatable",
+                   [this](const std::string& v) { changes_.push_back(parse_change(v)); }});
+    all.push_back({"--steps", "N", "steps to simulate; default: all of a generation, at most 3 others",
+                   [this](const std::string& v) { steps_ = integer_option("--steps", v, 1); }});
+    all.push_back({"--fail", "", "exit with 1 when it does not fit or misses an expectation",
+                   [this](const std::string&) { fail_ = true; }});
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
     return all;
   }
@@ -52,7 +56,8 @@ class Simulate final : public Command {
       const auto lock = context.interrupt.writing();
       write_trace({s.recording.timeline, digests, {{"scenario", scenario.name}, {"tool", tool_version()}}}, trace_);
     }
-    const auto folder = write_run_directory(context, out_, scenario, document, {{"timeline.orrery", s.recording.timeline, digests}});
+    const auto folder =
+        write_run_directory(context, out_, scenario, document, {{"timeline.orrery", s.recording.timeline, digests}});
     print(context, report, rows, expectations, document, folder);
     bool misses = !report.memory.fits();
     for (const ExpectationResult& e : expectations) misses |= !e.holds;
@@ -62,16 +67,22 @@ class Simulate final : public Command {
  private:
   static void add_expectations(nlohmann::json& document, const std::vector<ExpectationResult>& expectations) {
     for (const ExpectationResult& e : expectations)
-      document["expectations"].push_back({{"metric", e.metric}, {"expected", e.expected}, {"actual", e.actual}, {"tolerance", e.tolerance}, {"holds", e.holds}});
+      document["expectations"].push_back({{"metric", e.metric},
+                                          {"expected", e.expected},
+                                          {"actual", e.actual},
+                                          {"tolerance", e.tolerance},
+                                          {"holds", e.holds}});
   }
 
-  static void print(AppContext& context, const Report& report, const std::vector<WhatIf>& rows, const std::vector<ExpectationResult>& expectations,
-                    const nlohmann::json& document, const std::optional<std::string>& folder) {
+  static void print(AppContext& context, const Report& report, const std::vector<WhatIf>& rows,
+                    const std::vector<ExpectationResult>& expectations, const nlohmann::json& document,
+                    const std::optional<std::string>& folder) {
     Console& console = context.console;
     if (context.json) return console.out(document.dump(2) + "\n");
     std::string text = to_text(report, console);
     if (!rows.empty()) text += what_if_text(report, rows);
-    for (const ExpectationResult& e : expectations) text += fmt::format("{} {}\n", e.holds ? console.good("ok    ") : console.bad("missed"), e.text);
+    for (const ExpectationResult& e : expectations)
+      text += fmt::format("{} {}\n", e.holds ? console.good("ok    ") : console.bad("missed"), e.text);
     if (folder) text += fmt::format("\nwritten to {}\n", *folder);
     console.out(text);
   }

@@ -14,12 +14,16 @@ namespace orrery {
 namespace {
 
 nlohmann::json info_json(const Trace& trace, const Analysis& a) {
-  nlohmann::json metadata = nlohmann::json::object(), classes = nlohmann::json::object(), plans = nlohmann::json::array(), peaks = nlohmann::json::array();
+  nlohmann::json metadata = nlohmann::json::object(), classes = nlohmann::json::object(),
+                 plans = nlohmann::json::array(), peaks = nlohmann::json::array();
   for (const auto& [key, value] : trace.metadata) metadata[key] = value;
   for (int c = 0; c < kNumOpClasses; ++c)
-    if (const double s = a.by_class[static_cast<std::size_t>(c)]; s > 0) classes[std::string{name_of(static_cast<OpClass>(c))}] = s;
-  for (const PlanDigest& p : trace.plans) plans.push_back({{"name", p.name}, {"ops", p.ops.size()}, {"ranks", p.mesh.size()}});
-  for (const PeakSummary& p : a.peaks) peaks.push_back({{"rank", p.rank.value}, {"tier", name_of(p.tier)}, {"bytes", p.bytes}, {"op", p.op}});
+    if (const double s = a.by_class[static_cast<std::size_t>(c)]; s > 0)
+      classes[std::string{name_of(static_cast<OpClass>(c))}] = s;
+  for (const PlanDigest& p : trace.plans)
+    plans.push_back({{"name", p.name}, {"ops", p.ops.size()}, {"ranks", p.mesh.size()}});
+  for (const PeakSummary& p : a.peaks)
+    peaks.push_back({{"rank", p.rank.value}, {"tier", name_of(p.tier)}, {"bytes", p.bytes}, {"op", p.op}});
   return {{"schema_version", kSchemaVersion},
           {"source", trace.timeline.source == TimelineSource::Measured ? "measured" : "predicted"},
           {"machine", trace.timeline.machine},
@@ -36,16 +40,20 @@ nlohmann::json info_json(const Trace& trace, const Analysis& a) {
 
 std::string info_text(const Trace& trace, const Analysis& a, const Console& console) {
   const Timeline& t = trace.timeline;
-  std::string text = fmt::format("{} timeline on {}: {} in {} executions, {} spans, {} ranks\n", t.source == TimelineSource::Measured ? "measured" : "predicted",
-                                 t.machine, to_text(a.makespan), t.instance_ends_ps.size(), t.spans.size(), t.num_ranks);
+  std::string text = fmt::format("{} timeline on {}: {} in {} executions, {} spans, {} ranks\n",
+                                 t.source == TimelineSource::Measured ? "measured" : "predicted", t.machine,
+                                 to_text(a.makespan), t.instance_ends_ps.size(), t.spans.size(), t.num_ranks);
   for (const PlanDigest& p : trace.plans) text += fmt::format("  plan {}: {} ops\n", p.name, p.ops.size());
   for (const auto& [key, value] : trace.metadata) text += fmt::format("  {}: {}\n", key, value);
   Table table{{{"class"}, {"time", Align::Right}, {"share", Align::Right}}};
   for (int c = 0; c < kNumOpClasses; ++c)
     if (const double s = a.by_class[static_cast<std::size_t>(c)]; s > 0)
-      table.add({std::string{name_of(static_cast<OpClass>(c))}, to_text(Seconds{s}), fmt::format("{:.1f} %", 100 * s / a.makespan.base())});
+      table.add({std::string{name_of(static_cast<OpClass>(c))}, to_text(Seconds{s}),
+                 fmt::format("{:.1f} %", 100 * s / a.makespan.base())});
   text += "\n" + table.text("  ") + fmt::format("  bubble {:.2f} %\n", 100 * a.bubble);
-  for (const PeakSummary& p : a.peaks) text += fmt::format("  peak of {} memory on rank {}: {}{}\n", name_of(p.tier), p.rank.value, to_text(Bytes{double(p.bytes)}), p.op.empty() ? "" : " at " + p.op);
+  for (const PeakSummary& p : a.peaks)
+    text += fmt::format("  peak of {} memory on rank {}: {}{}\n", name_of(p.tier), p.rank.value,
+                        to_text(Bytes{double(p.bytes)}), p.op.empty() ? "" : " at " + p.op);
   return text + "\n" + render_text(t, trace.plans, {.width = console.width()});
 }
 
@@ -67,14 +75,18 @@ class Info final : public Command {
 class Convert final : public Command {
  public:
   std::string_view name() const override { return "trace convert"; }
-  std::string_view summary() const override { return "rewrite a timeline as .orrery, .pftrace (Perfetto) or .json (Chrome)"; }
+  std::string_view summary() const override {
+    return "rewrite a timeline as .orrery, .pftrace (Perfetto) or .json (Chrome)";
+  }
   std::string_view arguments() const override { return "FROM TO"; }
   Arity arity() const override { return {2, 2}; }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     convert_trace(arguments[0], arguments[1]);
     if (context.json)
-      context.console.out(nlohmann::json{{"schema_version", kSchemaVersion}, {"from", arguments[0]}, {"to", arguments[1]}}.dump(2) + "\n");
+      context.console.out(
+          nlohmann::json{{"schema_version", kSchemaVersion}, {"from", arguments[0]}, {"to", arguments[1]}}.dump(2) +
+          "\n");
     else
       context.console.out(fmt::format("written to {}\n", arguments[1]));
     return exit_code::kOk;

@@ -6,6 +6,7 @@
 
 #include "sim/app/calibration.hpp"
 #include "sim/app/commands.hpp"
+#include "sim/app/evaluation.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/validation.hpp"
@@ -25,10 +26,13 @@ class Validate final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--repeats", "N", "measured rounds, at least 5", [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
-    all.push_back({"--quick", "", "calibrate in 20 s instead of a minute, where it has to", [this](const std::string&) { calibrate_.quick = true; }});
+    all.push_back({"--repeats", "N", "measured rounds, at least 5",
+                   [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
+    all.push_back({"--quick", "", "calibrate in 20 s instead of a minute, where it has to",
+                   [this](const std::string&) { calibrate_.quick = true; }});
     all.push_back({"--recalibrate", "", "calibrate in any case", [this](const std::string&) { recalibrate_ = true; }});
-    all.push_back({"--max-error", "PERCENT", "exit with 1 when the mean error is larger", [this](const std::string& v) { max_error_ = percent(v); }});
+    all.push_back({"--max-error", "PERCENT", "exit with 1 when the mean error is larger",
+                   [this](const std::string& v) { max_error_ = percent(v); }});
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
     return all;
   }
@@ -47,7 +51,8 @@ class Validate final : public Command {
     std::string details;
     for (std::size_t i = 0; i < v.plans.size() && !arguments.empty(); ++i) {
       if (i < kMostDetailed) details += detail_text(v.plans[i], context.console);
-      if (const auto folder = leave_folder(context, scenarios[i], v.plans[i], document, v.plans.size())) folders.push_back(*folder);
+      if (const auto folder = leave_folder(context, scenarios[i], v.plans[i], document, v.plans.size()))
+        folders.push_back(*folder);
     }
     if (context.json)
       context.console.out(document.dump(2) + "\n");
@@ -60,7 +65,9 @@ class Validate final : public Command {
  private:
   static double percent(const std::string& text) {
     const std::optional<double> v = parse_number(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
-    if (!v || *v < 0) throw UserError{fmt::format("option --max-error is {}", orrery::quoted(text)), "give a number of percent, such as 8"};
+    if (!v || *v < 0)
+      throw UserError{fmt::format("option --max-error is {}", orrery::quoted(text)),
+                      "give a number of percent, such as 8"};
     return *v / 100;
   }
 
@@ -70,37 +77,50 @@ class Validate final : public Command {
     if (reason.empty()) return;
     context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 20 : 70));
     const Calibration c = calibrate_to(path, calibrate_, context);
-    context.console.note(fmt::format("calibrated {}: {} laws, products {}, memory {}, written to {}", c.parameters.provenance.machine,
-                                     c.parameters.laws.size(), to_text(c.parameters.peak), to_text(c.parameters.memory_bandwidth), path));
+    context.console.note(fmt::format("calibrated {}: {} laws, products {}, memory {}, written to {}",
+                                     c.parameters.provenance.machine, c.parameters.laws.size(),
+                                     to_text(c.parameters.peak), to_text(c.parameters.memory_bandwidth), path));
   }
 
   static std::string detail_text(const ValidatedPlan& p, const Console& console) {
     std::string text = fmt::format("\n{}\n", console.bold(p.name));
-    if (p.report.prefill) text += fmt::format("  prefill predicted {}, then one token each {}\n", to_text(Seconds{*p.report.prefill}), to_text(Seconds{p.predicted}));
-    if (!p.loss.empty()) text += fmt::format("  loss {:.4f} → {:.4f} in {} steps of real training\n", p.loss.front(), p.loss.back(), p.loss.size());
-    if (!p.text.empty()) text += fmt::format("  generated {}\n", orrery::quoted(p.text.substr(0, kSampleLetters)));
+    if (p.report.prefill)
+      text += fmt::format("  prefill predicted {}, then one token each {}\n", to_text(Seconds{*p.report.prefill}),
+                          to_text(Seconds{p.predicted}));
+    if (!p.loss.empty())
+      text += fmt::format("  loss {:.4f} → {:.4f} in {} steps of real training\n", p.loss.front(), p.loss.back(),
+                          p.loss.size());
+    if (!p.text.empty()) text += fmt::format("  generated: {}\n", one_line(p.text, kSampleLetters));
     text += "  where the prediction was off most:\n" + worst_ops_text(p, kWorstOps);
     return text;
   }
 
-  std::optional<std::string> leave_folder(AppContext& context, const Scenario& scenario, ValidatedPlan& p, const nlohmann::json& document, std::size_t plans) const {
+  std::optional<std::string> leave_folder(AppContext& context, const Scenario& scenario, ValidatedPlan& p,
+                                          const nlohmann::json& document, std::size_t plans) const {
     RunDirectoryOptions options = out_;
     if (!options.path.empty() && plans > 1) options.path += "/" + scenario.name;
     return write_run_directory(context, options, scenario, document,
-                               {{"predicted.orrery", std::move(p.prediction), p.plans}, {"timeline.orrery", std::move(p.measurement), p.plans}});
+                               {{"predicted.orrery", std::move(p.prediction), p.plans},
+                                {"timeline.orrery", std::move(p.measurement), p.plans}});
   }
 
-  static std::string next_text(const std::vector<std::string>& arguments, const std::vector<std::string>& folders, const Console& console) {
+  static std::string next_text(const std::vector<std::string>& arguments, const std::vector<std::string>& folders,
+                               const Console& console) {
     std::string text;
-    for (const std::string& f : folders) text += fmt::format("{}  {}/timeline.orrery (measured), predicted.orrery\n", text.empty() ? "\ntimelines\n" : "", f);
+    for (const std::string& f : folders)
+      text +=
+          fmt::format("{}  {}/timeline.orrery (measured), predicted.orrery\n", text.empty() ? "\ntimelines\n" : "", f);
     if (arguments.empty()) return text;
     text += fmt::format("\n{}\n", console.bold("what to try next"));
     if (!folders.empty()) {
       text += fmt::format("  orrery compare {0}/timeline.orrery {0}/predicted.orrery\n", folders.front());
-      text += fmt::format("  orrery trace convert {}/timeline.orrery timeline.pftrace      # open in ui.perfetto.dev\n", folders.front());
+      text += fmt::format("  orrery trace convert {}/timeline.orrery timeline.pftrace      # open in ui.perfetto.dev\n",
+                          folders.front());
     }
     text += fmt::format("  orrery run {} --steps 200 --save weights.safetensors\n", arguments.front());
-    return text + "  orrery simulate llama3_8b_h100 --what-if memory.bandwidth=x1.43   # an H100 you do not own, with the memory of an H200\n";
+    return text +
+           "  orrery simulate llama3_8b_h100 --what-if memory.bandwidth=x1.43   # an H100 you do not own, with the "
+           "memory of an H200\n";
   }
 
   ScenarioFlags scenario_;

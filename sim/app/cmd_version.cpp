@@ -17,7 +17,13 @@ class Version final : public Command {
   int run(AppContext& context, const std::vector<std::string>&) override {
     const Locations& l = context.wiring.locations();
     if (context.json)
-      context.console.out(nlohmann::json{{"schema_version", kSchemaVersion}, {"version", tool_version()}, {"scenarios", l.scenarios()}, {"parameters", l.parameter_folders()}, {"devices", {"host", "null"}}}.dump(2) + "\n");
+      context.console.out(nlohmann::json{{"schema_version", kSchemaVersion},
+                                         {"version", tool_version()},
+                                         {"scenarios", l.scenarios()},
+                                         {"parameters", l.parameter_folders()},
+                                         {"devices", {"host", "null"}}}
+                              .dump(2) +
+                          "\n");
     else
       context.console.out(tool_version() + "\n");
     return exit_code::kOk;

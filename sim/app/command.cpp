@@ -59,7 +59,8 @@ std::vector<std::string> names_below(const Commands& commands, const std::string
 [[noreturn]] void fail_unknown(const Commands& commands, const std::vector<std::string>& words) {
   for (const Absent& a : kAbsent)
     if (a.name == words[0])
-      throw MissingError{fmt::format("'orrery {}' is not in this build: install {}, then build with {}", a.name, a.package, a.option)};
+      throw MissingError{
+          fmt::format("'orrery {}' is not in this build: install {}, then build with {}", a.name, a.package, a.option)};
   const std::vector<std::string> below = names_below(commands, words[0]);
   if (below.empty()) throw unknown_name("command", words[0], names_of(commands));
   throw unknown_name("command", words.size() > 1 ? words[0] + " " + words[1] : words[0], below);
@@ -71,12 +72,13 @@ const Flag& find_flag(const std::vector<Flag>& flags, std::string_view name, con
     if (f.name == name) return f;
     known.push_back(f.name);
   }
-  throw UserError{fmt::format("unknown option {} of 'orrery {}'", orrery::quoted(name), command.name()), name_hint("option", name, known)};
+  throw UserError{fmt::format("unknown option {} of 'orrery {}'", orrery::quoted(name), command.name()),
+                  name_hint("option", name, known)};
 }
 
 /// Gives options their values and returns what is left.
-std::vector<std::string> read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& words, std::size_t first,
-                                    const Command& command) {
+std::vector<std::string> read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& words,
+                                    std::size_t first, const Command& command) {
   std::vector<std::string> rest;
   for (std::size_t i = first; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -107,7 +109,8 @@ void check_arity(const Command& command, const std::vector<std::string>& argumen
   const Arity a = command.arity();
   if (arguments.size() >= a.least && arguments.size() <= a.most) return;
   const std::string usage = fmt::format("usage: orrery {} {}", command.name(), command.arguments());
-  if (arguments.size() < a.least) throw UserError{fmt::format("'orrery {}' needs {} more", command.name(), command.arguments()), usage};
+  if (arguments.size() < a.least)
+    throw UserError{fmt::format("'orrery {}' needs {} more", command.name(), command.arguments()), usage};
   throw UserError{fmt::format("unexpected argument {}", orrery::quoted(arguments[a.most])), usage};
 }
 
@@ -164,14 +167,17 @@ Environment process_environment() {
 std::vector<Flag> common_flags(AppContext& context) {
   Console& console = context.console;
   return {{"--json", "", "print one JSON document on stdout", [&context](const std::string&) { context.json = true; }},
-          {"--color", "WHEN", "auto, always or never", [&console](const std::string& v) { console.set_colour(colour_mode(v)); }},
-          {"--progress", "HOW", "auto, plain, json or none; on stderr", [&console](const std::string& v) { console.set_progress(progress_mode(v)); }},
+          {"--color", "WHEN", "auto, always or never",
+           [&console](const std::string& v) { console.set_colour(colour_mode(v)); }},
+          {"--progress", "HOW", "auto, plain, json or none; on stderr",
+           [&console](const std::string& v) { console.set_progress(progress_mode(v)); }},
           {"--help", "", "print this text", [](const std::string&) {}}};
 }
 
 std::string help_of(Command& command, AppContext& context) {
-  std::string text = fmt::format("orrery {}: {}\n\nusage: orrery {} [options]{}{}\n\n", command.name(), command.summary(),
-                                 command.name(), command.arguments().empty() ? "" : " ", command.arguments());
+  std::string text =
+      fmt::format("orrery {}: {}\n\nusage: orrery {} [options]{}{}\n\n", command.name(), command.summary(),
+                  command.name(), command.arguments().empty() ? "" : " ", command.arguments());
   Table table{{{"option"}, {"meaning"}}};
   for (const Flag& f : command.flags()) table.add({flag_text(f), f.summary});
   for (const Flag& f : common_flags(context)) table.add({flag_text(f), f.summary});
@@ -181,7 +187,8 @@ std::string help_of(Command& command, AppContext& context) {
 }
 
 std::string help_of(const Commands& commands) {
-  std::string text = "orrery: predict, run and explain deep learning on clusters\n\nusage: orrery COMMAND [options] [arguments]\n\n";
+  std::string text =
+      "orrery: predict, run and explain deep learning on clusters\n\nusage: orrery COMMAND [options] [arguments]\n\n";
   Table table{{{"command"}, {"what it does"}}};
   for (const auto& c : commands) table.add({std::string{c->name()}, std::string{c->summary()}});
   return text + table.text() + "\n`orrery COMMAND --help` shows the options of a command.\n";

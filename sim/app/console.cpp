@@ -38,8 +38,8 @@ void write_to(std::FILE* file, std::string_view text) {
 }  // namespace
 
 ColourMode colour_mode(std::string_view text) {
-  return mode_of<ColourMode>("colour mode", text,
-                             {{"auto", ColourMode::Auto}, {"always", ColourMode::Always}, {"never", ColourMode::Never}});
+  return mode_of<ColourMode>(
+      "colour mode", text, {{"auto", ColourMode::Auto}, {"always", ColourMode::Always}, {"never", ColourMode::Never}});
 }
 
 ProgressMode progress_mode(std::string_view text) {
@@ -98,8 +98,9 @@ void Console::draw_line(std::string_view stage, double done) {
   constexpr int kBar = 24;
   const int filled = static_cast<int>(std::clamp(done, 0.0, 1.0) * kBar);
   const double elapsed = std::chrono::duration<double>(Clock::now() - stage_start_).count();
-  write_to(facts_.err, fmt::format("\r\x1b[K{:<14} [{}{}] {:3.0f} % {:5.1f} s", stage, std::string(static_cast<std::size_t>(filled), '='),
-                               std::string(static_cast<std::size_t>(kBar - filled), ' '), 100 * done, elapsed));
+  write_to(facts_.err, fmt::format("\r\x1b[K{:<14} [{}{}] {:3.0f} % {:5.1f} s", stage,
+                                   std::string(static_cast<std::size_t>(filled), '='),
+                                   std::string(static_cast<std::size_t>(kBar - filled), ' '), 100 * done, elapsed));
   line_open_ = true;
 }
 

@@ -13,12 +13,23 @@
 namespace orrery {
 namespace {
 
-bool is_separator(char c) { return c == ',' || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == '[' || c == ']'; }
+bool is_separator(char c) {
+  return c == ',' || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == '[' || c == ']';
+}
 
 InferOptions forward_of(const Workload& w) {
   if (w.train)
-    return {.batch = w.train->batch, .sequence = w.train->sequence, .target_sequence = w.train->target_sequence, .dtype = w.train->dtype, .steps = 1, .seed = w.train->seed};
-  return {.batch = w.generate->batch, .sequence = w.generate->prompt, .dtype = w.generate->dtype, .steps = 1, .seed = w.generate->seed};
+    return {.batch = w.train->batch,
+            .sequence = w.train->sequence,
+            .target_sequence = w.train->target_sequence,
+            .dtype = w.train->dtype,
+            .steps = 1,
+            .seed = w.train->seed};
+  return {.batch = w.generate->batch,
+          .sequence = w.generate->prompt,
+          .dtype = w.generate->dtype,
+          .steps = 1,
+          .seed = w.generate->seed};
 }
 
 }  // namespace
@@ -35,11 +46,14 @@ std::vector<std::int32_t> read_tokens(const std::string& ids_or_file) {
     std::int32_t id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
     if (error != std::errc{} || (next != end && !is_separator(*next)))
-      throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)), "give ids such as 15496,11,995, or a file of them"};
+      throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)),
+                      "give ids such as 15496,11,995, or a file of them"};
     ids.push_back(id);
     at = next;
   }
-  if (ids.empty()) throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)), "give ids such as 15496,11,995, or a file of them"};
+  if (ids.empty())
+    throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)),
+                    "give ids such as 15496,11,995, or a file of them"};
   return ids;
 }
 
@@ -56,7 +70,10 @@ Logits logits_of(const Scenario& scenario, const Program& program, const Recordi
   Logits out{recording.outcomes.at(0).values.at("logits"), {}};
   const std::int64_t rows = shape[0];
   const std::int64_t given = static_cast<std::int64_t>(input_tokens(recording).size());
-  const std::int64_t batch = given == rows && scenario.options.workload.infer->batch != rows && rows % scenario.options.workload.infer->batch == 0 ? scenario.options.workload.infer->batch : 1;
+  const std::int64_t batch = given == rows && scenario.options.workload.infer->batch != rows &&
+                                     rows % scenario.options.workload.infer->batch == 0
+                                 ? scenario.options.workload.infer->batch
+                                 : 1;
   out.shape = {batch, rows / batch, shape[1]};
   return out;
 }
@@ -64,11 +81,13 @@ Logits logits_of(const Scenario& scenario, const Program& program, const Recordi
 double next_token_loss(const Logits& logits, std::span<const std::int32_t> tokens) {
   const std::int64_t batch = logits.shape[0], length = logits.shape[1], classes = logits.shape[2];
   if (static_cast<std::int64_t>(tokens.size()) != batch * length || length < 2)
-    throw UserError{"there is no next token to predict: a loss needs at least two tokens of a model that gives logits for each"};
+    throw UserError{
+        "there is no next token to predict: a loss needs at least two tokens of a model that gives logits for each"};
   double sum = 0;
   for (std::int64_t i = 0; i < batch * length; ++i) {
     if (i % length == length - 1) continue;
-    const auto row = std::span{logits.values}.subspan(static_cast<std::size_t>(i * classes), static_cast<std::size_t>(classes));
+    const auto row =
+        std::span{logits.values}.subspan(static_cast<std::size_t>(i * classes), static_cast<std::size_t>(classes));
     const double most = *std::max_element(row.begin(), row.end());
     double total = 0;
     for (const double v : row) total += std::exp(v - most);
@@ -84,6 +103,8 @@ std::vector<std::int32_t> input_tokens(const Recording& recording) {
 }
 
 std::string decoded(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
+  const auto is_known = [&](std::int32_t t) { return t >= 0 && t < tokenizer.vocab_size(); };
+  if (2 * std::count_if(tokens.begin(), tokens.end(), is_known) < static_cast<std::ptrdiff_t>(tokens.size())) return {};
   std::string text;
   std::vector<TokenId> known;
   const auto flush = [&] {
@@ -91,7 +112,7 @@ std::string decoded(const Tokenizer& tokenizer, std::span<const std::int32_t> to
     known.clear();
   };
   for (const std::int32_t t : tokens) {
-    if (t >= 0 && t < tokenizer.vocab_size()) {
+    if (is_known(t)) {
       known.push_back(static_cast<TokenId>(t));
       continue;
     }
@@ -100,6 +121,19 @@ std::string decoded(const Tokenizer& tokenizer, std::span<const std::int32_t> to
   }
   flush();
   return text;
+}
+
+std::string one_line(std::string_view text, std::size_t letters) {
+  std::string out;
+  for (const char c : text) {
+    if (out.size() == letters) return out + " …";
+    const bool is_blank = static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
+    if (!is_blank)
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += ' ';
+  }
+  return out;
 }
 
 void save_weights(const Scenario& s, const Program& program, const Executor& executor, const std::string& path) {

@@ -30,8 +30,12 @@ double next_token_loss(const Logits& logits, std::span<const std::int32_t> token
 /// The inputs called "tokens" of the first step; empty for models without.
 std::vector<std::int32_t> input_tokens(const Recording& recording);
 
-/// A text of generated tokens; ids that the tokenizer does not know become U+FFFD.
+/// A text of generated tokens; ids that the tokenizer does not know become U+FFFD. Empty when most are unknown: what an
+/// untrained network gives is no text.
 std::string decoded(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens);
+
+/// A text on one line: white space and control characters become single spaces, and no more than `letters` bytes stay.
+std::string one_line(std::string_view text, std::size_t letters);
 
 /// Writes the parameters as they are after a run, as float32 under their Hugging Face names.
 void save_weights(const Scenario& scenario, const Program& program, const Executor& executor, const std::string& path);

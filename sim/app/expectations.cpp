@@ -57,7 +57,8 @@ double tolerance_of(const Expectation& e, double value, Form form) {
     text.remove_suffix(1);
     while (text.ends_with(' ')) text.remove_suffix(1);
     const std::optional<double> percent = parse_number(text);
-    if (!percent || *percent < 0) throw UserError{at(n, fmt::format("{} is no tolerance", orrery::quoted(n.scalar)), "for example 3 %")};
+    if (!percent || *percent < 0)
+      throw UserError{at(n, fmt::format("{} is no tolerance", orrery::quoted(n.scalar)), "for example 3 %")};
     return std::abs(value) * *percent / 100;
   }
   return read_in(n, form);
@@ -91,8 +92,11 @@ std::vector<std::string> metric_names() {
 std::vector<ExpectationResult> check_expectations(const Scenario& scenario, const Report& report) {
   std::vector<ExpectationResult> results;
   for (const auto& [name, e] : scenario.options.expect) {
-    const auto* m = std::find_if(std::begin(kMetrics), std::end(kMetrics), [&](const Metric& k) { return k.name == name; });
-    if (m == std::end(kMetrics)) throw UserError{at(e.value, fmt::format("unknown metric {}", orrery::quoted(name)), name_hint("metric", name, metric_names()))};
+    const auto* m =
+        std::find_if(std::begin(kMetrics), std::end(kMetrics), [&](const Metric& k) { return k.name == name; });
+    if (m == std::end(kMetrics))
+      throw UserError{at(e.value, fmt::format("unknown metric {}", orrery::quoted(name)),
+                         name_hint("metric", name, metric_names()))};
     results.push_back(check(*m, e, report));
   }
   return results;

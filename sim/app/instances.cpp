@@ -16,7 +16,8 @@ std::vector<InstanceTime> instance_times(const Timeline& t) {
   for (std::size_t i = 0; i < times.size(); ++i) {
     const std::int64_t before = i == 0 ? 0 : t.instance_ends_ps[i - 1];
     const bool is_measured = t.source == TimelineSource::Measured;
-    times[i] = {t.plan_of(static_cast<std::uint32_t>(i)), is_measured ? t.instance_ends_ps[i] : before, t.instance_ends_ps[i]};
+    times[i] = {t.plan_of(static_cast<std::uint32_t>(i)), is_measured ? t.instance_ends_ps[i] : before,
+                t.instance_ends_ps[i]};
   }
   if (t.source == TimelineSource::Measured)
     for (const Span& s : t.spans) times[s.instance].start_ps = std::min(times[s.instance].start_ps, s.start_ps);

@@ -37,7 +37,8 @@ std::vector<std::string> stems_in(const std::string& folder, std::string_view ex
   return names;
 }
 
-std::string find_named(std::string_view what, const std::string& name, const std::string& folder, std::string_view extension) {
+std::string find_named(std::string_view what, const std::string& name, const std::string& folder,
+                       std::string_view extension) {
   if (is_there(name)) return name;
   const fs::path named = fs::path{folder} / (name + std::string{extension});
   if (name.find('/') == std::string::npos && is_there(named)) return named.string();
@@ -68,8 +69,12 @@ std::string Locations::find_scenario(const std::string& name) const {
   throw unknown_name("scenario", name, scenario_names());
 }
 
-std::string Locations::find_model(const std::string& name) const { return find_named("model", name, models(), ".json"); }
-std::string Locations::find_cluster(const std::string& name) const { return find_named("cluster", name, clusters(), ".yaml"); }
+std::string Locations::find_model(const std::string& name) const {
+  return find_named("model", name, models(), ".json");
+}
+std::string Locations::find_cluster(const std::string& name) const {
+  return find_named("cluster", name, clusters(), ".yaml");
+}
 
 std::vector<std::string> Locations::scenario_names() const {
   std::vector<std::string> names;

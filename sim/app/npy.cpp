@@ -8,14 +8,15 @@
 
 namespace orrery {
 
-// https://numpy.org/neps/nep-0001-npy-format.html: magic, version, length of the header, a Python literal padded so that
-// the data starts at a multiple of 64.
+// https://numpy.org/neps/nep-0001-npy-format.html: magic, version, length of the header, a Python literal padded so
+// that the data starts at a multiple of 64.
 std::string npy_bytes(std::span<const double> values, const std::vector<std::int64_t>& shape, NpyWidth width) {
   static_assert(std::endian::native == std::endian::little);
   constexpr std::size_t kAlignment = 64, kFixed = 10;
   std::string sizes;
   for (const std::int64_t n : shape) sizes += fmt::format("{}, ", n);
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", width == NpyWidth::F32 ? "<f4" : "<f8", sizes);
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
+                                   width == NpyWidth::F32 ? "<f4" : "<f8", sizes);
   const std::size_t used = kFixed + header.size() + 1;
   header.append((kAlignment - used % kAlignment) % kAlignment, ' ');
   header += '\n';

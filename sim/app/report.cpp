@@ -36,11 +36,13 @@ MemoryReport memory_of(const Timeline& t, const PlanDigests& plans) {
     const TensorDigest& d = plan.tensors[tensor.index()];
     by_role[std::string{name_of(d.role)}] += bytes;
     unnamed -= bytes;
-    if (out.largest.size() < kLargestOwners) out.largest.push_back({std::string{plan.names[d.name]}, std::string{name_of(d.role)}, bytes});
+    if (out.largest.size() < kLargestOwners)
+      out.largest.push_back({std::string{plan.names[d.name]}, std::string{name_of(d.role)}, bytes});
   }
   if (unnamed > 0) by_role["other plans"] = unnamed;
   for (const auto& [role, bytes] : by_role) out.by_role.push_back({role, role, bytes});
-  std::stable_sort(out.by_role.begin(), out.by_role.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::stable_sort(out.by_role.begin(), out.by_role.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return out;
 }
 
@@ -70,8 +72,8 @@ std::vector<NamedSeconds> path_of(const Analysis& a, const Timeline& t, const Pl
 }
 
 /// The spread of measured steps about their mean; of a prediction, what its parameters say.
-void set_interval(Report& r, const ReportSource& source, const PlanDigests& plans, const std::vector<InstanceTime>& times,
-                  const std::vector<std::uint32_t>& steady) {
+void set_interval(Report& r, const ReportSource& source, const PlanDigests& plans,
+                  const std::vector<InstanceTime>& times, const std::vector<std::uint32_t>& steady) {
   r.low = r.high = r.step;
   if (!r.measured && source.machine != nullptr) {
     const Interval i = log_normal_interval(Seconds{r.step}, step_deviation(source, plans, steady));
@@ -95,7 +97,8 @@ void set_machine(Report& r, const Machine& m, const std::vector<const Plan*>& pl
 
 void set_outcomes(Report& r, const Recording& recording) {
   for (const Outcome& o : recording.outcomes) {
-    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty()) r.loss.push_back(loss->second[0]);
+    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty())
+      r.loss.push_back(loss->second[0]);
     if (const auto next = o.values.find("next_tokens"); next != o.values.end() && !next->second.empty())
       r.tokens.push_back(static_cast<std::int32_t>(next->second[0]));
   }

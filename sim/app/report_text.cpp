@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/app/evaluation.hpp"
 #include "sim/app/report.hpp"
 #include "sim/base/table.hpp"
 
@@ -12,25 +13,34 @@ namespace orrery {
 namespace {
 
 constexpr double kShownShare = 0.001;
+constexpr std::size_t kShownLetters = 200;
 
 std::string seconds(double s) { return to_text(Seconds{s}); }
 std::string bytes(double b) { return to_text(Bytes{b}); }
 
-std::string percent(double part, double whole) { return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : std::string{"-"}; }
+std::string percent(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : std::string{"-"};
+}
 
 std::string line(std::string_view name, std::string_view value) { return fmt::format("  {:<22} {}\n", name, value); }
 
 std::string step_lines(const Report& r, const Console& console) {
-  const std::string_view what = r.workload == "generate" ? "time per token" : r.workload == "train" ? "step time" : "pass time";
+  const std::string_view what = r.workload == "generate" ? "time per token"
+                                : r.workload == "train"  ? "step time"
+                                                         : "pass time";
   std::string value = console.bold(seconds(r.step));
   if (r.high > r.low)
-    value += fmt::format("   {} {} … {}", r.measured ? "mean within" : "90 % interval", seconds(r.low), seconds(r.high));
+    value +=
+        fmt::format("   {} {} … {}", r.measured ? "mean within" : "90 % interval", seconds(r.low), seconds(r.high));
   std::string text = line(what, value);
   if (r.prefill) text += line("prefill", seconds(*r.prefill));
   if (r.tokens_per_second > 0) text += line("tokens", fmt::format("{:.4g} /s", r.tokens_per_second));
-  text += line("arithmetic", fmt::format("{} per step{}", to_text(Flops{r.model_flops}), r.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * r.mfu) : ""));
+  text += line("arithmetic", fmt::format("{} per step{}", to_text(Flops{r.model_flops}),
+                                         r.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * r.mfu) : ""));
   text += line("ops", fmt::format("{} per step on {} rank{}", r.ops, r.ranks, r.ranks == 1 ? "" : "s"));
-  if (r.exposed_communication > 0) text += line("exposed communication", fmt::format("{} ({})", seconds(r.exposed_communication), percent(r.exposed_communication, r.step)));
+  if (r.exposed_communication > 0)
+    text += line("exposed communication",
+                 fmt::format("{} ({})", seconds(r.exposed_communication), percent(r.exposed_communication, r.step)));
   return text + line("bubble", fmt::format("{:.2f} %", 100 * r.bubble));
 }
 
@@ -42,7 +52,9 @@ std::string memory_lines(const Report& r, const Console& console) {
   value += m.fits() ? "" : "  " + console.bad("does not fit");
   if (!m.op.empty()) value += fmt::format("   at {} on rank {}", m.op, m.rank);
   std::string text = line("peak memory", value);
-  for (const MemoryReport::Owner& o : m.by_role) text += line("  " + o.role, fmt::format("{:>10}  {}", bytes(double(o.bytes)), percent(double(o.bytes), double(m.bytes))));
+  for (const MemoryReport::Owner& o : m.by_role)
+    text += line("  " + o.role,
+                 fmt::format("{:>10}  {}", bytes(double(o.bytes)), percent(double(o.bytes), double(m.bytes))));
   return text;
 }
 
@@ -72,26 +84,29 @@ std::string extrapolation_lines(const Report& r, const Console& console) {
   for (const Extrapolation& e : r.extrapolated) {
     if (e.share < kShownShare) continue;
     const std::size_t colon = std::min(e.reason.find(": "), e.reason.size());
-    const std::string kind = e.reason.substr(0, e.reason.find_first_of(" :")), reason = e.reason.substr(std::min(colon + 2, e.reason.size()));
+    const std::string kind = e.reason.substr(0, e.reason.find_first_of(" :")),
+                      reason = e.reason.substr(std::min(colon + 2, e.reason.size()));
     auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.reason == reason; });
     if (line == lines.end()) line = lines.insert(lines.end(), {reason, {}, 0});
     if (line->kinds.find(kind) == std::string::npos) line->kinds += (line->kinds.empty() ? "" : ", ") + kind;
     line->share += e.share;
   }
   std::string text;
-  for (const Line& l : lines) text += fmt::format("  {:.1f} % of the time ({}): {}\n", 100 * l.share, l.kinds, l.reason);
-  return text.empty() ? text : fmt::format("\n{}\n{}", console.bad("outside of what was measured on this device"), text);
+  for (const Line& l : lines)
+    text += fmt::format("  {:.1f} % of the time ({}): {}\n", 100 * l.share, l.kinds, l.reason);
+  return text.empty() ? text
+                      : fmt::format("\n{}\n{}", console.bad("outside of what was measured on this device"), text);
 }
 
 }  // namespace
 
 std::string to_text(const Report& r, const Console& console) {
-  std::string text = fmt::format("{} {}: {} on {}\n", console.bold(r.measured ? "measured" : "predicted"), r.scenario, r.plan,
-                                 r.machine.empty() ? r.device : r.machine);
+  std::string text = fmt::format("{} {}: {} on {}\n", console.bold(r.measured ? "measured" : "predicted"), r.scenario,
+                                 r.plan, r.machine.empty() ? r.device : r.machine);
   text += step_lines(r, console);
   text += memory_lines(r, console);
   text += loss_line(r.loss);
-  if (!r.text.empty()) text += line("text", orrery::quoted(r.text));
+  if (!r.text.empty()) text += line("text", one_line(r.text, kShownLetters));
   text += share_table("time by class", r.by_class, r.step);
   text += share_table("critical path", r.critical_path, r.step);
   return text + extrapolation_lines(r, console);

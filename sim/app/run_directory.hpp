@@ -17,7 +17,7 @@ std::string tool_version();
 
 /// Where a command leaves what it did.
 struct RunDirectoryOptions {
-  std::string path;      // --out
+  std::string path;       // --out
   bool disabled = false;  // --no-out
   std::vector<Flag> flags();
 };
@@ -32,7 +32,8 @@ struct NamedTrace {
 /// Writes resolved.json, resolved.yaml, command.txt, report.json and the timelines, each whole or not at all, the
 /// report last. Gives the folder: the one asked for, or runs/<date>-<time>-<id>; nothing when disabled, or when the
 /// working directory cannot be written and no folder was asked for.
-std::optional<std::string> write_run_directory(AppContext& context, const RunDirectoryOptions& options, const Scenario& scenario,
-                                               const nlohmann::json& report, std::vector<NamedTrace> traces);
+std::optional<std::string> write_run_directory(AppContext& context, const RunDirectoryOptions& options,
+                                               const Scenario& scenario, const nlohmann::json& report,
+                                               std::vector<NamedTrace> traces);
 
 }  // namespace orrery

@@ -46,7 +46,8 @@ std::string find_file(const Scenario& s, std::string_view key) {
 }
 
 /// By path, relative to where the name stands, or by name.
-std::string find_or_named(const Node& value, std::string (Locations::*find)(const std::string&) const, const Locations& locations) {
+std::string find_or_named(const Node& value, std::string (Locations::*find)(const std::string&) const,
+                          const Locations& locations) {
   const std::string path = file_named_by(value);
   return path.empty() ? read_named(value, [&] { return (locations.*find)(value.scalar); }) : path;
 }
@@ -69,7 +70,8 @@ void read_cluster_of(Scenario& s, const Locations& locations) {
     return;
   }
   if (value.kind == Node::Kind::List) throw UserError{at(value, "expected a file or a map as the cluster")};
-  s.cluster_path = value.kind == Node::Kind::Null ? locations.find_cluster("host") : find_or_named(value, &Locations::find_cluster, locations);
+  s.cluster_path = value.kind == Node::Kind::Null ? locations.find_cluster("host")
+                                                  : find_or_named(value, &Locations::find_cluster, locations);
   s.cluster = read_named(value, [&] { return load_cluster(s.cluster_path); });
 }
 
@@ -94,7 +96,8 @@ void read_files(Scenario& s) {
   if (!s.options.workload.train || s.options.workload.train->text.empty()) return;
   const Node& text = *s.document.find("workload")->find("train")->find("text");
   s.text_path = file_named_by(text);
-  if (s.text_path.empty()) throw UserError{at(text, fmt::format("cannot find the text {}", orrery::quoted(text.scalar)))};
+  if (s.text_path.empty())
+    throw UserError{at(text, fmt::format("cannot find the text {}", orrery::quoted(text.scalar)))};
 }
 
 std::string absolute(const std::string& path) { return path.empty() ? path : fs::weakly_canonical(path).string(); }
@@ -165,7 +168,8 @@ Scenario load_scenario(const std::string& path, const Locations& locations, cons
                        const std::vector<Override>& overrides) {
   const fs::path file{path};
   const bool in_folder = file.filename() == "scenario.yaml" && file.has_parent_path();
-  const std::string name = in_folder ? fs::weakly_canonical(file).parent_path().filename().string() : file.stem().string();
+  const std::string name =
+      in_folder ? fs::weakly_canonical(file).parent_path().filename().string() : file.stem().string();
   return make_scenario(merged_document(read_yaml(path), environment, overrides), name, locations);
 }
 
@@ -177,7 +181,8 @@ Node resolved_scenario(const Scenario& s) {
   for (const auto& [key, path] : {std::pair{"weights", s.weights_path}, std::pair{"tokenizer", s.tokenizer_path}})
     if (!path.empty()) set_field(out, key, text_node(absolute(path)));
   Node strategy = Node::map();
-  strategy.fields.emplace_back(s.strategy, s.strategy_options.kind == Node::Kind::Null ? Node::map() : s.strategy_options);
+  strategy.fields.emplace_back(s.strategy,
+                               s.strategy_options.kind == Node::Kind::Null ? Node::map() : s.strategy_options);
   Node list = Node::list();
   list.items.push_back(std::move(strategy));
   set_field(out, "strategy", std::move(list));

@@ -60,8 +60,12 @@ struct ScenarioOptions {
   template <class V>
   void visit(V& v) {
     v.field("summary", summary, "one line for `orrery list scenarios`");
-    v.required("model", model, "a config.json, a folder that holds one, the name of a model of `orrery list models`, or the configuration itself");
-    v.field("cluster", cluster, "a cluster file, the name of one of `orrery list clusters`, or the cluster itself; left out: this computer");
+    v.required("model", model,
+               "a config.json, a folder that holds one, the name of a model of `orrery list models`, or the "
+               "configuration itself");
+    v.field(
+        "cluster", cluster,
+        "a cluster file, the name of one of `orrery list clusters`, or the cluster itself; left out: this computer");
     v.field("strategy", strategy, "list of one strategy over its options; left out: single");
     v.required("workload", workload, "what is done");
     v.field("weights", weights, "safetensors file or folder; empty: drawn from the workload's seed");

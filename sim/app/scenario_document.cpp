@@ -39,9 +39,11 @@ Node with_includes(Node document, int depth) {
   if (include == nullptr || include->kind != Node::Kind::List) return document;
   Node base = Node::map(document.origin);
   for (const Node& name : include->items) {
-    if (depth == kDeepestInclude) throw UserError{at(name, fmt::format("files include each other more than {} deep", kDeepestInclude))};
+    if (depth == kDeepestInclude)
+      throw UserError{at(name, fmt::format("files include each other more than {} deep", kDeepestInclude))};
     const std::string path = file_named_by(name);
-    if (path.empty()) throw UserError{at(name, fmt::format("cannot find the file {} to include", orrery::quoted(name.scalar)))};
+    if (path.empty())
+      throw UserError{at(name, fmt::format("cannot find the file {} to include", orrery::quoted(name.scalar)))};
     merge(base, with_includes(read_yaml(path), depth + 1));
   }
   std::erase_if(base.fields, [](const auto& f) { return f.first == "include"; });
@@ -76,7 +78,8 @@ std::string path_of_variable(const std::string& variable) {
   const std::string top = path.substr(0, path.find('.'));
   const bool is_known = std::find(keys.begin(), keys.end(), top) != keys.end();
   if (!is_known && path.find('.') != std::string::npos)
-    throw UserError{fmt::format("environment variable {} names no key of a scenario", variable), name_hint("key", top, keys)};
+    throw UserError{fmt::format("environment variable {} names no key of a scenario", variable),
+                    name_hint("key", top, keys)};
   return is_known ? path : std::string{};
 }
 

@@ -17,12 +17,15 @@ void ScenarioFlags::set(const std::string& key, const std::string& value, const 
 
 std::vector<Flag> ScenarioFlags::flags() {
   return {{"--set", "PATH=VALUE", "change a value: a.b=v, append with a.b+=v, delete with ~a.b; repeatable",
-           [this](const std::string& v) { sets_.push_back({v, "--set"}); }},
+           [this](const std::string& v) {
+             sets_.push_back({v, "--set"});
+           }},
           {"--model", "MODEL", "config.json, folder, or name of `orrery list models`",
            [this](const std::string& v) { set("model", v, "--model"); }},
           {"--cluster", "CLUSTER", "file, or name of `orrery list clusters`",
            [this](const std::string& v) { set("cluster", v, "--cluster"); }},
-          {"--weights", "FILE", "safetensors file, index or folder", [this](const std::string& v) { set("weights", v, "--weights"); }}};
+          {"--weights", "FILE", "safetensors file, index or folder",
+           [this](const std::string& v) { set("weights", v, "--weights"); }}};
 }
 
 std::vector<Override> ScenarioFlags::overrides() const {
@@ -35,7 +38,8 @@ Scenario ScenarioFlags::load(const std::string& name, const AppContext& context)
   const Locations& locations = context.wiring.locations();
   if (!name.empty()) return load_scenario(locations.find_scenario(name), locations, context.environment, overrides());
   Node document = merged_document(Node::map({"the command line", 0, 0, {}}), context.environment, overrides());
-  if (document.find("model") == nullptr) throw UserError{"there is no scenario and no --model", "name one of `orrery list scenarios`"};
+  if (document.find("model") == nullptr)
+    throw UserError{"there is no scenario and no --model", "name one of `orrery list scenarios`"};
   if (document.find("workload") == nullptr) set_path(document, "workload.infer={}", {"default", 0, 0, {}});
   return make_scenario(std::move(document), "unnamed", locations);
 }
@@ -44,7 +48,8 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc{} || end != value.data() + value.size() || number < least)
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), fmt::format("give an integer of at least {}", least)};
+    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+                    fmt::format("give an integer of at least {}", least)};
   return number;
 }
 

@@ -40,7 +40,8 @@ std::vector<std::int32_t> prompt_of(const Scenario& s, GenerateOptions& o, const
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (is_given(s, "generate", "prompt") && length != o.prompt)
     throw UserError{at(*s.document.find("workload")->find("generate")->find("prompt"),
-                       fmt::format("the prompt has {} tokens, not {}", length, o.prompt), "leave `prompt` out: the text decides")};
+                       fmt::format("the prompt has {} tokens, not {}", length, o.prompt),
+                       "leave `prompt` out: the text decides")};
   o.prompt = length;
   std::vector<std::int32_t> all;
   for (std::int64_t b = 0; b < o.batch; ++b) all.insert(all.end(), prompt.begin(), prompt.end());
@@ -55,7 +56,8 @@ std::vector<std::int32_t> random_prompt(const Model& model, const GenerateOption
 /// Puts the caller's tokens in place of the random ones of a forward pass.
 class GivenTokens final : public Program {
  public:
-  GivenTokens(std::unique_ptr<Program> inner, std::vector<std::int32_t> tokens) : inner_{std::move(inner)}, tokens_{std::move(tokens)} {}
+  GivenTokens(std::unique_ptr<Program> inner, std::vector<std::int32_t> tokens)
+      : inner_{std::move(inner)}, tokens_{std::move(tokens)} {}
 
   std::span<const Plan> plans() const override { return inner_->plans(); }
   std::optional<Step> next() override {
@@ -75,10 +77,13 @@ class GivenTokens final : public Program {
 void check_tokens(const Model& model, const std::vector<std::int32_t>& tokens) {
   const std::int64_t vocabulary = vocabulary_of(model);
   for (const std::int32_t t : tokens)
-    if (t < 0 || t >= vocabulary) throw UserError{fmt::format("token {} is outside of the model's vocabulary", t), fmt::format("ids are 0 to {}", vocabulary - 1)};
+    if (t < 0 || t >= vocabulary)
+      throw UserError{fmt::format("token {} is outside of the model's vocabulary", t),
+                      fmt::format("ids are 0 to {}", vocabulary - 1)};
 }
 
-std::unique_ptr<Program> make_inference(const Scenario& s, InferOptions o, const Strategy& strategy, const ProgramRequest& request) {
+std::unique_ptr<Program> make_inference(const Scenario& s, InferOptions o, const Strategy& strategy,
+                                        const ProgramRequest& request) {
   if (request.steps) o.steps = *request.steps;
   if (request.tokens) {
     check_tokens(s.model, *request.tokens);
@@ -156,7 +161,8 @@ class Executed final : public StepRunner {
     }
     executor_.execute(plan, step.bindings);
     Outcome outcome;
-    for (const std::string& port : step.outputs) outcome.values[port] = executor_.read(plan, plan.find_port(port), kOnlyRank);
+    for (const std::string& port : step.outputs)
+      outcome.values[port] = executor_.read(plan, plan.find_port(port), kOnlyRank);
     return outcome;
   }
   Timeline take() override { return executor_.take(); }
@@ -174,8 +180,9 @@ WeightCheck checked(const Scenario& s, const Weights& weights) {
   const auto first = [](std::string_view what, const std::vector<std::string>& names) {
     return names.empty() ? std::string{} : fmt::format("; {} {}, the first is {}", names.size(), what, names.front());
   };
-  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", orrery::quoted(s.weights_path), first("missing", check.missing),
-                              first("of another shape", check.misshapen), first("unknown", check.extra))};
+  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", orrery::quoted(s.weights_path),
+                              first("missing", check.missing), first("of another shape", check.misshapen),
+                              first("unknown", check.extra))};
 }
 
 void Executed::write_weights(const Scenario& s, const Program& program) {
@@ -227,7 +234,8 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
   return generation_program(s.model, o, std::move(plans), std::move(prompt));
 }
 
-std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program, std::uint64_t seed) {
+std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
+                                      std::uint64_t seed) {
   return std::make_unique<Simulated>(wiring.engine(machine), wiring.outcomes(seed), program);
 }
 
@@ -261,7 +269,8 @@ Recording drive(Program& program, StepRunner& runner, const StepCallback& before
   return r;
 }
 
-Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner, const StepCallback& before_step) {
+Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner,
+                 const StepCallback& before_step) {
   Recording r;
   for (const Step& step : steps) {
     before_step(r.steps.size());
@@ -280,8 +289,8 @@ std::vector<const Plan*> plans_of(const Program& program) {
 
 PlanDigests digests_of(const Program& program) { return describe(plans_of(program)); }
 
-Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring, std::optional<std::int64_t> steps,
-                             const StepCallback& before_step) {
+Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring,
+                             std::optional<std::int64_t> steps, const StepCallback& before_step) {
   const auto start = std::chrono::steady_clock::now();
   ProgramRequest request{.workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps};
   const Workload& w = s.options.workload;

@@ -43,7 +43,8 @@ class StepRunner {
 };
 
 /// The engine, with outcomes from a source. Arguments outlive it.
-std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program, std::uint64_t seed);
+std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
+                                      std::uint64_t seed);
 
 /// The runtime: weights and constants are written when it is made.
 std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor);
@@ -54,7 +55,8 @@ using StepCallback = std::function<void(std::size_t)>;
 /// Drives a program to its end.
 Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step);
 /// Repeats steps that were recorded: the same work again.
-Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner, const StepCallback& before_step);
+Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner,
+                 const StepCallback& before_step);
 
 /// The plans of a program as a list of pointers, and as digests.
 std::vector<const Plan*> plans_of(const Program& program);
@@ -67,7 +69,7 @@ struct Simulation {
   double wall_seconds = 0;
 };
 /// `steps` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell nothing new.
-Simulation simulate_scenario(const Scenario& scenario, const Machine& machine, const Wiring& wiring, std::optional<std::int64_t> steps,
-                             const StepCallback& before_step);
+Simulation simulate_scenario(const Scenario& scenario, const Machine& machine, const Wiring& wiring,
+                             std::optional<std::int64_t> steps, const StepCallback& before_step);
 
 }  // namespace orrery

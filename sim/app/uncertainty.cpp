@@ -53,7 +53,8 @@ std::vector<OpCost> op_costs(const CostModel& cost, const Plan& plan, const Bind
   return out;
 }
 
-std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan& plan, const std::vector<OpCost>& costs) {
+std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan& plan,
+                                           const std::vector<OpCost>& costs) {
   // A law has one bias: kind and bias together name it.
   std::map<std::tuple<std::size_t, float, float>, std::uint32_t> groups;
   std::vector<SpanDeviation> out;
@@ -67,11 +68,13 @@ std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan&
   return out;
 }
 
-std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording) {
+std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans,
+                                          const Recording& recording) {
   std::map<std::string, double> seconds;
   double all = 0;
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    const auto last = std::find_if(recording.steps.rbegin(), recording.steps.rend(), [&](const Step& s) { return s.plan == p; });
+    const auto last =
+        std::find_if(recording.steps.rbegin(), recording.steps.rend(), [&](const Step& s) { return s.plan == p; });
     if (last == recording.steps.rend()) continue;
     const Plan& plan = *plans[p];
     const std::vector<OpCost> costs = op_costs(cost, plan, last->bindings);
@@ -88,7 +91,8 @@ std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vect
   }
   std::vector<Extrapolation> out;
   for (const auto& [reason, time] : seconds) out.push_back({reason, all > 0 ? time / all : 0});
-  std::stable_sort(out.begin(), out.end(), [](const Extrapolation& x, const Extrapolation& y) { return x.share > y.share; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Extrapolation& x, const Extrapolation& y) { return x.share > y.share; });
   if (out.size() > kMostReasons) out.resize(kMostReasons);
   return out;
 }

@@ -14,7 +14,8 @@ namespace orrery {
 std::vector<OpCost> op_costs(const CostModel& cost, const Plan& plan, const Bindings& bindings);
 
 /// The deviations of the spans of one instance. Ops of one kind that share a fit err together.
-std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan& plan, const std::vector<OpCost>& costs);
+std::vector<SpanDeviation> span_deviations(const Timeline& timeline, const Plan& plan,
+                                           const std::vector<OpCost>& costs);
 
 /// Ops that lie outside of what the parameters were fitted on, for one reason.
 struct Extrapolation {
@@ -23,7 +24,8 @@ struct Extrapolation {
 };
 
 /// All reasons, by share. Bound sizes are those of the last step of each plan; the last plan is what a step is.
-std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans, const Recording& recording);
+std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vector<const Plan*>& plans,
+                                          const Recording& recording);
 
 /// Less of a step than this, outside of the fitted range, does not make it uncalibrated.
 constexpr double kNegligibleShare = 0.01;

@@ -23,7 +23,9 @@ class Measuring {
   Measuring(const Scenario& scenario, std::int64_t rounds, AppContext& context)
       : scenario_{scenario},
         context_{context},
-        program_{make_program(scenario, context.wiring, {.workspaces = &context.wiring.workspaces(), .steps = is_generation() ? std::nullopt : std::optional{rounds}})},
+        program_{make_program(scenario, context.wiring,
+                              {.workspaces = &context.wiring.workspaces(),
+                               .steps = is_generation() ? std::nullopt : std::optional{rounds}})},
         executor_{context.wiring.executor(DeviceKind::Host)},
         runner_{executed(scenario, *program_, *executor_)} {}
 
@@ -58,7 +60,8 @@ class Measuring {
 ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   const Machine machine = context.wiring.machine(scenario.cluster);
   const bool is_generation = scenario.options.workload.generate.has_value();
-  Simulation s = simulate_scenario(scenario, machine, context.wiring, is_generation ? std::nullopt : std::optional<std::int64_t>{1},
+  Simulation s = simulate_scenario(scenario, machine, context.wiring,
+                                   is_generation ? std::nullopt : std::optional<std::int64_t>{1},
                                    [&](std::size_t) { context.interrupt.check(); });
   ValidatedPlan p;
   p.name = scenario.name;
@@ -82,8 +85,10 @@ void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario)
   p.peak_measured = std::max(p.peak_measured, device_peak(recording.timeline));
   std::vector<std::int32_t> tokens;
   for (const Outcome& o : recording.outcomes) {
-    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty()) p.loss.push_back(loss->second[0]);
-    if (const auto next = o.values.find("next_tokens"); next != o.values.end() && !next->second.empty()) tokens.push_back(static_cast<std::int32_t>(next->second[0]));
+    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty())
+      p.loss.push_back(loss->second[0]);
+    if (const auto next = o.values.find("next_tokens"); next != o.values.end() && !next->second.empty())
+      tokens.push_back(static_cast<std::int32_t>(next->second[0]));
   }
   if (p.text.empty() && !tokens.empty()) p.text = decoded(*tokenizer_of(scenario), tokens);
   p.rounds.push_back(without_gaps(recording.timeline));
@@ -143,7 +148,9 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
 
 }  // namespace
 
-double steady_seconds(const Timeline& timeline) { return mean_seconds(instance_times(timeline), steady_instances(timeline)); }
+double steady_seconds(const Timeline& timeline) {
+  return mean_seconds(instance_times(timeline), steady_instances(timeline));
+}
 
 double Validation::mean_abs_error() const {
   double sum = 0;
@@ -162,19 +169,23 @@ double Validation::coverage() const {
   return plans.empty() ? 0 : double(covered) / double(plans.size());
 }
 
-Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options, AppContext& context) {
+Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
+                              AppContext& context) {
   const auto start = std::chrono::steady_clock::now();
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     if (scenarios[i].cluster.device != "host")
-      throw MissingError{fmt::format("scenario '{}' needs devices '{}' to be measured: this build executes on this computer only", scenarios[i].name, scenarios[i].cluster.device)};
+      throw MissingError{
+          fmt::format("scenario '{}' needs devices '{}' to be measured: this build executes on this computer only",
+                      scenarios[i].name, scenarios[i].cluster.device)};
     context.console.progress("predicting", double(i) / double(scenarios.size()));
     v.plans.push_back(predict(scenarios[i], context));
   }
   DriftProbe probe;
   MeasureJob job{scenarios, options, context, probe};
   job.rounds_all = double(scenarios.size()) * double(options.repeats + 1);
-  for (const auto& batch : batches_of(v.plans, options.memory_share * detected_memory().base())) measure_batch(job, batch, v.plans);
+  for (const auto& batch : batches_of(v.plans, options.memory_share * detected_memory().base()))
+    measure_batch(job, batch, v.plans);
   context.console.end_progress();
   v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
@@ -187,7 +198,8 @@ std::vector<Scenario> validation_grid(const AppContext& context) {
   const Locations& locations = context.wiring.locations();
   const Node document = read_yaml(locations.scenarios() + "/validation_grid.yaml");
   const Node* plans = document.find("plans");
-  if (plans == nullptr || plans->kind != Node::Kind::List || plans->items.empty()) throw UserError{at(document, "expected a list `plans` of scenarios")};
+  if (plans == nullptr || plans->kind != Node::Kind::List || plans->items.empty())
+    throw UserError{at(document, "expected a list `plans` of scenarios")};
   std::vector<Scenario> out;
   for (const Node& plan : plans->items) {
     const Node* name = plan.find("name");

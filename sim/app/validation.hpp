@@ -21,15 +21,15 @@ struct ValidationOptions {
 struct ValidatedPlan {
   std::string name;
   double predicted = 0, low = 0, high = 0;
-  double measured = 0;           // median over the rounds
-  std::vector<double> samples;   // one per round
+  double measured = 0;          // median over the rounds
+  std::vector<double> samples;  // one per round
   std::int64_t peak_predicted = 0, peak_measured = 0;
-  Report report;                 // the prediction
+  Report report;                     // the prediction
   Timeline prediction, measurement;  // the round of median duration
   std::vector<Timeline> rounds;      // while they are measured
   PlanDigests plans;
-  std::vector<double> loss;      // of training
-  std::string text;              // generated
+  std::vector<double> loss;  // of training
+  std::string text;          // generated
 
   double error() const { return predicted / measured - 1; }
   bool is_covered() const { return low <= measured && measured <= high; }
@@ -48,7 +48,8 @@ struct Validation {
 
 /// Predicts every scenario, then measures all of them in turns, round by round, so that a change of the machine's speed
 /// meets all of them alike.
-Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options, AppContext& context);
+Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
+                              AppContext& context);
 
 /// The scenarios of the grid that `orrery validate` runs without arguments.
 std::vector<Scenario> validation_grid(const AppContext& context);

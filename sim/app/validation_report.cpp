@@ -29,16 +29,25 @@ std::string peak_text(const ValidatedPlan& p) {
 }  // namespace
 
 std::string to_text(const Validation& v, const Console& console) {
-  Table table{{{"plan"}, {"predicted", Align::Right}, {"90 % interval", Align::Right}, {"measured", Align::Right}, {"error", Align::Right}, {""}, {"peak memory", Align::Right}}};
+  Table table{{{"plan"},
+               {"predicted", Align::Right},
+               {"90 % interval", Align::Right},
+               {"measured", Align::Right},
+               {"error", Align::Right},
+               {""},
+               {"peak memory", Align::Right}}};
   for (const ValidatedPlan& p : v.plans)
-    table.add({p.name, seconds(p.predicted), fmt::format("{} … {}", seconds(p.low), seconds(p.high)), seconds(p.measured),
-               fmt::format("{:+.1f} %", 100 * p.error()), p.is_covered() ? "inside" : "outside", peak_text(p)});
+    table.add({p.name, seconds(p.predicted), fmt::format("{} … {}", seconds(p.low), seconds(p.high)),
+               seconds(p.measured), fmt::format("{:+.1f} %", 100 * p.error()), p.is_covered() ? "inside" : "outside",
+               peak_text(p)});
   std::string text = fmt::format("{} on {}\n\n", console.bold("predicted and measured"), v.machine) + table.text("  ");
-  text += fmt::format("\n  mean error {} over {} plan{}, worst {:.1f} %; {:.0f} % of measurements inside of their 90 % interval\n",
-                      console.bold(fmt::format("{:.1f} %", 100 * v.mean_abs_error())), v.plans.size(), v.plans.size() == 1 ? "" : "s",
-                      100 * v.worst_abs_error(), 100 * v.coverage());
-  text += fmt::format("  median of {} rounds in turns; a fixed product between them varied by {:.1f} % (at most {:.1f} %)\n",
-                      v.plans.front().samples.size(), 100 * v.drift, 100 * v.worst_drift);
+  text += fmt::format(
+      "\n  mean error {} over {} plan{}, worst {:.1f} %; {:.0f} % of measurements inside of their 90 % interval\n",
+      console.bold(fmt::format("{:.1f} %", 100 * v.mean_abs_error())), v.plans.size(), v.plans.size() == 1 ? "" : "s",
+      100 * v.worst_abs_error(), 100 * v.coverage());
+  text += fmt::format(
+      "  median of {} rounds in turns; a fixed product between them varied by {:.1f} % (at most {:.1f} %)\n",
+      v.plans.front().samples.size(), 100 * v.drift, 100 * v.worst_drift);
   return text;
 }
 
@@ -49,7 +58,8 @@ std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
   Table table{{{"ops"}, {"predicted", Align::Right}, {"measured", Align::Right}, {"of the step", Align::Right}}};
   for (std::size_t i = 0; i < std::min(rows, c.by_pattern.size()); ++i) {
     const ErrorRow& r = c.by_pattern[i];
-    table.add({r.name, seconds(r.candidate / steps), seconds(r.reference / steps), fmt::format("{:+.1f} %", 100 * r.difference() / c.reference_seconds)});
+    table.add({r.name, seconds(r.candidate / steps), seconds(r.reference / steps),
+               fmt::format("{:+.1f} %", 100 * r.difference() / c.reference_seconds)});
   }
   return table.text("  ");
 }

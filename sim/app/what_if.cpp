@@ -38,9 +38,11 @@ std::string largest_change(const Report& base, const WhatIf& w) {
 
 Change parse_change(const std::string& text) {
   const std::size_t equals = text.find('=');
-  const std::optional<double> factor = equals == std::string::npos ? std::nullopt : factor_of(std::string_view{text}.substr(equals + 1));
+  const std::optional<double> factor =
+      equals == std::string::npos ? std::nullopt : factor_of(std::string_view{text}.substr(equals + 1));
   if (!factor)
-    throw UserError{fmt::format("{} is not a change of a parameter", orrery::quoted(text)), "write PARAMETER=x2, =x0.5 or =+10%; `orrery sensitivity` lists parameters"};
+    throw UserError{fmt::format("{} is not a change of a parameter", orrery::quoted(text)),
+                    "write PARAMETER=x2, =x0.5 or =+10%; `orrery sensitivity` lists parameters"};
   return {text.substr(0, equals), *factor, text};
 }
 
@@ -50,7 +52,8 @@ Report predict_changed(const Scenario& scenario, const std::vector<Change>& chan
     for (const Change& c : changes) m.cost->scale_parameter(c.parameter, c.factor);
     return m;
   }();
-  const Simulation s = simulate_scenario(scenario, machine, context.wiring, {}, [&](std::size_t) { context.interrupt.check(); });
+  const Simulation s =
+      simulate_scenario(scenario, machine, context.wiring, {}, [&](std::size_t) { context.interrupt.check(); });
   Report report = make_report({scenario, *s.program, s.recording, &machine});
   report.wall_seconds = s.wall_seconds;
   return report;
@@ -68,7 +71,8 @@ std::vector<WhatIf> predict_changes(const Scenario& scenario, const std::vector<
 }
 
 std::string what_if_text(const Report& base, const std::vector<WhatIf>& rows) {
-  Table table{{{"what if"}, {"step time", Align::Right}, {"change", Align::Right}, {"speed-up", Align::Right}, {"most of it"}}};
+  Table table{
+      {{"what if"}, {"step time", Align::Right}, {"change", Align::Right}, {"speed-up", Align::Right}, {"most of it"}}};
   table.add({"(as it is)", to_text(Seconds{base.step}), "", "", ""});
   for (const WhatIf& w : rows)
     table.add({w.text, to_text(Seconds{w.step}), fmt::format("{:+.2f} %", 100 * (w.step / base.step - 1)),
@@ -79,7 +83,10 @@ std::string what_if_text(const Report& base, const std::vector<WhatIf>& rows) {
 nlohmann::json what_if_json(const Report& base, const std::vector<WhatIf>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const WhatIf& w : rows)
-    out.push_back({{"change", w.text}, {"step_time", w.step}, {"relative", w.step / base.step - 1}, {"speed_up", base.step / w.step}});
+    out.push_back({{"change", w.text},
+                   {"step_time", w.step},
+                   {"relative", w.step / base.step - 1},
+                   {"speed_up", base.step / w.step}});
   return out;
 }
 

@@ -49,7 +49,8 @@ Machine Wiring::machine(const Cluster& cluster) const {
     m.drift = host->parameters().drift;
     const std::string& processor = host->provenance().machine;
     if (processor != detected_processor())
-      m.doubt = fmt::format("the parameters of this computer were measured on another processor ({}): run `orrery calibrate`", processor);
+      m.doubt = fmt::format(
+          "the parameters of this computer were measured on another processor ({}): run `orrery calibrate`", processor);
   }
   return m;
 }
