@@ -107,7 +107,7 @@ TEST_CASE("expectations are met within their tolerance, and errors have a place"
 }
 
 TEST_CASE("every scenario that comes with the program predicts what it expects") {
-  const Environment environment{{"ORRERY_HOME", "/nonexistent"}};
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
   const Wiring wiring{environment};
   for (const std::string& name : wiring.locations().scenario_names()) {
     DYNAMIC_SECTION(name) {
@@ -124,7 +124,7 @@ TEST_CASE("every scenario that comes with the program predicts what it expects")
 }
 
 TEST_CASE("predicted memory of a generation counts what both plans keep") {
-  const Environment environment{{"ORRERY_HOME", "/nonexistent"}};
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
   const Wiring wiring{environment};
   const TemporaryFolder folder;
   const std::string path = folder.file("s.yaml", "model: llama-tiny\nworkload: {generate: {prompt: 8, tokens: 4}}\n");

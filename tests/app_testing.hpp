@@ -28,7 +28,7 @@ inline std::string contents(std::FILE* file) {
 /// Runs a command line inside of this process. There is no terminal, and this computer has the parameters that come
 /// with the program.
 inline CommandResult orrery(std::vector<std::string> arguments, Environment environment = {}) {
-  environment.emplace("ORRERY_HOME", "/nonexistent");
+  environment.emplace("ORRERY_HOME", "/dev/null/none");
   TerminalFacts facts;
   facts.out = std::tmpfile();
   facts.err = std::tmpfile();

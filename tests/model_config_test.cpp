@@ -202,6 +202,9 @@ TEST_CASE("an impossible value is reported at its place", "[model][error]") {
         "2 of 128 groups cannot give 8 experts");
   CHECK(message(R"({"model_type": "deepseek_v3", "n_group": 7})") == "n_group 7 does not divide num_local_experts 256");
   CHECK(message(R"({"model_type": "deepseek_v2", "topk_method": "best"})") == "topk_method 'best' is not supported");
+}
+
+TEST_CASE("what a family does not support is said", "[model][error]") {
   CHECK(message(llama(R"("rope_scaling": {"type": "longrope"})")) == "rope type 'longrope' is not supported");
   CHECK(message(llama(R"("rope_scaling": "yarn")")) == "rope_parameters must be a map");
   CHECK(message(llama(R"("rope_scaling": {"factor": "two"})")) ==

@@ -44,6 +44,7 @@ class Validate final : public Command {
     std::vector<Scenario> scenarios;
     for (const std::string& a : arguments) scenarios.push_back(scenario_.load(a, context));
     if (arguments.empty()) scenarios = validation_grid(context);
+    check_measurable(scenarios);
     calibrate_if_needed(context);
     Validation v = validate_scenarios(scenarios, options_, context);
     const nlohmann::json document = to_json(v);

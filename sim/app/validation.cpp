@@ -169,15 +169,20 @@ double Validation::coverage() const {
   return plans.empty() ? 0 : double(covered) / double(plans.size());
 }
 
+void check_measurable(const std::vector<Scenario>& scenarios) {
+  for (const Scenario& s : scenarios)
+    if (s.cluster.device != "host")
+      throw MissingError{
+          fmt::format("scenario '{}' needs devices '{}' to be measured: this build executes on this computer only",
+                      s.name, s.cluster.device)};
+}
+
 Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
                               AppContext& context) {
   const auto start = std::chrono::steady_clock::now();
+  check_measurable(scenarios);
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
-    if (scenarios[i].cluster.device != "host")
-      throw MissingError{
-          fmt::format("scenario '{}' needs devices '{}' to be measured: this build executes on this computer only",
-                      scenarios[i].name, scenarios[i].cluster.device)};
     context.console.progress("predicting", double(i) / double(scenarios.size()));
     v.plans.push_back(predict(scenarios[i], context));
   }

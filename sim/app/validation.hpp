@@ -46,6 +46,9 @@ struct Validation {
   double coverage() const;
 };
 
+/// Throws MissingError for a scenario that this computer cannot execute.
+void check_measurable(const std::vector<Scenario>& scenarios);
+
 /// Predicts every scenario, then measures all of them in turns, round by round, so that a change of the machine's speed
 /// meets all of them alike.
 Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,

@@ -4,6 +4,7 @@
 #include "sim/strategy/backward.hpp"
 
 #include <string>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -46,6 +47,8 @@ class Rules {
   TensorId in(std::size_t i) const { return node_.operands[i].tensor(); }
   std::string name(std::string_view suffix) const { return node_.name + std::string{suffix}; }
   TensorId saved(std::size_t i) { return tape_.saved(in(i)); }
+  void gemm_left(const Gemm& g, TensorId dc);
+  void gemm_right(const Gemm& g, TensorId dc);
   bool is_parameter(TensorId t) const {
     return tape_.plan().tensors[tape_.plan().owner(t).index()].role == TensorRole::Parameter;
   }
@@ -65,73 +68,56 @@ class Rules {
 
 /// C = A·B: dA = dC·Bᵀ, dB = Aᵀ·dC, dbias = Σ rows of dC; with the stored orientation of A and B.
 void Rules::operator()(const Gemm& g) {
-  const std::size_t c = node_.operands.size() - 1;
-  const TensorId dc = tape_.gradient(in(c));
+  const TensorId dc = tape_.gradient(node_.operands.back().tensor());
   if (dc.is_none()) return;
-  if (tape_.wants(in(0))) {
-    const TensorId da = tape_.contribution(in(0));
-    const TensorId b = saved(1);
-    // A stored [m,k]: dA = dC·op(B)ᵀ; stored [k,m]: dAᵀ = op(B)·dCᵀ.
-    if (!g.transpose_a)
-      tape_.emit(name(".dx"),
-                 Gemm{.m = g.m,
-                      .n = g.k,
-                      .k = g.n,
-                      .batch = g.batch,
-                      .transpose_b = !g.transpose_b,
-                      .dtype = g.dtype,
-                      .alpha = g.alpha},
-                 {reads(dc), reads(b), writes(da)});
-    else
-      tape_.emit(name(".dx"),
-                 Gemm{.m = g.k,
-                      .n = g.m,
-                      .k = g.n,
-                      .batch = g.batch,
-                      .transpose_a = g.transpose_b,
-                      .transpose_b = true,
-                      .dtype = g.dtype,
-                      .alpha = g.alpha},
-                 {reads(b), reads(dc), writes(da)});
-    tape_.contribute(in(0), da);
+  if (tape_.wants(in(0))) gemm_left(g, dc);
+  if (tape_.wants(in(1))) gemm_right(g, dc);
+  if (!g.bias || !tape_.wants(in(2))) return;
+  const auto target = tape_.parameter_target(in(2));
+  tape_.emit(name(".db"),
+             SumRows{.rows = g.m * g.batch, .cols = g.n, .accumulate = target.accumulate, .dtype = g.dtype},
+             {reads(dc), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+}
+
+/// A stored [m,k]: dA = dC·op(B)ᵀ; stored [k,m]: dAᵀ = op(B)·dCᵀ.
+void Rules::gemm_left(const Gemm& g, TensorId dc) {
+  const TensorId da = tape_.contribution(in(0)), b = saved(1);
+  Gemm back{.m = g.m, .n = g.k, .k = g.n, .batch = g.batch, .dtype = g.dtype, .alpha = g.alpha};
+  if (g.transpose_a) {
+    std::swap(back.m, back.n);
+    back.transpose_a = g.transpose_b;
+    back.transpose_b = true;
+    tape_.emit(name(".dx"), back, {reads(b), reads(dc), writes(da)});
+  } else {
+    back.transpose_b = !g.transpose_b;
+    tape_.emit(name(".dx"), back, {reads(dc), reads(b), writes(da)});
   }
-  if (tape_.wants(in(1))) {
-    const bool weight = is_parameter(in(1));
-    const auto target =
-        weight ? tape_.parameter_target(in(1)) : Tape::ParameterTarget{tape_.contribution(in(1)), false};
-    const Operand out = target.accumulate ? updates(target.tensor) : writes(target.tensor);
-    const TensorId a = saved(0);
-    if (g.transpose_b)  // B stored [n,k]: dB = dCᵀ·op(A)
-      tape_.emit(name(".dw"),
-                 Gemm{.m = g.n,
-                      .n = g.k,
-                      .k = g.m,
-                      .batch = g.batch,
-                      .transpose_a = true,
-                      .transpose_b = g.transpose_a,
-                      .accumulate = target.accumulate,
-                      .dtype = g.dtype,
-                      .alpha = g.alpha},
-                 {reads(dc), reads(a), out});
-    else  // B stored [k,n]: dB = op(A)ᵀ·dC
-      tape_.emit(name(".dw"),
-                 Gemm{.m = g.k,
-                      .n = g.n,
-                      .k = g.m,
-                      .batch = g.batch,
-                      .transpose_a = !g.transpose_a,
-                      .accumulate = target.accumulate,
-                      .dtype = g.dtype,
-                      .alpha = g.alpha},
-                 {reads(a), reads(dc), out});
-    if (!weight) tape_.contribute(in(1), target.tensor);
+  tape_.contribute(in(0), da);
+}
+
+/// B stored [k,n]: dB = op(A)ᵀ·dC; stored [n,k]: dB = dCᵀ·op(A).
+void Rules::gemm_right(const Gemm& g, TensorId dc) {
+  const bool weight = is_parameter(in(1));
+  const auto target = weight ? tape_.parameter_target(in(1)) : Tape::ParameterTarget{tape_.contribution(in(1)), false};
+  const Operand out = target.accumulate ? updates(target.tensor) : writes(target.tensor);
+  const TensorId a = saved(0);
+  Gemm back{.m = g.k,
+            .n = g.n,
+            .k = g.m,
+            .batch = g.batch,
+            .accumulate = target.accumulate,
+            .dtype = g.dtype,
+            .alpha = g.alpha};
+  if (g.transpose_b) {
+    std::swap(back.m, back.n);
+    back.transpose_a = true;
+    back.transpose_b = g.transpose_a;
+    tape_.emit(name(".dw"), back, {reads(dc), reads(a), out});
+  } else {
+    back.transpose_a = !g.transpose_a;
+    tape_.emit(name(".dw"), back, {reads(a), reads(dc), out});
   }
-  if (g.bias && tape_.wants(in(2))) {
-    const auto target = tape_.parameter_target(in(2));
-    tape_.emit(name(".db"),
-               SumRows{.rows = g.m * g.batch, .cols = g.n, .accumulate = target.accumulate, .dtype = g.dtype},
-               {reads(dc), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
-  }
+  if (!weight) tape_.contribute(in(1), target.tensor);
 }
 
 void Rules::operator()(const GroupedGemm& g) {

@@ -15,8 +15,9 @@ class InputMaker {
 
   std::vector<TensorId> make(std::string_view port, Shape shape, DType dtype) {
     const std::int64_t each = shape.elements();
-    const TensorId all = builder_.tensor(fmt::format("input.{}.{}", port, microbatches_ * each), Shape{microbatches_, each},
-                                         {.dtype = dtype, .role = TensorRole::Input, .persistent = true});
+    const TensorId all =
+        builder_.tensor(fmt::format("input.{}.{}", port, microbatches_ * each), Shape{microbatches_, each},
+                        {.dtype = dtype, .role = TensorRole::Input, .persistent = true});
     builder_.port(std::string{port}, all);
     std::vector<TensorId> out;
     for (std::int64_t m = 0; m < microbatches_; ++m) {

@@ -88,72 +88,66 @@ void ParameterStorage::add_gradients(Tape& tape) {
   }
 }
 
-void ParameterStorage::update(const Tape& tape, const OptimizerOptions& options) {
+TensorId ParameterStorage::sum_norm(const Tape& tape) {
+  const TensorId norm2 =
+      builder_->tensor("grad_norm2", Shape{1}, {.dtype = DType::F64, .role = TensorRole::Result, .persistent = true});
+  builder_->port("grad_norm2", norm2);
+  builder_->add("grad_norm.zero", Fill{.elements = 1, .dtype = DType::F64}, {writes(norm2)});
+  for (std::size_t k = 0; k < owners_.size(); ++k)
+    if (tape.has_gradient(owners_[k]))
+      builder_->add("grad_norm", SumSquares{.elements = builder_->plan().shape(owners_[k]).elements(), .dtype = dtype_},
+                    {reads(gradients_[k]), updates(norm2)});
+  return norm2;
+}
+
+void ParameterStorage::update_one(std::size_t k, TensorId norm2, const OptimizerOptions& o) {
   Plan& plan = builder_->plan();
+  const TensorId w = owners_[k];
+  const std::string name{plan.names[plan.tensors[w.index()].name]};
+  const bool master = is_low_precision(dtype_) && o.kind == OptimizerKind::AdamW;
+  const DType state = is_low_precision(dtype_) ? DType::F32 : dtype_;
+  std::vector<Operand> operands{updates(w), reads(gradients_[k])};
+  const auto add_state = [&](std::string_view what) {
+    operands.push_back(
+        updates(builder_->tensor(name + std::string{what}, plan.shape(w),
+                                 {.dtype = state, .role = TensorRole::OptimizerState, .persistent = true})));
+  };
+  const std::int64_t n = plan.shape(w).elements();
+  const double decay = decay_[k] ? o.decay : 0.0;
+  Work work =
+      Sgd{.elements = n, .rate = o.rate, .momentum = o.momentum, .decay = decay, .max_norm = o.clip, .dtype = dtype_};
+  if (o.kind == OptimizerKind::Sgd) {
+    add_state(".velocity");
+  } else {
+    work = AdamW{.elements = n,
+                 .rate = o.rate,
+                 .beta1 = o.beta1,
+                 .beta2 = o.beta2,
+                 .epsilon = o.epsilon,
+                 .decay = decay,
+                 .max_norm = o.clip,
+                 .step = Extent{0, Symbol::Step},
+                 .master = master,
+                 .dtype = dtype_,
+                 .state = state};
+    add_state(".m");
+    add_state(".v");
+    if (master) add_state(".master");
+  }
+  if (!norm2.is_none()) operands.push_back(reads(norm2));
+  builder_->add("update." + name, work, operands);
+}
+
+void ParameterStorage::update(const Tape& tape, const OptimizerOptions& options) {
   builder_->set_phase(Phase::Optimizer);
   builder_->set_layer(-1);
   builder_->set_microbatch(0);
-  const bool master = is_low_precision(dtype_);
-  const DType state = master ? DType::F32 : dtype_;
-  const TensorId norm2 = options.clip > 0
-                             ? builder_->tensor("grad_norm2", Shape{1},
-                                                {.dtype = DType::F64, .role = TensorRole::Result, .persistent = true})
-                             : TensorId{};
-  if (!norm2.is_none()) {
-    builder_->port("grad_norm2", norm2);
-    builder_->add("grad_norm.zero", Fill{.elements = 1, .dtype = DType::F64}, {writes(norm2)});
-    for (std::size_t k = 0; k < owners_.size(); ++k)
-      if (tape.has_gradient(owners_[k]))
-        builder_->add("grad_norm", SumSquares{.elements = plan.shape(owners_[k]).elements(), .dtype = dtype_},
-                      {reads(gradients_[k]), updates(norm2)});
-  }
-  const auto state_of = [&](TensorId owner, std::string_view what) {
-    const std::string name = std::string{plan.names[plan.tensors[owner.index()].name]} + std::string{what};
-    return builder_->tensor(name, plan.shape(owner),
-                            {.dtype = state, .role = TensorRole::OptimizerState, .persistent = true});
-  };
-  for (std::size_t k = 0; k < owners_.size(); ++k) {
-    const TensorId w = owners_[k];
-    if (!tape.has_gradient(w)) {
-      for (std::size_t i = 0; i < weights_.size(); ++i)
-        if (plan.owner(weights_[i]) == w) plan.gradients[i] = {};
-      continue;
-    }
-    const std::int64_t n = plan.shape(w).elements();
-    const double decay = decay_[k] ? options.decay : 0.0;
-    std::vector<Operand> operands{updates(w), reads(gradients_[k])};
-    const std::string name = "update." + std::string{plan.names[plan.tensors[w.index()].name]};
-    if (options.kind == OptimizerKind::Sgd) {
-      operands.push_back(updates(state_of(w, ".velocity")));
-      if (!norm2.is_none()) operands.push_back(reads(norm2));
-      builder_->add(name,
-                    Sgd{.elements = n,
-                        .rate = options.rate,
-                        .momentum = options.momentum,
-                        .decay = decay,
-                        .max_norm = options.clip,
-                        .dtype = dtype_},
-                    operands);
-      continue;
-    }
-    operands.push_back(updates(state_of(w, ".m")));
-    operands.push_back(updates(state_of(w, ".v")));
-    if (master) operands.push_back(updates(state_of(w, ".master")));
-    if (!norm2.is_none()) operands.push_back(reads(norm2));
-    builder_->add(name,
-                  AdamW{.elements = n,
-                        .rate = options.rate,
-                        .beta1 = options.beta1,
-                        .beta2 = options.beta2,
-                        .epsilon = options.epsilon,
-                        .decay = decay,
-                        .max_norm = options.clip,
-                        .step = Extent{0, Symbol::Step},
-                        .master = master,
-                        .dtype = dtype_,
-                        .state = state},
-                  operands);
-  }
+  const TensorId norm2 = options.clip > 0 ? sum_norm(tape) : TensorId{};
+  for (std::size_t k = 0; k < owners_.size(); ++k)
+    if (tape.has_gradient(owners_[k])) update_one(k, norm2, options);
+  Plan& plan = builder_->plan();
+  for (std::size_t i = 0; i < weights_.size(); ++i)
+    if (!tape.has_gradient(plan.owner(weights_[i]))) plan.gradients[i] = {};
 }
 
 }  // namespace orrery

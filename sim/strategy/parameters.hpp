@@ -29,6 +29,9 @@ class ParameterStorage {
  private:
   void stack_experts(const MoE& moe);
   void stack(const std::vector<ParameterId>& experts);
+  /// Emits the squared norm of all gradients together.
+  TensorId sum_norm(const Tape& tape);
+  void update_one(std::size_t owner, TensorId norm2, const OptimizerOptions& options);
 
   PlanBuilder* builder_;
   const Model* model_;
