@@ -21,15 +21,17 @@ namespace orrery {
 
 /// What an op does: how much work of which shape, never how long it takes. The list of all op kinds.
 using Work =
-    std::variant<Gemm, GroupedGemm, AttentionForward, AttentionBackward, AppendCache, RelativeBiasForward,
-                 RelativeBiasBackward, NormForward, NormBackward, ActivationForward, ActivationBackward, GatedForward,
-                 GatedBackward, Add, Multiply, ScaleRows, RowDot, AddRows, SumRows, Fill, BroadcastHeads, SumHeads,
-                 Dropout, Cast, Gather, ScatterAdd, RotaryEmbedding, EmbeddingBagForward, EmbeddingBagBackward,
-                 DotInteractionForward, DotInteractionBackward, CrossEntropyForward, CrossEntropyBackward,
+    std::variant<Gemm, GroupedGemm, AttentionForward, AttentionBackward, MergeAttention, SoftmaxForward,
+                 SoftmaxBackward, AppendCache, RelativeBiasForward, RelativeBiasBackward, NormForward, NormBackward,
+                 NormSums, NormApply, NormBackwardSums, NormBackwardApply, ActivationForward, ActivationBackward,
+                 GatedForward, GatedBackward, Add, Multiply, ScaleRows, RowDot, AddRows, SumRows, Fill, BroadcastHeads,
+                 SumHeads, Dropout, Cast, LocalIndices, Gather, ScatterAdd, RotaryEmbedding, EmbeddingBagForward,
+                 EmbeddingBagBackward, DotInteractionForward, DotInteractionBackward, CrossEntropyForward,
+                 CrossEntropyBackward, MaskColumns, RowMax, CrossEntropySums, CrossEntropyFinish,
                  BinaryCrossEntropyForward, BinaryCrossEntropyBackward, Sample, TopKGate, TopKGateBackward, RouteMap,
                  Permute, PermuteBackward, Unpermute, UnpermuteBackward, Patchify, ConcatPrefix, ConcatPrefixBackward,
-                 MeanPool, MeanPoolBackward, SumSquares, Sgd, AdamW, Cholesky, CholeskySolve, Copy, CopyRows, Alloc,
-                 Free, HostWork, Collective, Send, Recv>;
+                 MeanPool, MeanPoolBackward, SumSquares, Sgd, AdamW, Cholesky, CholeskySolve, Copy, CopyRows, SwapAxes,
+                 Alloc, Free, HostWork, Collective, Send, Recv>;
 
 constexpr std::size_t kNumKinds = std::variant_size_v<Work>;
 

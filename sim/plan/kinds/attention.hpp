@@ -19,6 +19,8 @@ struct AttentionShape {
   bool bias = false;              // additive [heads, q, kv], shared by the batch
   std::int64_t mask_groups = 0;   // additive [groups, q, kv]; sequence b uses group b mod groups; 0: none
   std::int64_t ragged_pairs = 0;  // sequences of unequal length: Σ q·kv over them; 0: all equal
+  bool positions = false;         // tokens lie where two operands say; causal: query i sees key j if kv[j] ≤ q[i]
+  std::int64_t visible = 0;       // pairs that are visible in one sequence; 0: as without positions
   DType dtype = DType::F32;
 
   template <class V>
@@ -36,12 +38,15 @@ struct AttentionShape {
     v("bias", bias);
     v("mask_groups", mask_groups);
     v("ragged_pairs", ragged_pairs);
+    v("positions", positions);
+    v("visible", visible);
     v("dtype", dtype);
   }
 
   /// (query, key) pairs that the mask leaves, per head, over the batch.
   ///   causal: Σᵢ min(kv − q + i + 1, window) for i in [0, q);  else q · kv
   double pairs(const Bindings& b) const {
+    if (visible > 0) return double(batch) * double(visible);
     if (ragged_pairs > 0) return double(ragged_pairs) * (causal ? 0.5 : 1.0);
     const double n = double(q), len = double(kv.at(b));
     if (!causal) return double(batch) * n * (window > 0 ? std::min(double(window), len) : len);
@@ -60,8 +65,9 @@ struct AttentionShape {
   bool operator==(const AttentionShape&) const = default;
 };
 
-/// O = softmax(scale·Q·Kᵀ + bias + mask)·V, with the log-sum-exp of each row kept for the backward pass.
-/// q[b,q,H,dk] k[b,kv,Hkv,dk] v[b,kv,Hkv,dv].  Operands: q k v [bias] [mask] → o [lse].  2·pairs·H·(dk + dv) FLOP.
+/// O = softmax(scale·Q·Kᵀ + bias + mask)·V, with the log-sum-exp of each row kept for the backward pass; a query that
+/// sees no key gives 0 and −∞.  q[b,q,H,dk] k[b,kv,Hkv,dk] v[b,kv,Hkv,dv].  2·pairs·H·(dk + dv) FLOP. Operands: q k v
+/// [bias] [mask] [q_positions[q] kv_positions[kv]] → o [lse].
 struct AttentionForward {
   AttentionShape shape;
   bool keep_lse = true;
@@ -83,8 +89,9 @@ struct AttentionForward {
   bool operator==(const AttentionForward&) const = default;
 };
 
-/// Operands: q k v [bias] [mask] o lse do → dq dk dv [dbias].  Five products instead of two: 2·pairs·H·(3·dk + 2·dv)
-/// FLOP.
+/// Five products instead of two: 2·pairs·H·(3·dk + 2·dv) FLOP. Each gradient that is an updated operand is added to; o
+/// and lse may be those of the attention over more keys. Operands: q k v [bias] [mask] [q_positions[q]
+/// kv_positions[kv]] o lse do → dq dk dv [dbias].
 struct AttentionBackward {
   AttentionShape shape;
 
@@ -176,6 +183,82 @@ struct RelativeBiasBackward {
             {}};
   }
   bool operator==(const RelativeBiasBackward&) const = default;
+};
+
+/// Joins attention of the same queries over disjoint keys: L = ln(e^lse + e^lse_new),
+/// o ← o·e^(lse − L) + o_new·e^(lse_new − L), lse ← L; rows is batch·q.
+/// Operands: o_new[batch, q, heads, dim] lse_new[batch, heads, q] → o lse (both updated).
+struct MergeAttention {
+  std::int64_t rows = 0;
+  std::int64_t heads = 1;
+  std::int64_t dim = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "merge_attention";
+  static constexpr OpClass kClass = OpClass::Attention;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("heads", heads);
+    v("dim", dim);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(rows * heads) * (4.0 * double(dim) + 10.0)},
+            size_of(dtype, 2 * rows * heads * (dim + 1)),
+            size_of(dtype, rows * heads * (dim + 1)),
+            {}};
+  }
+  bool operator==(const MergeAttention&) const = default;
+};
+
+/// y[r,:] = softmax(scale·x[r,:]). Causal: only columns with col_positions[c] ≤ row_positions[r mod period] take part,
+/// the others are 0.  Operands: x [row_positions[period] col_positions[cols]] → y; y may be x.
+struct SoftmaxForward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  double scale = 1;
+  std::int64_t period = 1;
+  bool causal = false;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "softmax";
+  static constexpr OpClass kClass = OpClass::Attention;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("scale", scale);
+    v("period", period);
+    v("causal", causal);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{6.0 * double(rows * cols)}, size_of(dtype, rows * cols), size_of(dtype, rows * cols), {}};
+  }
+  bool operator==(const SoftmaxForward&) const = default;
+};
+
+/// dx = scale·y·(dy − Σ y·dy).  Operands: y dy → dx; dx may be dy.
+struct SoftmaxBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  double scale = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "softmax_backward";
+  static constexpr OpClass kClass = OpClass::Attention;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("scale", scale);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{5.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, rows * cols), {}};
+  }
+  bool operator==(const SoftmaxBackward&) const = default;
 };
 
 }  // namespace orrery

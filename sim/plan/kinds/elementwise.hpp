@@ -243,7 +243,8 @@ struct Fill {
 };
 
 /// y = x·keep/(1 − p), keep drawn from a counter-based generator at the element's index in the whole tensor, so any
-/// sharding draws the same. The same op runs backward on dy.  Operands: x → y.
+/// sharding draws the same. Row r is row first_row + r of the whole tensor, or row_ids[r] with `by_row`. The same op
+/// runs backward on dy.  Operands: x [row_ids] → y.
 struct Dropout {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -254,6 +255,7 @@ struct Dropout {
   std::int64_t seed = 0;
   std::int64_t stream = 0;
   Extent step;
+  bool by_row = false;
   DType dtype = DType::F32;
 
   static constexpr std::string_view kName = "dropout";
@@ -269,6 +271,7 @@ struct Dropout {
     v("seed", seed);
     v("stream", stream);
     v("step", step);
+    v("by_row", by_row);
     v("dtype", dtype);
   }
   Amount amount(const Bindings&) const {

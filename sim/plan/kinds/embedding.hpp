@@ -206,4 +206,25 @@ struct DotInteractionBackward {
   bool operator==(const DotInteractionBackward&) const = default;
 };
 
+/// Indices as a shard of a table counts them: i − first[0] inside of [0, classes), −1 outside; a negative index stays
+/// as it is.  Operands: index[rows] first[1] → local[rows].
+struct LocalIndices {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  DType dtype = DType::I32;
+
+  static constexpr std::string_view kName = "local_indices";
+  static constexpr OpClass kClass = OpClass::Embedding;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("classes", classes);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(rows)}, size_of(dtype, rows + 1), size_of(dtype, rows), {}};
+  }
+  bool operator==(const LocalIndices&) const = default;
+};
+
 }  // namespace orrery

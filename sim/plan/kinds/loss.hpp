@@ -31,7 +31,8 @@ struct CrossEntropyForward {
   bool operator==(const CrossEntropyForward&) const = default;
 };
 
-/// dlogits = weight·(softmax − onehot).  Operands: logits targets lse → dlogits; dlogits may be logits.
+/// dlogits = weight·(softmax − onehot); without the one-hot where the target is negative (another shard's), zeros where
+/// it is −100.  Operands: logits targets lse → dlogits; dlogits may be logits.
 struct CrossEntropyBackward {
   std::int64_t rows = 0;
   std::int64_t classes = 0;
@@ -123,6 +124,92 @@ struct Sample {
     return {Flops{3.0 * double(rows * vocab)}, size_of(dtype, rows * vocab), size_of(DType::I32, rows), {}};
   }
   bool operator==(const Sample&) const = default;
+};
+
+/// Columns c with first[0] + c ≥ total become −∞: the padding of the last shard of a vocabulary.
+/// Operands: first[1] → x[rows, cols] (updated).
+struct MaskColumns {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t total = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "mask_columns";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("total", total);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const { return {{}, size_of(DType::I32, 1), {}, {}}; }
+  bool operator==(const MaskColumns&) const = default;
+};
+
+/// max[r] = max_c x[r,c].  Operands: x → max[rows].
+struct RowMax {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "row_max";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("cols", cols);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(rows * cols)}, size_of(dtype, rows * cols), size_of(dtype, rows), {}};
+  }
+  bool operator==(const RowMax&) const = default;
+};
+
+/// What a shard of the classes adds to a loss: sums[0,r] = Σ_c exp(x[r,c] − max[r]) and sums[1,r] = x[r,target] −
+/// max[r], 0 where the target is not of this shard (negative).  Operands: logits targets max → sums[2, rows].
+struct CrossEntropySums {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "cross_entropy_sums";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("classes", classes);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{5.0 * double(rows * classes)},
+            size_of(dtype, rows * classes + rows) + size_of(DType::I32, rows),
+            size_of(dtype, 2 * rows),
+            {}};
+  }
+  bool operator==(const CrossEntropySums&) const = default;
+};
+
+/// lse = max + ln sums[0]; loss += weight·Σ (ln sums[0] − sums[1]) over the rows whose target is not −100.
+/// Operands: targets max sums[2, rows] → lse loss (added to).
+struct CrossEntropyFinish {
+  std::int64_t rows = 0;
+  double weight = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "cross_entropy_finish";
+  static constexpr OpClass kClass = OpClass::Loss;
+  template <class V>
+  void visit(V&& v) const {
+    v("rows", rows);
+    v("weight", weight);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{5.0 * double(rows)}, size_of(dtype, 3 * rows) + size_of(DType::I32, rows), size_of(dtype, rows), {}};
+  }
+  bool operator==(const CrossEntropyFinish&) const = default;
 };
 
 }  // namespace orrery

@@ -89,4 +89,29 @@ struct HostWork {
   bool operator==(const HostWork&) const = default;
 };
 
+/// y[o,j,i,:] = x[o,i,j,:]; its own gradient with a and b exchanged.  Operands: x[outer, a, b, inner] → y[outer, b, a,
+/// inner].
+struct SwapAxes {
+  std::int64_t outer = 1;
+  std::int64_t a = 0;
+  std::int64_t b = 0;
+  std::int64_t inner = 1;
+  DType dtype = DType::F32;
+
+  static constexpr std::string_view kName = "swap_axes";
+  static constexpr OpClass kClass = OpClass::Elementwise;
+  template <class V>
+  void visit(V&& v) const {
+    v("outer", outer);
+    v("a", a);
+    v("b", b);
+    v("inner", inner);
+    v("dtype", dtype);
+  }
+  Amount amount(const Bindings&) const {
+    return {{}, size_of(dtype, outer * a * b * inner), size_of(dtype, outer * a * b * inner), {}};
+  }
+  bool operator==(const SwapAxes&) const = default;
+};
+
 }  // namespace orrery

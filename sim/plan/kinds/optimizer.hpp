@@ -5,9 +5,10 @@
 
 namespace orrery {
 
-/// norm2 += Σ g²: a part of the squared global norm, kept in double.  Operands: g → norm2 (added to).
+/// norm2 += weight·Σ g²: a part of the squared global norm, kept in double.  Operands: g → norm2 (added to).
 struct SumSquares {
   std::int64_t elements = 0;
+  double weight = 1;
   DType dtype = DType::F32;
 
   static constexpr std::string_view kName = "sum_squares";
@@ -15,6 +16,7 @@ struct SumSquares {
   template <class V>
   void visit(V&& v) const {
     v("elements", elements);
+    v("weight", weight);
     v("dtype", dtype);
   }
   Amount amount(const Bindings&) const { return {Flops{2.0 * double(elements)}, size_of(dtype, elements), {}, {}}; }
@@ -22,7 +24,8 @@ struct SumSquares {
 };
 
 /// g' = g·min(1, max_norm/‖g‖) + decay·w;  m = momentum·m + g';  w −= rate·m (nesterov: g' + momentum·m).
-/// max_norm 0: no clipping.  Operands: w g m [norm2] → w m.
+/// max_norm 0: no clipping; with `partly` only the first decayed[0] elements decay.
+/// Operands: w g m [norm2] [decayed[1]] → w m.
 struct Sgd {
   std::int64_t elements = 0;
   double rate = 0.01;
@@ -30,6 +33,7 @@ struct Sgd {
   bool nesterov = false;
   double decay = 0;
   double max_norm = 0;
+  bool partly = false;
   DType dtype = DType::F32;
 
   static constexpr std::string_view kName = "sgd";
@@ -42,6 +46,7 @@ struct Sgd {
     v("nesterov", nesterov);
     v("decay", decay);
     v("max_norm", max_norm);
+    v("partly", partly);
     v("dtype", dtype);
   }
   Amount amount(const Bindings&) const {
@@ -52,13 +57,15 @@ struct Sgd {
 
 /// m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= rate·(m̂/(√v̂ + ε) + decay·w), m̂ and v̂ corrected for the step (from
 /// 1); g first scaled by min(1, max_norm/‖g‖), max_norm 0: no clipping. With `master` the arithmetic is on a copy of w
-/// in the type of the states, and w is that copy rounded.  Operands: w g m v [master] [norm2] → w m v [master].
+/// in the type of the states, and w is that copy rounded. With `partly` only the first decayed[0] elements decay.
+/// Operands: w g m v [master] [norm2] [decayed[1]] → w m v [master].
 struct AdamW {
   std::int64_t elements = 0;
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;
   double max_norm = 0;
   Extent step;
   bool master = false;
+  bool partly = false;
   DType dtype = DType::F32;  // of w and g
   DType state = DType::F32;  // of m, v and the master copy
 
@@ -75,6 +82,7 @@ struct AdamW {
     v("max_norm", max_norm);
     v("step", step);
     v("master", master);
+    v("partly", partly);
     v("dtype", dtype);
     v("state", state);
   }
