@@ -41,6 +41,9 @@ class Compiler {
   void wait_for(std::uint32_t op, std::uint32_t before);
   void add_op(std::uint32_t i);
   void add_operand(const Operand& operand);
+  bool is_rank_view(TensorId t) const {
+    return std::any_of(plan_.rank_views.begin(), plan_.rank_views.end(), [&](const RankView& v) { return v.view == t; });
+  }
   void add_persistent();
   void bind_spans();
 
@@ -131,9 +134,11 @@ void Compiler::add_operand(const Operand& operand) {
   record.access = operand.access();
   record.contiguous = layout.is_contiguous();
   record.byte_offset = layout.offset * bits(t.dtype) / 8;
+  const TensorId owner = record.owner;
+  if (is_rank_view(operand.tensor())) record.owner = operand.tensor();  // has a place of its own per rank
   program_.operands.push_back(record);
   if (!operand.allocates() && !operand.frees()) return;
-  StorageMark mark{record.owner, record.tier, storage_bytes(plan_, record.owner), -1};
+  StorageMark mark{owner, record.tier, storage_bytes(plan_, owner), -1};
   if (operand.allocates()) program_.takes.push_back(mark);
   if (const auto it = counter_of_.find(record.owner); it != counter_of_.end()) mark.counter = it->second;
   if (operand.frees()) program_.gives_back.push_back(mark);

@@ -9,6 +9,7 @@
 
 #include "runtime/clock.hpp"
 #include "sim/base/error.hpp"
+#include "sim/plan/placement.hpp"
 
 namespace orrery {
 namespace {
@@ -104,6 +105,7 @@ void PreparedPlan::ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& m
   r.signals = std::vector<Signal>(r.program->num_signals);
   r.counters.reserve(r.program->counters.size());
   for (TensorId owner : r.program->persistent) r.places[owner.index()] = memory.persistent(plan_, owner);
+  place_rank_views(r);
   for (const StorageMark& mark : r.program->takes) memory.open(mark.tier);
   memory.reserve(r.program->marks());
   for (std::size_t s = 0; s < kNumStreams; ++s)
@@ -113,6 +115,16 @@ void PreparedPlan::ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& m
   r.spans.resize(lanes);
   for (std::size_t lane = 0; lane < lanes; ++lane) tasks_.push_back({&r, lane});
   shares_ranks_ = shares_ranks_ || lanes > 1;
+}
+
+void PreparedPlan::place_rank_views(RankRun& r) {
+  const std::vector<std::int64_t> at = plan_.mesh.coordinates(r.rank);
+  for (const RankView& v : plan_.rank_views) {
+    const Tensor& t = plan_.tensors[v.view.index()];
+    const std::int64_t elements = position(plan_.mesh, v.axes, at).at * v.stride;
+    r.places[v.view.index()] =
+        r.places[t.base.index()] + static_cast<std::uintptr_t>(size_of(t.dtype, elements).base());
+  }
 }
 
 void PreparedPlan::begin(std::uint32_t instance) {

@@ -68,6 +68,7 @@ class PreparedPlan final : private Workers::Jobs {
   std::int64_t take_storage(const OpRecord& op, RankRun& r);              // when it was taken
   void give_storage_back(const OpRecord& op, RankRun& r, std::int64_t at_ns);
   void cancel(std::exception_ptr error);
+  void place_rank_views(RankRun& r);
   void ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& memory);
 
   const Plan& plan_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/executor.hpp"
+#include "runtime/whole_arrays.hpp"
 #include "sim/model/load.hpp"
 #include "sim/program/initial_weights.hpp"
 #include "sim/program/programs.hpp"
@@ -23,23 +24,22 @@ inline std::unique_ptr<Strategy> single() { return find_strategy("single").make(
 /// Fills constants and parameters of a prepared plan. Norm weights and biases get noise too, so that no gradient is
 /// hidden by zeros.
 inline void fill(Executor& executor, const Plan& plan, const Model& model, std::uint64_t seed, double noise) {
-  for (const Constant& c : plan.constants) executor.write(plan, c.tensor, RankId{0}, c.values());
+  write_constants(executor, plan);
   Random random{seed, 7};
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     std::vector<double> values = initial_values(model, ParameterId{i}, seed);
     if (noise > 0)
       for (double& v : values) v += noise * random.normal();
-    if (!plan.parameters[i].is_none()) executor.write(plan, plan.parameters[i], RankId{0}, values);
+    write_parameter(executor, plan, ParameterId{i}, values);
   }
 }
 
 inline void put(Executor& executor, const Plan& plan, const std::vector<PortValues>& inputs) {
   for (const PortValues& in : inputs) {
-    const TensorId t = plan.find_port(in.port);
     if (!in.indices.empty())
-      executor.write(plan, t, RankId{0}, in.indices);
+      write_port(executor, plan, in.port, std::span<const std::int32_t>{in.indices});
     else
-      executor.write(plan, t, RankId{0}, in.numbers);
+      write_port(executor, plan, in.port, std::span<const double>{in.numbers});
   }
 }
 

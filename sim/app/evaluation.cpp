@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/whole_arrays.hpp"
 #include "sim/app/evaluation.hpp"
 
 #include <fmt/format.h>
@@ -141,10 +142,10 @@ void save_weights(const Scenario& s, const Program& program, const Executor& exe
   std::vector<std::vector<float>> contents;
   std::vector<TensorToWrite> tensors;
   for (std::size_t i = 0; i < s.model.parameters.size(); ++i) {
-    if (i >= plan.parameters.size() || plan.parameters[i].is_none()) continue;
-    const std::vector<double> values = executor.read(plan, plan.parameters[i], RankId{std::size_t{0}});
-    contents.emplace_back(values.begin(), values.end());
     const Parameter& p = s.model.parameters[i];
+    const std::vector<double> values = read_parameter(executor, plan, ParameterId{i}, p.elements());
+    if (values.empty()) continue;
+    contents.emplace_back(values.begin(), values.end());
     tensors.push_back({p.name, DType::F32, p.shape, std::as_bytes(std::span{contents.back()})});
   }
   write_safetensors(path, tensors, {{"format", "pt"}});

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "runtime/whole_arrays.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/model/safetensors.hpp"
 #include "sim/program/initial_weights.hpp"
@@ -16,8 +17,6 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kTellingSteps = 3;
-
-const RankId kOnlyRank{std::size_t{0}};
 
 bool is_given(const Scenario& s, std::string_view workload, std::string_view key) {
   const Node* map = s.document.find("workload")->find(workload);
@@ -146,23 +145,21 @@ class Executed final : public StepRunner {
   Executed(const Scenario& scenario, const Program& program, Executor& executor) : executor_{executor} {
     for (const Plan& plan : program.plans()) {
       executor_.prepare(plan);
-      for (const Constant& c : plan.constants) executor_.write(plan, c.tensor, kOnlyRank, c.values());
+      write_constants(executor_, plan);
     }
     write_weights(scenario, program);
   }
 
   Outcome run(const Plan& plan, const Step& step) override {
     for (const PortValues& input : step.inputs) {
-      const TensorId t = plan.find_port(input.port);
       if (input.numbers.empty())
-        executor_.write(plan, t, kOnlyRank, std::span<const std::int32_t>{input.indices});
+        write_port(executor_, plan, input.port, std::span<const std::int32_t>{input.indices});
       else
-        executor_.write(plan, t, kOnlyRank, std::span<const double>{input.numbers});
+        write_port(executor_, plan, input.port, std::span<const double>{input.numbers});
     }
     executor_.execute(plan, step.bindings);
     Outcome outcome;
-    for (const std::string& port : step.outputs)
-      outcome.values[port] = executor_.read(plan, plan.find_port(port), kOnlyRank);
+    for (const std::string& port : step.outputs) outcome.values[port] = read_port(executor_, plan, port);
     return outcome;
   }
   Timeline take() override { return executor_.take(); }
@@ -193,7 +190,7 @@ void Executed::write_weights(const Scenario& s, const Program& program) {
     check = checked(s, *weights);
   }
   for (std::size_t i = 0; i < s.model.parameters.size(); ++i) {
-    const auto holds = [&](const Plan& plan) { return i < plan.parameters.size() && !plan.parameters[i].is_none(); };
+    const auto holds = [&](const Plan& plan) { return plan.find_placement(ParameterId{i}) != nullptr; };
     const auto plan = std::find_if(program.plans().begin(), program.plans().end(), holds);
     if (plan == program.plans().end()) continue;
     std::vector<double> values;
@@ -203,7 +200,7 @@ void Executed::write_weights(const Scenario& s, const Program& program) {
     } else {
       values = initial_values(s.model, ParameterId{i}, static_cast<std::uint64_t>(s.seed()));
     }
-    executor_.write(*plan, plan->parameters[i], kOnlyRank, std::span<const double>{values});
+    write_parameter(executor_, *plan, ParameterId{i}, values);
   }
 }
 

@@ -89,11 +89,11 @@ void Execution::resume(std::uint32_t slot) {
   const std::uint32_t r = slot / kNumStreams, stream = slot % kNumStreams;
   try_start(slot);
   RankRun& rank = ranks_[r];
-  if (rank.waiters[stream]) wake(r, std::exchange(rank.waiters[stream], std::uint8_t{0}));
-  if (rank.host_waiters) wake(r, std::exchange(rank.host_waiters, std::uint8_t{0}));
+  if (rank.waiters[stream]) wake(r, std::exchange(rank.waiters[stream], std::uint16_t{0}));
+  if (rank.host_waiters) wake(r, std::exchange(rank.host_waiters, std::uint16_t{0}));
 }
 
-void Execution::wake(std::uint32_t rank, std::uint8_t streams) {
+void Execution::wake(std::uint32_t rank, std::uint16_t streams) {
   for (unsigned left = streams; left != 0; left &= left - 1)
     try_start(rank * kNumStreams + static_cast<std::uint32_t>(std::countr_zero(left)));
 }
@@ -104,7 +104,7 @@ void Execution::try_start(std::uint32_t index) {
   RankRun& rank = ranks_[index / kNumStreams];
   const EngineOp& record = c_.ops[slot.next];
   if (!host_allows(rank, record)) {
-    rank.host_waiters |= static_cast<std::uint8_t>(1u << index % kNumStreams);
+    rank.host_waiters |= static_cast<std::uint16_t>(1u << index % kNumStreams);
     return;
   }
   if (deps_ended(rank, index, record) && !delayed(rank, index)) begin(index);
@@ -121,7 +121,7 @@ bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& r
   for (; slot.dep < record.num_deps; ++slot.dep) {
     const Dependency d = c_.ops.dep(record, slot.dep);
     if (slots_[first + d.stream()].next > d.record()) continue;
-    rank.waiters[d.stream()] |= static_cast<std::uint8_t>(1u << index % kNumStreams);
+    rank.waiters[d.stream()] |= static_cast<std::uint16_t>(1u << index % kNumStreams);
     return false;
   }
   return true;

@@ -52,8 +52,8 @@ class Execution {
     std::uint32_t ended = 0;                 // ops
     std::uint32_t next_wait = UINT32_MAX, waits_passed = 0;  // the op that the host waits at next
     std::uint32_t class_id = 0, kind = 0, first_op = 0;
-    std::array<std::uint8_t, kNumStreams> waiters{};  // per stream: streams that wait for one of its ops
-    std::uint8_t host_waiters = 0;                    // streams that wait for the host
+    std::array<std::uint16_t, kNumStreams> waiters{};  // per stream: streams that wait for one of its ops
+    std::uint16_t host_waiters = 0;                    // streams that wait for the host
   };
 
   void step();
@@ -61,7 +61,7 @@ class Execution {
   void prefetch_op() const;
   void end_timer(EventQueue::Fired timer);
   void resume(std::uint32_t slot);
-  void wake(std::uint32_t rank, std::uint8_t streams);
+  void wake(std::uint32_t rank, std::uint16_t streams);
   void try_start(std::uint32_t slot);
   bool host_allows(RankRun& rank, const EngineOp& record) const;
   bool deps_ended(RankRun& rank, std::uint32_t slot, const EngineOp& record);

@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::size_t kMaxRecords = std::size_t{1} << 29;
+constexpr std::size_t kMaxRecords = std::size_t{1} << 28;
 
 OpKind kind_of(const Work& work) {
   if (std::holds_alternative<Collective>(work)) return OpKind::Collective;
@@ -40,7 +40,7 @@ std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
 }  // namespace
 
 OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_kinds_{fleet.num_kinds()} {
-  if (plan.ops.size() >= kMaxRecords) bug("a plan of more than 2^29 ops per class");
+  if (plan.ops.size() >= kMaxRecords) bug("a plan of more than 2^28 ops per class");
   std::vector<bool> wanted(plan.classes.size() * num_kinds_, false);
   for (std::uint32_t s = 0; s < fleet.size(); ++s) wanted[fleet.class_of(s) * num_kinds_ + fleet.kind(s)] = true;
   classes_.resize(plan.classes.size());

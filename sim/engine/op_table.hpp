@@ -36,17 +36,19 @@ struct Call {
 class Dependency {
  public:
   Dependency() = default;
-  Dependency(std::uint32_t record, Stream stream) : bits_{record | static_cast<std::uint32_t>(stream) << 29} {}
+  Dependency(std::uint32_t record, Stream stream) : bits_{record | static_cast<std::uint32_t>(stream) << kRecordBits} {}
   static Dependency from_bits(std::uint32_t bits) {
     Dependency d;
     d.bits_ = bits;
     return d;
   }
   std::uint32_t bits() const { return bits_; }
-  std::uint32_t record() const { return bits_ & 0x1fffffffu; }
-  std::uint32_t stream() const { return bits_ >> 29; }
+  std::uint32_t record() const { return bits_ & ((1u << kRecordBits) - 1); }
+  std::uint32_t stream() const { return bits_ >> kRecordBits; }
 
  private:
+  static constexpr int kRecordBits = 28;
+  static_assert(kNumStreams <= 1 << (32 - kRecordBits));
   std::uint32_t bits_ = 0;
 };
 

@@ -54,7 +54,6 @@ TensorId PlanBuilder::tensor(std::string_view name, const Shape& shape, const Te
   Tensor t;
   t.name = plan_.names.intern(name);
   t.layout = intern(Layout::contiguous(shape));
-  t.shard = spec.shard;
   t.dtype = spec.dtype;
   t.role = spec.role;
   t.tier = spec.tier;
@@ -70,17 +69,26 @@ TensorId PlanBuilder::view(TensorId base, std::string_view name, const Layout& l
   t.base = plan_.owner(base);
   t.name = plan_.names.intern(name);
   t.layout = intern(layout);
-  t.shard = {};
   plan_.tensors.push_back(t);
   uses_.emplace_back();
   return TensorId{plan_.tensors.size() - 1};
 }
 
-ShardId PlanBuilder::shard(const Shard& shard) {
-  const auto it = std::find(plan_.shards.begin(), plan_.shards.end(), shard);
-  if (it != plan_.shards.end()) return ShardId{static_cast<std::size_t>(it - plan_.shards.begin())};
-  plan_.shards.push_back(shard);
-  return ShardId{plan_.shards.size() - 1};
+TensorId PlanBuilder::rank_view(TensorId base, std::string_view name, const Shape& shape, const RankView& where) {
+  RankView v = where;
+  v.view = view(base, name, Layout::contiguous(shape));
+  plan_.rank_views.push_back(v);
+  return v.view;
+}
+
+void PlanBuilder::port(std::string name, TensorId tensor,
+                       std::function<std::vector<std::int64_t>(std::span<const std::int64_t>)> rows) {
+  plan_.ports.push_back({std::move(name), tensor, rank_class(), std::move(rows)});
+}
+
+ClassId PlanBuilder::rank_class() {
+  if (plan_.classes.empty()) begin_class("all", all_of(plan_.mesh));
+  return ClassId{plan_.classes.size() - 1};
 }
 
 WorkId PlanBuilder::intern(const Work& work) {
@@ -103,7 +111,7 @@ void PlanBuilder::depend(OpId on, std::vector<OpId>& deps) const {
 }
 
 OpId PlanBuilder::add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream) {
-  if (plan_.classes.empty()) begin_class("all", std::vector<CoordRange>(plan_.mesh.axes.size()));
+  rank_class();
   const OpId id{plan_.ops.size()};
   Op op;
   op.name = plan_.names.intern(name);
@@ -215,11 +223,11 @@ void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
 }
 
 /// A decoder's plan has no encoder: parameters that no op touches are not of this plan.
-void PlanBuilder::drop_unused_parameters() {
+void PlanBuilder::drop_unused_placements() {
   std::vector<bool> used(plan_.tensors.size(), false);
   for (const Operand& o : plan_.operands) used[plan_.owner(o.tensor()).index()] = true;
-  for (TensorId& t : plan_.parameters)
-    if (!t.is_none() && !used[plan_.owner(t).index()]) t = {};
+  std::erase_if(plan_.placements,
+                [&](const ParameterPlacement& p) { return !used[plan_.owner(p.weight.tensor).index()]; });
 }
 
 Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
@@ -227,7 +235,7 @@ Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
   weave_orders(plan_, orders_);
   mark_storage();
   if (workspaces) add_workspaces(*workspaces);
-  drop_unused_parameters();
+  drop_unused_placements();
   verify(plan_);
   return std::move(plan_);
 }

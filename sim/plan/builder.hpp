@@ -27,7 +27,6 @@ struct TensorSpec {
   TensorRole role = TensorRole::Activation;
   Tier tier = Tier::Device;
   bool persistent = false;
-  ShardId shard = {};
 };
 
 /// Builds a plan op by op. Dependencies between streams follow from the operands (read after write, write after read,
@@ -44,8 +43,13 @@ class PlanBuilder {
   TensorId tensor(std::string_view name, const Shape& shape, const TensorSpec& spec);
   /// Part of `base` (an owner or a view of one): offset and strides in elements of the owner's storage.
   TensorId view(TensorId base, std::string_view name, const Layout& layout);
-  ShardId shard(const Shard& shard);
-  void port(std::string name, TensorId tensor) { plan_.ports.emplace_back(std::move(name), tensor); }
+  /// A tensor of the class at hand that the host gives or takes; see Port.
+  void port(std::string name, TensorId tensor,
+            std::function<std::vector<std::int64_t>(std::span<const std::int64_t>)> rows = {});
+  /// Part of a persistent tensor that depends on the rank: see RankView; `where.view` is filled in.
+  TensorId rank_view(TensorId base, std::string_view name, const Shape& shape, const RankView& where);
+  /// The class whose ops are being added; makes the class of all ranks when there is none yet.
+  ClassId rank_class();
 
   /// The part of the step that ops added from here on belong to.
   void set_phase(Phase p) { phase_ = p; }
@@ -83,7 +87,7 @@ class PlanBuilder {
   void depend(OpId on, std::vector<OpId>& deps) const;
   void close_class();
   void mark_storage();
-  void drop_unused_parameters();
+  void drop_unused_placements();
   void add_workspaces(const WorkspaceModel& model);
 
   Plan plan_;

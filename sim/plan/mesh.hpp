@@ -37,6 +37,9 @@ struct CoordRange {
   bool operator==(const CoordRange&) const = default;
 };
 
+/// Every coordinate of every axis.
+std::vector<CoordRange> all_of(const Mesh& mesh);
+
 /// A set of mesh coordinates that do the same work: the product of one range per axis. A plan stores each op once per
 /// class.
 struct RankClass {
@@ -58,6 +61,17 @@ struct Group {
 
 /// The members of the communicator of `group` that `rank` belongs to, in rank order; empty when it belongs to none.
 std::vector<RankId> members(const Mesh& mesh, const Group& group, RankId rank);
+
+/// A mesh of representatives. An axis along which all ranks are equal is cut down to one coordinate: they march in step,
+/// and a partner on that axis does what the rank itself does. On other axes runs of equal ranks are cut down to two.
+/// Order, matching and standstills of communication are checked on it in place of the whole mesh.
+struct ReducedMesh {
+  Mesh mesh;
+  std::vector<Group> groups;           // of the plan, with the coordinates of this mesh
+  std::vector<ClassId> class_of_rank;  // per rank of this mesh
+  std::vector<RankId> original;        // the rank of the whole mesh that it stands for
+};
+ReducedMesh reduce(const Mesh& mesh, const std::vector<RankClass>& classes, const std::vector<Group>& groups);
 
 /// A partner in a send or receive: an offset per mesh axis, wrapping round.
 struct Peer {

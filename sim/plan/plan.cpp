@@ -19,7 +19,8 @@ std::string_view name_of(TensorRole r) {
 }
 
 std::string_view name_of(Stream s) {
-  constexpr std::string_view names[] = {"compute", "comm", "copy_in", "copy_out", "disk", "host"};
+  constexpr std::string_view names[] = {"compute", "comm",      "copy_in",   "copy_out",  "disk",     "host",
+                                        "ring",    "send_next", "recv_prev", "send_prev", "recv_next"};
   return names[static_cast<int>(s)];
 }
 
@@ -67,16 +68,22 @@ Bytes Plan::size(TensorId t) const {
 }
 
 bool Plan::has_port(std::string_view name) const {
-  return std::any_of(ports.begin(), ports.end(), [&](const auto& p) { return p.first == name; });
+  return std::any_of(ports.begin(), ports.end(), [&](const Port& p) { return p.name == name; });
 }
 
 TensorId Plan::find_port(std::string_view name) const {
   std::vector<std::string> known;
-  for (const auto& [port, tensor] : ports) {
-    if (port == name) return tensor;
-    known.push_back(port);
+  for (const Port& port : ports) {
+    if (port.name == name) return port.tensor;
+    known.push_back(port.name);
   }
   throw unknown_name("port", name, known);
+}
+
+const ParameterPlacement* Plan::find_placement(ParameterId parameter) const {
+  for (const ParameterPlacement& p : placements)
+    if (p.parameter == parameter) return &p;
+  return nullptr;
 }
 
 std::vector<ClassId> Plan::class_of_ranks() const {

@@ -12,12 +12,13 @@ using Queues =
 
 class Progress {
  public:
-  Progress(const Plan& plan, const std::vector<ClassId>& class_of_rank) : plan_{plan}, class_of_{class_of_rank} {
+  Progress(const Plan& plan, const ReducedMesh& reduced)
+      : plan_{plan}, mesh_{reduced}, class_of_{reduced.class_of_rank} {
     queues_.resize(plan.classes.size());
     for (std::size_t c = 0; c < plan.classes.size(); ++c)
       for (std::uint32_t i = 0; i < plan.classes[c].num_ops; ++i)
         queues_[c][static_cast<std::size_t>(plan.ops[plan.classes[c].first_op + i].stream)].push_back(i);
-    ranks_.resize(class_of_rank.size());
+    ranks_.resize(class_of_.size());
     for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].done.assign(class_of(r).num_ops, false);
   }
 
@@ -33,7 +34,7 @@ class Progress {
     for (std::size_t r = 0; r < ranks_.size(); ++r)
       for (std::size_t s = 0; s < kNumStreams; ++s)
         if (ranks_[r].at[s] < queue(r, s).size())
-          out.push_back({RankId{r}, OpId{class_of(r).first_op + queue(r, s)[ranks_[r].at[s]]}});
+          out.push_back({mesh_.original[r], OpId{class_of(r).first_op + queue(r, s)[ranks_[r].at[s]]}});
     return out;
   }
 
@@ -76,14 +77,14 @@ class Progress {
   bool meets(std::size_t r, const Work& w, bool arrives) {
     if (const auto* c = std::get_if<Collective>(&w)) return meets_group(r, *c, arrives);
     if (const auto* send = std::get_if<Send>(&w))
-      return meets_partner({true, r, peer_of(plan_.mesh, RankId{r}, send->peer).index(), send->tag}, arrives);
+      return meets_partner({true, r, peer_of(mesh_.mesh, RankId{r}, send->peer).index(), send->tag}, arrives);
     if (const auto* recv = std::get_if<Recv>(&w))
-      return meets_partner({false, peer_of(plan_.mesh, RankId{r}, recv->peer).index(), r, recv->tag}, arrives);
+      return meets_partner({false, peer_of(mesh_.mesh, RankId{r}, recv->peer).index(), r, recv->tag}, arrives);
     return true;
   }
 
   bool meets_group(std::size_t r, const Collective& c, bool arrives) {
-    const auto all = members(plan_.mesh, plan_.groups[c.group.index()], RankId{r});
+    const auto all = members(mesh_.mesh, mesh_.groups[c.group.index()], RankId{r});
     std::size_t& passed = ranks_[r].collectives[c.group.index()];
     std::size_t& there = arrived_[{c.group.index(), all.front().index(), passed}];
     if (arrives) ++there;
@@ -101,6 +102,7 @@ class Progress {
   }
 
   const Plan& plan_;
+  const ReducedMesh& mesh_;
   const std::vector<ClassId>& class_of_;
   std::vector<Queues> queues_;
   std::vector<Rank> ranks_;
@@ -110,8 +112,8 @@ class Progress {
 
 }  // namespace
 
-std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<ClassId>& class_of_rank) {
-  return Progress{plan, class_of_rank}.run();
+std::vector<Standstill> find_standstills(const Plan& plan, const ReducedMesh& ranks) {
+  return Progress{plan, ranks}.run();
 }
 
 }  // namespace orrery

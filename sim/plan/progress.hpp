@@ -13,8 +13,8 @@ struct Standstill {
   OpId op;
 };
 
-/// Runs the order of all ranks without times: a stream waits at a collective or message until all partners stand at
+/// Runs the order of these ranks without times: a stream waits at a collective or message until all partners stand at
 /// theirs. What remains standing when nothing moves any more waits for ever.
-std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<ClassId>& class_of_rank);
+std::vector<Standstill> find_standstills(const Plan& plan, const ReducedMesh& ranks);
 
 }  // namespace orrery

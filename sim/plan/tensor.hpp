@@ -13,10 +13,8 @@ namespace orrery {
 
 struct TensorTag;
 struct LayoutTag;
-struct ShardTag;
 using TensorId = Id<TensorTag>;
 using LayoutId = Id<LayoutTag>;
-using ShardId = Id<ShardTag>;
 
 /// Where storage lies. Pinned and pageable host memory differ in the speed of copies.
 enum class Tier : std::uint8_t { Device, Pinned, Host, Disk, Peer };
@@ -63,15 +61,19 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// One rank's part of a global tensor: along each dimension the mesh axes that split it. The first element of a rank's
-/// part on dimension d is start[d] + (flattened coordinate on axes[d]) · local size. A tensor without a shard is whole
-/// on each rank.
+/// One rank's part of a global tensor. Along each dimension: the mesh axes that split it (the first varies slowest), and
+/// the parts that it consists of, each split on its own (the three of a fused q, k, v projection). n elements over k
+/// ranks give each ⌈n/k⌉; what is past the end is padding. Without axes a dimension is whole on each rank.
 struct Shard {
   Shape global;
-  std::array<std::array<std::int8_t, 3>, 5> axes{
-      {{-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}}};
-  std::array<std::int64_t, 5> start{};
+  std::array<std::array<std::int8_t, 3>, 5> axes = no_axes();
+  std::array<std::array<std::int64_t, 3>, 5> parts{};  // their sizes; zeros: one part
   bool operator==(const Shard&) const = default;
+
+ private:
+  static constexpr std::array<std::array<std::int8_t, 3>, 5> no_axes() {
+    return {{{-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}}};
+  }
 };
 
 /// A tensor of one rank class. Ranks of a class have storage of their own under the same id.
@@ -79,7 +81,6 @@ struct Tensor {
   NameId name;
   LayoutId layout;
   TensorId base;  // of a view: the tensor that owns the storage; none for an owner
-  ShardId shard;  // none: whole
   DType dtype = DType::F32;
   TensorRole role = TensorRole::Activation;
   Tier tier = Tier::Device;

@@ -45,9 +45,9 @@ class Checker {
   void check_storage(std::size_t i);
   void check_released(const RankClass& c);
   void check_communication();
-  void check_group_order(const std::vector<ClassId>& class_of_rank, const std::vector<std::vector<std::size_t>>& calls);
-  void check_messages(const std::vector<ClassId>& class_of_rank);
-  void check_progress(const std::vector<ClassId>& class_of_rank);
+  void check_group_order(const ReducedMesh& ranks, std::size_t group);
+  void check_messages(const ReducedMesh& ranks);
+  void check_progress(const ReducedMesh& ranks);
 
   struct Use {                 // of an owner, in the class being checked
     std::uint32_t writer = 0;  // index + 1; 0: none
@@ -201,63 +201,61 @@ void Checker::check_communication() {
     any = any || std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
           std::holds_alternative<Recv>(w);
   if (!any || !problems_.empty()) return;
-  const std::vector<ClassId> class_of_rank = plan_.class_of_ranks();
-  std::vector<std::vector<std::size_t>> calls(plan_.classes.size());  // collectives of each class in order
-  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
-    for (std::size_t i = 0; i < plan_.classes[c].num_ops; ++i)
-      if (std::holds_alternative<Collective>(plan_.work(plan_.ops[plan_.classes[c].first_op + i])))
-        calls[c].push_back(plan_.classes[c].first_op + i);
-  check_group_order(class_of_rank, calls);
-  check_messages(class_of_rank);
-  if (problems_.empty()) check_progress(class_of_rank);
+  const ReducedMesh ranks = reduce(plan_.mesh, plan_.classes, plan_.groups);
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) check_group_order(ranks, g);
+  check_messages(ranks);
+  if (problems_.empty()) check_progress(ranks);
 }
 
 /// All ranks of a communicator issue its collectives in the same order, with the same kind and size.
-void Checker::check_group_order(const std::vector<ClassId>& class_of_rank,
-                                const std::vector<std::vector<std::size_t>>& calls) {
-  for (std::size_t g = 0; g < plan_.groups.size(); ++g)
-    for (std::size_t r = 0; r < class_of_rank.size(); ++r) {
-      const auto ranks = members(plan_.mesh, plan_.groups[g], RankId{r});
-      if (ranks.empty() || ranks.front() != RankId{r}) continue;
-      const auto of_group = [&](RankId rank) {
-        std::vector<std::size_t> out;
-        for (std::size_t i : calls[class_of_rank[rank.index()].index()])
-          if (std::get<Collective>(plan_.work(plan_.ops[i])).group == GroupId{g}) out.push_back(i);
-        return out;
-      };
-      const auto first = of_group(ranks.front());
-      for (RankId other : ranks) {
-        if (class_of_rank[other.index()] == class_of_rank[r]) continue;
-        const auto mine = of_group(other);
-        if (mine.size() != first.size())
-          problem("ranks {} and {} issue {} and {} collectives of group '{}'", r, other.index(), first.size(),
-                  mine.size(), plan_.groups[g].name);
-        for (std::size_t k = 0; k < std::min(mine.size(), first.size()); ++k)
-          if (!(plan_.work(plan_.ops[mine[k]]) == plan_.work(plan_.ops[first[k]])))
-            problem("collective #{} of group '{}': rank {} issues {} as {}, rank {} issues {} as {}", k,
-                    plan_.groups[g].name, r, to_text(plan_.work(plan_.ops[first[k]])), op_text(first[k]), other.index(),
-                    to_text(plan_.work(plan_.ops[mine[k]])), op_text(mine[k]));
-      }
+void Checker::check_group_order(const ReducedMesh& reduced, std::size_t g) {
+  std::vector<std::vector<std::size_t>> calls(plan_.classes.size());  // of this group, per class, in order
+  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
+    for (std::size_t i = plan_.classes[c].first_op; i < plan_.classes[c].first_op + plan_.classes[c].num_ops; ++i)
+      if (const auto* call = std::get_if<Collective>(&plan_.work(plan_.ops[i])); call && call->group == GroupId{g})
+        calls[c].push_back(i);
+  for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
+    const auto all = members(reduced.mesh, reduced.groups[g], RankId{r});
+    const auto& first = calls[reduced.class_of_rank[r].index()];
+    const std::size_t name = reduced.original[r].index();
+    if (all.empty() && !first.empty())
+      problem("rank {} issues {} of group '{}', to which it does not belong", name, op_text(first.front()),
+              plan_.groups[g].name);
+    if (all.empty() || all.front() != RankId{r}) continue;
+    for (RankId other : all) {
+      if (reduced.class_of_rank[other.index()] == reduced.class_of_rank[r]) continue;
+      const auto& mine = calls[reduced.class_of_rank[other.index()].index()];
+      const std::size_t other_name = reduced.original[other.index()].index();
+      if (mine.size() != first.size())
+        problem("ranks {} and {} issue {} and {} collectives of group '{}'", name, other_name, first.size(),
+                mine.size(), plan_.groups[g].name);
+      for (std::size_t k = 0; k < std::min(mine.size(), first.size()); ++k)
+        if (!(plan_.work(plan_.ops[mine[k]]) == plan_.work(plan_.ops[first[k]])))
+          problem("collective #{} of group '{}': rank {} issues {} as {}, rank {} issues {} as {}", k,
+                  plan_.groups[g].name, name, to_text(plan_.work(plan_.ops[first[k]])), op_text(first[k]), other_name,
+                  to_text(plan_.work(plan_.ops[mine[k]])), op_text(mine[k]));
     }
+  }
 }
 
 /// Each send has its receive: same pair of ranks, same tag, same order, same size.
-void Checker::check_messages(const std::vector<ClassId>& class_of_rank) {
+void Checker::check_messages(const ReducedMesh& reduced) {
   using Key = std::tuple<std::size_t, std::size_t, std::int64_t>;  // from, to, tag
   std::map<Key, std::pair<std::vector<std::pair<std::size_t, Bytes>>, std::vector<std::pair<std::size_t, Bytes>>>>
       messages;
-  for (std::size_t r = 0; r < class_of_rank.size(); ++r) {
-    const RankClass& c = plan_.classes[class_of_rank[r].index()];
+  for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
+    const RankClass& c = plan_.classes[reduced.class_of_rank[r].index()];
     for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
       const Work& w = plan_.work(plan_.ops[i]);
       if (const auto* s = std::get_if<Send>(&w))
-        messages[{r, peer_of(plan_.mesh, RankId{r}, s->peer).index(), s->tag}].first.emplace_back(i, s->bytes);
+        messages[{r, peer_of(reduced.mesh, RankId{r}, s->peer).index(), s->tag}].first.emplace_back(i, s->bytes);
       if (const auto* v = std::get_if<Recv>(&w))
-        messages[{peer_of(plan_.mesh, RankId{r}, v->peer).index(), r, v->tag}].second.emplace_back(i, v->bytes);
+        messages[{peer_of(reduced.mesh, RankId{r}, v->peer).index(), r, v->tag}].second.emplace_back(i, v->bytes);
     }
   }
   for (const auto& [key, both] : messages) {
-    const auto& [from, to, tag] = key;
+    const std::size_t from = reduced.original[std::get<0>(key)].index(), to = reduced.original[std::get<1>(key)].index();
+    const std::int64_t tag = std::get<2>(key);
     if (both.first.size() != both.second.size())
       problem("rank {} sends {} messages with tag {} to rank {}, which receives {}", from, both.first.size(), tag, to,
               both.second.size());
@@ -268,8 +266,8 @@ void Checker::check_messages(const std::vector<ClassId>& class_of_rank) {
   }
 }
 
-void Checker::check_progress(const std::vector<ClassId>& class_of_rank) {
-  for (const Standstill& stop : find_standstills(plan_, class_of_rank))
+void Checker::check_progress(const ReducedMesh& reduced) {
+  for (const Standstill& stop : find_standstills(plan_, reduced))
     problem("rank {} waits for ever at {}", stop.rank.index(), op_text(stop.op.index()));
 }
 

@@ -3,18 +3,20 @@
 
 #include <cmath>
 
+#include "sim/strategy/indices.hpp"
 #include "sim/strategy/layers.hpp"
 
 namespace orrery {
 namespace {
 
-std::vector<double> rotary_table(const Rope& rope, std::int64_t positions, bool sine) {
-  const std::size_t half = rope.inverse_frequencies.size();
-  std::vector<double> out(static_cast<std::size_t>(positions) * half);
-  for (std::size_t p = 0; p < static_cast<std::size_t>(positions); ++p)
-    for (std::size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(p) * rope.inverse_frequencies[i];
-      out[p * half + i] = rope.attention_factor * (sine ? std::sin(angle) : std::cos(angle));
+/// Row r: the cosines or sines of positions[r].
+std::vector<double> rotary_table(const Rope& rope, const std::vector<std::int64_t>& positions, bool sine) {
+  std::vector<double> out;
+  out.reserve(positions.size() * rope.inverse_frequencies.size());
+  for (const std::int64_t p : positions)
+    for (const double frequency : rope.inverse_frequencies) {
+      const double angle = static_cast<double>(p) * frequency;
+      out.push_back(rope.attention_factor * (sine ? std::sin(angle) : std::cos(angle)));
     }
   return out;
 }
@@ -28,7 +30,7 @@ TensorId Layers::heads_view(TensorId x, std::int64_t batch, std::int64_t sequenc
   Layout layout{.shape = Shape{batch, sequence, heads, dim},
                 .strides = {sequence * width, width, head_stride, 1},
                 .offset = base.offset + offset};
-  return tape_.builder().view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
+  return tape_.view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
 }
 
 /// Rotates heads of x in place; `first` is the offset of the rotated numbers in a row of `width` numbers.
@@ -37,15 +39,20 @@ void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::in
   const auto rot = static_cast<std::int64_t>(2 * rope.inverse_frequencies.size());
   const auto* t = std::get_if<Transformer>(&model_.network);
   const std::int64_t positions = t ? t->max_positions : sizes_.sequence;
-  const Shape table{positions, rot / 2};
-  const TensorId cos =
-      constant("rotary.cos", table, sizes_.dtype, [rope, positions] { return rotary_table(rope, positions, false); });
-  const TensorId sin =
-      constant("rotary.sin", table, sizes_.dtype, [rope, positions] { return rotary_table(rope, positions, true); });
+  // Where sequences are cut over ranks, row i of the table is for the i-th token of the rank.
+  const bool cut = bool{roles().cp};
+  const auto table = [&](bool sine) {
+    return rank_constant(sine ? "rotary.sin" : "rotary.cos", Shape{cut ? sizes_.sequence : positions, rot / 2},
+                         sizes_.dtype, [=, slices = slices_](std::span<const std::int64_t> at) {
+                           const auto all = repeated_range(0, 1, positions, 1);
+                           return rotary_table(rope, cut ? slices.positions(at) : std::vector<std::int64_t>(all.begin(), all.end()), sine);
+                         });
+  };
+  const TensorId cos = table(false), sin = table(true);
   const Layout& base = tape_.plan().layouts[tape_.plan().tensors[x.index()].layout.index()];
   const Layout layout{
       .shape = Shape{rows(), heads, rot}, .strides = {width, head_stride, 1}, .offset = base.offset + first};
-  const TensorId view = tape_.builder().view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
+  const TensorId view = tape_.view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
   const Extent start = sizes_.cache_use == CacheUse::Extend ? Extent{0, Symbol::Context} : Extent{0};
   tape_.add(name,
             RotaryEmbedding{.rows = rows(),
@@ -64,9 +71,9 @@ TensorId Layers::project_heads(std::string_view name, TensorId x, const Linear& 
                                std::int64_t heads, std::int64_t dim) {
   const TensorId y = linear(name, x, rows(), l);
   if (!n) return y;
-  const TensorId flat = tape_.builder().view(y, name, Layout::contiguous(Shape{rows() * heads, dim}));
+  const TensorId flat = tape_.view(y, name, Layout::contiguous(Shape{rows() * heads, dim}));
   const TensorId normed = norm(fmt::format("{}_norm", name), flat, rows() * heads, *n);
-  return tape_.builder().view(normed, fmt::format("{}_norm", name), Layout::contiguous(Shape{rows(), heads * dim}));
+  return tape_.view(normed, fmt::format("{}_norm", name), Layout::contiguous(Shape{rows(), heads * dim}));
 }
 
 Layers::Projected Layers::project(std::string_view name, TensorId x, const Attention& a, const StandardAttention& s) {
@@ -152,14 +159,13 @@ TensorId Layers::attend(std::string_view name, const Projected& p, const Attenti
 TensorId Layers::attention(std::string_view name, TensorId x, const Attention& a, KvCache* cache, int block) {
   if (const auto* l = std::get_if<LatentAttention>(&a.projections))
     return latent_attention(name, x, a, *l, cache, block);
-  Projected p = project(name, x, a, std::get<StandardAttention>(a.projections));
+  Projected p = project(name, enter(name, x), a, std::get<StandardAttention>(a.projections));
   Extent kv{sizes_.sequence};
   if (cache && sizes_.cache_use != CacheUse::None) {
     p = append(name, p, a, *cache, block);
     if (sizes_.cache_use == CacheUse::Extend) kv = Extent{sizes_.sequence, Symbol::Context};
   }
-  return linear(fmt::format("{}.out", name), attend(name, p, a, sizes_.batch, sizes_.sequence, kv, true), rows(),
-                a.out);
+  return project_back(fmt::format("{}.out", name), attend(name, p, a, sizes_.batch, sizes_.sequence, kv, true), a.out);
 }
 
 TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId memory, std::int64_t memory_sequence,
@@ -167,13 +173,14 @@ TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId mem
   const auto& s = std::get<StandardAttention>(a.projections);
   const auto at = static_cast<std::size_t>(block);
   Projected p;
-  p.q = heads_view(linear(fmt::format("{}.q", name), x, rows(), s.q), sizes_.batch, sizes_.sequence, a.heads, a.qk_dim,
-                   a.qk_dim, 0);
+  p.q = heads_view(linear(fmt::format("{}.q", name), enter(name, x), rows(), s.q), sizes_.batch, sizes_.sequence, a.heads,
+                   a.qk_dim, a.qk_dim, 0);
   if (sizes_.cache_use == CacheUse::Extend) {
     p.k = cache->cross_keys[at];
     p.v = cache->cross_values[at];
   } else {
     const std::int64_t memory_rows = sizes_.batch * memory_sequence;
+    memory = enter(fmt::format("{}.memory", name), memory);
     const TensorId k = linear(fmt::format("{}.k", name), memory, memory_rows, s.k);
     const TensorId v = linear(fmt::format("{}.v", name), memory, memory_rows, s.v);
     p.k = heads_view(k, sizes_.batch, memory_sequence, a.kv_heads, a.qk_dim, a.qk_dim, 0);
@@ -194,8 +201,8 @@ TensorId Layers::cross_attention(std::string_view name, TensorId x, TensorId mem
   }
   Attention plain = a;
   plain.causal = false;
-  return linear(fmt::format("{}.out", name),
-                attend(name, p, plain, sizes_.batch, sizes_.sequence, Extent{memory_sequence}, false), rows(), a.out);
+  return project_back(fmt::format("{}.out", name),
+                      attend(name, p, plain, sizes_.batch, sizes_.sequence, Extent{memory_sequence}, false), a.out);
 }
 
 /// Multi-head latent attention. Training and prefill expand keys and values per head; decoding attends to the latent
@@ -207,17 +214,20 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
                      up_width = l.nope_dim + a.v_dim;
   TensorId q_in = x;
   if (l.q_down) {
-    q_in = linear(part("q_down"), x, n, *l.q_down);
+    q_in = linear(part("q_down"), x, outer_rows(), *l.q_down);
+  }
+  q_in = enter(part("q"), q_in);
+  if (l.q_down) {
     if (l.q_norm) q_in = norm(part("q_norm"), q_in, n, *l.q_norm);
   }
   const TensorId q = linear(part("q"), q_in, n, l.q_up);
-  const TensorId latent = linear(part("kv_down"), x, n, l.kv_down);
+  const TensorId latent = enter(part("latent"), linear(part("kv_down"), x, outer_rows(), l.kv_down));
   if (a.rope) {
     rotate(part("rope_q"), q, *a.rope, a.heads, head, l.nope_dim, a.heads * head);
     rotate(part("rope_k"), latent, *a.rope, 1, latent_width, l.kv_rank, latent_width);
   }
   const auto matrix = [&](TensorId t, std::int64_t count, std::int64_t cols, std::int64_t stride, std::int64_t offset) {
-    return tape_.builder().view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
+    return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
                                 Layout{.shape = Shape{count, cols}, .strides = {stride, 1}, .offset = offset});
   };
   const TensorId compressed = norm(part("kv_norm"), matrix(latent, n, l.kv_rank, latent_width, 0), n, l.kv_norm);
@@ -225,7 +235,7 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
   if (cache && sizes_.cache_use != CacheUse::None) {
     const TensorId store = cache->keys[static_cast<std::size_t>(block)];
     const auto column = [&](std::int64_t cols, std::int64_t offset) {
-      return tape_.builder().view(store, part("cache"),
+      return tape_.view(store, part("cache"),
                                   Layout{.shape = Shape{sizes_.batch, cache->capacity, cols},
                                          .strides = {cache->capacity * latent_width, latent_width, 1},
                                          .offset = offset});
@@ -233,7 +243,7 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
     append_rows(part("cache_latent"), compressed, column(l.kv_rank, 0), l.kv_rank, cache->capacity);
     append_rows(part("cache_rope"), shared_key, column(l.rope_dim, l.kv_rank), l.rope_dim, cache->capacity);
     if (sizes_.cache_use == CacheUse::Extend)
-      return linear(part("out"), absorbed_attention(name, q, a, l, store, cache->capacity), n, a.out);
+      return project_back(part("out"), absorbed_attention(name, q, a, l, store, cache->capacity), a.out);
   }
   const TensorId kv = linear(part("kv_up"), compressed, n, l.kv_up);  // per head: nope_dim of key, v_dim of value
   const TensorId k = activation_tensor(part("k"), Shape{n, a.heads * head});
@@ -243,12 +253,12 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
   const Layout rope_part{
       .shape = Shape{n, a.heads, l.rope_dim}, .strides = {a.heads * head, head, 1}, .offset = l.nope_dim};
   tape_.add(part("k_rope"), BroadcastHeads{n, a.heads, l.rope_dim, sizes_.dtype},
-            {reads(shared_key), writes(tape_.builder().view(k, part("k"), rope_part))});
+            {reads(shared_key), writes(tape_.view(k, part("k"), rope_part))});
   const Projected p{heads_view(q, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
                     heads_view(k, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
                     heads_view(kv, sizes_.batch, sizes_.sequence, a.heads, a.v_dim, up_width, l.nope_dim)};
-  return linear(part("out"), attend(name, p, a, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence}, false), n,
-                a.out);
+  return project_back(part("out"), attend(name, p, a, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence}, false),
+                      a.out);
 }
 
 /// score = (q_nope·W_k)·c + q_rope·k_rope and o = (p·c)·W_v: all heads share the cache [c | k_rope] as one key and
@@ -259,7 +269,7 @@ TensorId Layers::absorbed_attention(std::string_view name, TensorId q, const Att
   const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, width = l.kv_rank + l.rope_dim,
                      up = l.nope_dim + a.v_dim;
   const auto view = [&](TensorId t, Layout layout) {
-    return tape_.builder().view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name], layout);
+    return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name], layout);
   };
   const TensorId w = weight(l.kv_up.weight);  // [heads·(nope + v), kv_rank]
   const TensorId q_abs = activation_tensor(part("q_absorbed"), Shape{n, a.heads * width});

@@ -31,6 +31,7 @@ class Rules {
   void operator()(const Dropout& d);
   void operator()(const BroadcastHeads& b);
   void operator()(const CopyRows& c);
+  void operator()(const SwapAxes& s);
   void operator()(const Gather& g);
   void operator()(const RotaryEmbedding& r);
   void operator()(const EmbeddingBagForward& e);
@@ -45,7 +46,9 @@ class Rules {
 
  private:
   TensorId in(std::size_t i) const { return node_.operands[i].tensor(); }
-  std::string name(std::string_view suffix) const { return node_.name + std::string{suffix}; }
+  std::string name(std::string_view suffix) const {
+    return std::string{tape_.plan().names[node_.name]} + std::string{suffix};
+  }
   TensorId saved(std::size_t i) { return tape_.saved(in(i)); }
   void gemm_left(const Gemm& g, TensorId dc);
   void gemm_right(const Gemm& g, TensorId dc);
@@ -71,12 +74,18 @@ void Rules::operator()(const Gemm& g) {
   const TensorId dc = tape_.gradient(node_.operands.back().tensor());
   if (dc.is_none()) return;
   if (tape_.wants(in(0))) gemm_left(g, dc);
-  if (tape_.wants(in(1))) gemm_right(g, dc);
+  if (tape_.wants(in(1))) {
+    if (is_parameter(in(1)))
+      tape_.defer([&node = node_, &tape = tape_, g, dc] { Rules{node, tape}.gemm_right(g, dc); });
+    else
+      gemm_right(g, dc);
+  }
   if (!g.bias || !tape_.wants(in(2))) return;
-  const auto target = tape_.parameter_target(in(2));
-  tape_.emit(name(".db"),
-             SumRows{.rows = g.m * g.batch, .cols = g.n, .accumulate = target.accumulate, .dtype = g.dtype},
-             {reads(dc), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+  tape_.defer([&tape = tape_, bias = in(2), name = name(".db"), g, dc] {
+    const auto target = tape.parameter_target(bias);
+    tape.emit(name, SumRows{.rows = g.m * g.batch, .cols = g.n, .accumulate = target.accumulate, .dtype = g.dtype},
+              {reads(dc), target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+  });
 }
 
 /// A stored [m,k]: dA = dC·op(B)ᵀ; stored [k,m]: dAᵀ = op(B)·dCᵀ.
@@ -127,12 +136,15 @@ void Rules::operator()(const GroupedGemm& g) {
   back.accumulate = false;
   back.mode = GroupedMode::InputGradient;
   one(0, back, {reads(dy), reads(saved(1)), reads(saved(2))});
-  const auto target = tape_.parameter_target(in(1));
   back.mode = GroupedMode::WeightGradient;
-  back.accumulate = target.accumulate;
-  tape_.emit(name(".dw"), back,
-             {reads(saved(0)), reads(dy), reads(saved(2)),
-              target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+  tape_.defer([&node = node_, &tape = tape_, back, dy]() mutable {
+    Rules rules{node, tape};
+    const auto target = tape.parameter_target(rules.in(1));
+    back.accumulate = target.accumulate;
+    tape.emit(rules.name(".dw"), back,
+              {reads(rules.saved(0)), reads(dy), reads(rules.saved(2)),
+               target.accumulate ? updates(target.tensor) : writes(target.tensor)});
+  });
 }
 
 void Rules::operator()(const AttentionForward& a) {
@@ -161,7 +173,7 @@ void Rules::operator()(const NormForward& n) {
   const std::size_t y = layer ? 3 : 2;
   const TensorId dy = tape_.gradient(in(y));
   if (dy.is_none()) return;
-  std::vector<Operand> operands{reads(saved(0)), reads(in(1))};
+  std::vector<Operand> operands{reads(saved(0)), reads(saved(1))};
   for (std::size_t i = y + 1; i < node_.operands.size(); ++i) operands.push_back(reads(saved(i)));
   operands.push_back(reads(dy));
   const TensorId dx = tape_.contribution(in(0));
@@ -240,6 +252,11 @@ void Rules::operator()(const BroadcastHeads& b) {
 void Rules::operator()(const CopyRows& c) {
   const TensorId dy = tape_.gradient(in(1));
   if (!dy.is_none()) one(0, c, {reads(dy)});
+}
+
+void Rules::operator()(const SwapAxes& s) {
+  const TensorId dy = tape_.gradient(in(1));
+  if (!dy.is_none()) one(0, SwapAxes{s.outer, s.b, s.a, s.inner, s.dtype}, {reads(dy)});
 }
 
 void Rules::operator()(const Gather& g) {

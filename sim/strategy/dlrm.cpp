@@ -26,7 +26,7 @@ TensorId lower_dlrm(Layers& layers, const Dlrm& d, const NetworkInputs& inputs, 
   const DType dtype = layers.sizes().dtype;
   const TensorId all = layers.activation_tensor("features", Shape{batch, width});
   const auto column = [&](std::int64_t f) {
-    return tape.builder().view(all, "features",
+    return tape.view(all, "features",
                                Layout{.shape = Shape{batch, d.dim}, .strides = {width, 1}, .offset = f * d.dim});
   };
   const TensorId bottom = lower_relu_mlp(layers, "bottom", inputs.dense, batch, d.bottom, true);

@@ -5,8 +5,8 @@
 
 namespace orrery {
 
-Layers::Layers(Tape& tape, const Model& model, const ParameterStorage& weights, const Sizes& sizes)
-    : tape_{tape}, model_{model}, weights_{weights}, sizes_{sizes} {}
+Layers::Layers(Tape& tape, const Model& model, ParameterStorage& weights, const Slices& slices, const Sizes& sizes)
+    : tape_{tape}, model_{model}, weights_{weights}, slices_{slices}, sizes_{sizes} {}
 
 TensorId Layers::activation_tensor(std::string_view name, const Shape& shape) {
   return tape_.builder().tensor(name, shape, {.dtype = sizes_.dtype});
@@ -18,12 +18,19 @@ TensorId Layers::index_tensor(std::string_view name, const Shape& shape) {
 
 TensorId Layers::constant(std::string_view name, const Shape& shape, DType dtype,
                           std::function<std::vector<double>()> values) {
-  Plan& plan = tape_.builder().plan();
+  return rank_constant(name, shape, dtype,
+                       [values = std::move(values)](std::span<const std::int64_t>) { return values(); });
+}
+
+TensorId Layers::rank_constant(std::string_view name, const Shape& shape, DType dtype,
+                               std::function<std::vector<double>(std::span<const std::int64_t>)> values) {
+  PlanBuilder& builder = tape_.builder();
+  Plan& plan = builder.plan();
+  const NameId id = plan.names.intern(name);
   for (const Constant& c : plan.constants)
-    if (plan.names[plan.tensors[c.tensor.index()].name] == name) return c.tensor;
-  const TensorId t =
-      tape_.builder().tensor(name, shape, {.dtype = dtype, .role = TensorRole::Constant, .persistent = true});
-  plan.constants.push_back({t, std::move(values)});
+    if (c.rank_class == builder.rank_class() && plan.tensors[c.tensor.index()].name == id) return c.tensor;
+  const TensorId t = builder.tensor(name, shape, {.dtype = dtype, .role = TensorRole::Constant, .persistent = true});
+  plan.constants.push_back({t, builder.rank_class(), std::move(values)});
   return t;
 }
 
@@ -86,16 +93,27 @@ TensorId Layers::dropout(std::string_view name, TensorId x) {
   if (!sizes_.training || sizes_.dropout <= 0) return x;
   const Shape shape = tape_.plan().shape(x);
   const TensorId y = activation_tensor(name, shape);
-  tape_.add(name,
-            Dropout{.rows = shape[0],
-                    .cols = shape[1],
-                    .global_cols = shape[1],
-                    .probability = sizes_.dropout,
-                    .seed = sizes_.seed,
-                    .stream = ++dropout_stream_,
-                    .step = Extent{0, Symbol::Step},
-                    .dtype = sizes_.dtype},
-            {reads(x), writes(y)});
+  Dropout op{.rows = shape[0],
+             .cols = shape[1],
+             .global_cols = shape[1],
+             .first_row = sizes_.microbatch * rows(),
+             .probability = sizes_.dropout,
+             .seed = sizes_.seed,
+             .stream = ++dropout_stream_,
+             .step = Extent{0, Symbol::Step},
+             .dtype = sizes_.dtype};
+  if (slices_.mesh.size() == 1) {
+    tape_.add(name, op, {reads(x), writes(y)});
+    return y;
+  }
+  op.by_row = true;  // numbered as in the whole batch
+  op.first_row = 0;
+  const TensorId ids = rank_constant(fmt::format("rows.{}", sizes_.microbatch), Shape{shape[0]}, DType::I32,
+                                     [slices = slices_, m = sizes_.microbatch](std::span<const std::int64_t> at) {
+                                       const auto rows = outer_rows_of(slices.roles, slices.rows(at, m), at);
+                                       return std::vector<double>(rows.begin(), rows.end());
+                                     });
+  tape_.add(name, op, {reads(x), reads(ids), writes(y)});
   return y;
 }
 
@@ -107,38 +125,46 @@ TensorId Layers::scale(std::string_view name, TensorId x, double factor) {
   return y;
 }
 
-TensorId Layers::mlp(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m) {
+/// Up to the activation: what the projection back reads.
+TensorId Layers::mlp_inner(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m) {
   if (!m.gate) {
     const TensorId up = linear(fmt::format("{}.up", name), x, rows, m.up);
-    return linear(fmt::format("{}.down", name),
-                  activation(fmt::format("{}.act", name), m.activation, up, rows, m.up.out), rows, m.down);
+    return activation(fmt::format("{}.act", name), m.activation, up, rows, m.up.out);
   }
   const TensorId gate = linear(fmt::format("{}.gate", name), x, rows, *m.gate);
   const TensorId up = linear(fmt::format("{}.up", name), x, rows, m.up);
   const TensorId y = activation_tensor(fmt::format("{}.act", name), Shape{rows, m.up.out});
   tape_.add(fmt::format("{}.act", name), GatedForward{m.activation, rows, m.up.out, sizes_.dtype},
             {reads(gate), reads(up), writes(y)});
-  return linear(fmt::format("{}.down", name), y, rows, m.down);
+  return y;
+}
+
+TensorId Layers::mlp(std::string_view name, TensorId x, const Mlp& m) {
+  const TensorId all = enter(name, x);
+  return project_back(fmt::format("{}.down", name), mlp_inner(name, all, tape_.plan().shape(all)[0], m), m.down);
 }
 
 TensorId Layers::feed_forward(std::string_view name, TensorId x, const Block& b) {
-  if (const auto* m = std::get_if<Mlp>(&b.ffn)) return mlp(fmt::format("{}.mlp", name), x, rows(), *m);
-  return moe(fmt::format("{}.moe", name), x, rows(), std::get<MoE>(b.ffn));
+  if (const auto* m = std::get_if<Mlp>(&b.ffn)) return mlp(fmt::format("{}.mlp", name), x, *m);
+  const std::string moe_name = fmt::format("{}.moe", name);
+  return leave(moe_name, moe(moe_name, enter(moe_name, x), rows(), std::get<MoE>(b.ffn)));
 }
 
 /// Pre-norm: x + f(norm(x)); post-norm: norm(x + f(x)).
 TensorId Layers::block(int index, TensorId x, const Block& b, const Memory& memory, KvCache* cache) {
   const std::string name = fmt::format("layers.{}", index);
   tape_.builder().set_layer(index);
+  dropout_stream_ = 4 * (index + 1);
+  weights_.before(tape_, index);
   const bool recompute = sizes_.training && sizes_.recompute == Recompute::Full;
   tape_.set_recompute(recompute);
   const auto half = [&](std::string_view part, const Norm& n, auto f) {
     const std::string sum = fmt::format("{}.{}_residual", name, part);
     const std::string norm_name = fmt::format("{}.{}_norm", name, part);
     if (b.pre_norm)
-      x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(norm(norm_name, x, rows(), n))));
+      x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(norm(norm_name, x, outer_rows(), n))));
     else
-      x = norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), rows(), n);
+      x = norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), outer_rows(), n);
   };
   half("attention", b.attention_norm,
        [&](TensorId h) { return attention(fmt::format("{}.attention", name), h, b.attention, cache, index); });
@@ -149,6 +175,7 @@ TensorId Layers::block(int index, TensorId x, const Block& b, const Memory& memo
   half("ffn", b.ffn_norm, [&](TensorId h) { return feed_forward(name, h, b); });
   if (recompute) tape_.keep(x);
   tape_.set_recompute(false);
+  weights_.after(tape_, index);
   tape_.builder().set_layer(-1);
   return x;
 }

@@ -30,21 +30,42 @@ class Layers {
     DType dtype = DType::F32;
     double dropout = 0;
     std::int64_t seed = 1;
+    std::int64_t microbatch = 0;
     bool training = false;
     Recompute recompute = Recompute::None;
     CacheUse cache_use = CacheUse::None;
   };
 
-  Layers(Tape& tape, const Model& model, const ParameterStorage& weights, const Sizes& sizes);
+  /// `model` as a rank computes it (see LocalModel); `slices` says which part of the batch is at hand.
+  Layers(Tape& tape, const Model& model, ParameterStorage& weights, const Slices& slices, const Sizes& sizes);
 
   std::int64_t rows() const { return sizes_.batch * sizes_.sequence; }
   const Sizes& sizes() const { return sizes_; }
+  const Roles& roles() const { return slices_.roles; }
+  const Slices& slices() const { return slices_; }
+  ParameterStorage& weights() { return weights_; }
+  /// Rows of an activation between blocks: a part of them under sequence parallelism.
+  std::int64_t outer_rows() const { return roles().sequence_parallel ? rows() / roles().tp.ranks : rows(); }
   void set_sequence(std::int64_t sequence) { sizes_.sequence = sequence; }
   /// Attention windows as sequences (Swin).
   void set_windows(std::int64_t count, std::int64_t tokens) {
     sizes_.batch = count;
     sizes_.sequence = tokens;
   }
+
+  // Into and out of what ranks of tp compute together (sim/strategy/tensor_parallel.cpp); x itself without tp.
+  /// All rows of an activation between blocks, the same on all ranks of tp. Each rank contributes a part of its
+  /// gradient.
+  TensorId enter(std::string_view name, TensorId x);
+  /// The sum of what the ranks have, as it lies between blocks.
+  TensorId leave(std::string_view name, TensorId partial);
+  /// A projection whose inputs are split over the ranks: leaves; the bias is added to the sum.
+  TensorId project_back(std::string_view name, TensorId x, const Linear& l);
+  /// Rows of a table that is split by rows over tp.
+  TensorId embed(std::string_view name, TensorId table, TensorId index);
+  /// Adds the loss of these rows to `loss`: cross-entropy over classes that may be split over tp, or binary
+  /// cross-entropy of one logit. `classes`: of the whole model.
+  void add_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
 
   // One op each (sim/strategy/layers.cpp). The result is a new activation named after the op.
   TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
@@ -56,7 +77,8 @@ class Layers {
   TensorId scale(std::string_view name, TensorId x, double factor);
 
   // Parts of a block.
-  TensorId mlp(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m);
+  TensorId mlp(std::string_view name, TensorId x, const Mlp& m);
+  TensorId mlp_inner(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m);
   TensorId moe(std::string_view name, TensorId x, std::int64_t rows, const MoE& m);  // moe.cpp
   TensorId attention(std::string_view name, TensorId x, const Attention& a, KvCache* cache,
                      int block);  // attention.cpp
@@ -83,9 +105,14 @@ class Layers {
   /// A persistent tensor whose contents follow from shapes; made once per name.
   TensorId constant(std::string_view name, const Shape& shape, DType dtype,
                     std::function<std::vector<double>()> values);
+  /// The same where contents depend on the rank.
+  TensorId rank_constant(std::string_view name, const Shape& shape, DType dtype,
+                         std::function<std::vector<double>(std::span<const std::int64_t> coordinates)> values);
   TensorId weight(ParameterId id) const { return weights_[id]; }
   const Model& model() const { return model_; }
   Tape& tape() { return tape_; }
+  /// Dropouts from here on draw from streams counted from this one.
+  void set_dropout_stream(std::int64_t stream) { dropout_stream_ = stream; }
   /// [batch, sequence, heads, dim] view of columns [offset, offset + heads·dim) of a matrix [rows, width].
   TensorId heads_view(TensorId x, std::int64_t batch, std::int64_t sequence, std::int64_t heads, std::int64_t dim,
                       std::int64_t head_stride, std::int64_t offset);
@@ -109,10 +136,13 @@ class Layers {
   Projected append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache, int block);
   void append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols, std::int64_t capacity);
   TensorId feed_forward(std::string_view name, TensorId x, const Block& b);
+  TensorId first_of_shard(std::int64_t each);
+  void add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
 
   Tape& tape_;
   const Model& model_;
-  const ParameterStorage& weights_;
+  ParameterStorage& weights_;
+  const Slices& slices_;
   Sizes sizes_;
   TensorId bias_, mask_;
   std::int64_t mask_groups_ = 0;

@@ -90,7 +90,8 @@ class MoeLowering {
 
   /// The expert that every token visits, weighted by a sigmoid where the model has a gate for it.
   TensorId shared(TensorId x) {
-    const TensorId y = l_.mlp(part("shared"), x, rows_, *m_.shared);
+    const TensorId inner = l_.mlp_inner(part("shared"), x, rows_, *m_.shared);
+    const TensorId y = l_.linear(part("shared.down"), inner, rows_, m_.shared->down);  // a part of the sum over tp
     if (!m_.shared_gate) return y;
     const TensorId g = l_.activation(part("shared_gate.act"), ActivationKind::Sigmoid,
                                      l_.linear(part("shared_gate"), x, rows_, *m_.shared_gate), rows_, 1);

@@ -11,14 +11,15 @@ namespace {
 /// Inputs of one kind over all microbatches as one tensor with a port, cut into one view per microbatch.
 class InputMaker {
  public:
-  InputMaker(PlanBuilder& builder, std::int64_t microbatches) : builder_{builder}, microbatches_{microbatches} {}
+  InputMaker(PlanBuilder& builder, const Slices& slices, std::int64_t microbatches)
+      : builder_{builder}, slices_{slices}, microbatches_{microbatches} {}
 
   std::vector<TensorId> make(std::string_view port, Shape shape, DType dtype) {
     const std::int64_t each = shape.elements();
     const TensorId all =
         builder_.tensor(fmt::format("input.{}.{}", port, microbatches_ * each), Shape{microbatches_, each},
                         {.dtype = dtype, .role = TensorRole::Input, .persistent = true});
-    builder_.port(std::string{port}, all);
+    builder_.port(std::string{port}, all, port_rows(slices_));
     std::vector<TensorId> out;
     for (std::int64_t m = 0; m < microbatches_; ++m) {
       Layout layout = Layout::contiguous(shape);
@@ -30,6 +31,7 @@ class InputMaker {
 
  private:
   PlanBuilder& builder_;
+  const Slices& slices_;
   std::int64_t microbatches_;
 };
 
@@ -55,9 +57,16 @@ void make_transformer_inputs(InputMaker& make, Layers& layers, const Transformer
     each("positions", Shape{rows}, DType::I32, &NetworkInputs::positions);
     return;
   }
-  const std::int64_t first = t.position_offset, s = sizes.sequence, b = sizes.batch;
-  const TensorId positions = layers.constant(fmt::format("positions.{}x{}", b, s), Shape{rows}, DType::I32,
-                                             [=] { return repeated_range(first, 1, s, b); });
+  const TensorId positions = layers.rank_constant(
+      fmt::format("positions.{}x{}", sizes.batch, sizes.sequence), Shape{layers.outer_rows()}, DType::I32,
+      [slices = layers.slices(), first = t.position_offset, b = sizes.batch](std::span<const std::int64_t> at) {
+        std::vector<std::int64_t> all;
+        const std::vector<std::int64_t> once = slices.positions(at);
+        for (std::int64_t i = 0; i < b; ++i)
+          for (const std::int64_t p : once) all.push_back(first + p);
+        all = outer_rows_of(slices.roles, std::move(all), at);
+        return std::vector<double>(all.begin(), all.end());
+      });
   for (NetworkInputs& in : out) in.positions = positions;
 }
 
@@ -82,7 +91,7 @@ void make_dlrm_inputs(InputMaker& make, Layers& layers, const Dlrm& d, const Net
 std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes,
                                        std::int64_t microbatches) {
   std::vector<NetworkInputs> out(static_cast<std::size_t>(microbatches));
-  InputMaker make{builder, microbatches};
+  InputMaker make{builder, layers.slices(), microbatches};
   const Model& model = layers.model();
   if (const auto* t = std::get_if<Transformer>(&model.network)) make_transformer_inputs(make, layers, *t, sizes, out);
   if (const auto* d = std::get_if<Dlrm>(&model.network)) make_dlrm_inputs(make, layers, *d, sizes, out);
@@ -94,13 +103,23 @@ std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, con
   return out;
 }
 
+std::function<std::vector<std::int64_t>(std::span<const std::int64_t>)> port_rows(const Slices& slices) {
+  if (slices.mesh.size() == 1) return {};
+  if (slices.roles.cp) return [slices](std::span<const std::int64_t> at) { return slices.rows(at); };
+  return [slices](std::span<const std::int64_t> at) { return slices.samples(at); };
+}
+
 TensorId lower_network(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, KvCache* cache,
                        LogitRows rows) {
   const Model& model = layers.model();
   if (const auto* t = std::get_if<Transformer>(&model.network))
     return lower_transformer(layers, *t, inputs, sizes, cache, rows);
-  if (const auto* s = std::get_if<Swin>(&model.network)) return lower_swin(layers, *s, inputs, sizes);
-  return lower_dlrm(layers, std::get<Dlrm>(model.network), inputs, sizes);
+  layers.weights().before(layers.tape(), kEmbeddingPart);
+  const auto* s = std::get_if<Swin>(&model.network);
+  const TensorId out = s ? lower_swin(layers, *s, inputs, sizes)
+                         : lower_dlrm(layers, std::get<Dlrm>(model.network), inputs, sizes);
+  layers.weights().after(layers.tape(), kEmbeddingPart);
+  return out;
 }
 
 std::int64_t output_classes(const Model& model) {

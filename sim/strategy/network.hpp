@@ -23,6 +23,18 @@ struct NetworkSizes {
 /// Which rows of the last block become logits.
 enum class LogitRows : std::uint8_t { All, Last };
 
+/// Blocks [first, last) of a network of one stack, as a pipeline stage computes them; with the embedding before them
+/// and the head behind them.
+struct Span {
+  int first = 0, last = 0;
+  bool embedding = true, head = true;
+};
+
+/// Lowers a span; `x` is what the span before it gave (unused with the embedding). Logits with the head, else the states
+/// of the last block.
+TensorId lower_span(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, const Span& span,
+                    TensorId x);
+
 /// Lowers the whole forward pass of a model; the logits, a matrix. Encoder-decoders run the encoder first, except when
 /// the cache is extended: then only the decoder runs, against the cached encoder output.
 TensorId lower_network(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, KvCache* cache = nullptr,
@@ -34,8 +46,11 @@ TensorId lower_swin(Layers& layers, const Swin& s, const NetworkInputs& inputs, 
 TensorId lower_dlrm(Layers& layers, const Dlrm& d, const NetworkInputs& inputs, const NetworkSizes& sizes);
 
 /// Makes the inputs of a model as persistent tensors with ports, one slice per microbatch: entry m serves microbatch m.
+/// `sizes` are those of a rank.
 std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes,
                                        std::int64_t microbatches);
+/// Which rows of a port's whole array a rank holds: its samples, or its tokens where sequences are cut; null on one rank.
+std::function<std::vector<std::int64_t>(std::span<const std::int64_t>)> port_rows(const Slices& slices);
 
 /// Classes of the output: vocabulary, labels, 1 for a click probability.
 std::int64_t output_classes(const Model& model);

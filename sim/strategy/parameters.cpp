@@ -1,153 +1,193 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which parameters lie together, and over which ranks their gradients add up.
 #include "sim/strategy/parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
 
 namespace orrery {
 namespace {
 
-/// Calls f for every mixture-of-experts layer of a model.
+/// Calls f(experts of one matrix) for every matrix of every mixture-of-experts layer of a model.
 template <class F>
-void for_each_moe(const Model& model, F f) {
+void for_each_stack(const Model& model, F f) {
   const auto* t = std::get_if<Transformer>(&model.network);
   if (!t) return;
-  for (const auto* stack : {&t->encoder, &t->decoder})
-    for (const Block& b : *stack)
-      if (const auto* moe = std::get_if<MoE>(&b.ffn)) f(*moe);
+  for (const auto* blocks : {&t->encoder, &t->decoder})
+    for (const Block& b : *blocks) {
+      const auto* moe = std::get_if<MoE>(&b.ffn);
+      if (!moe) continue;
+      std::vector<ParameterId> gate, up, down;
+      for (const Mlp& e : moe->experts) {
+        if (e.gate) gate.push_back(e.gate->weight);
+        up.push_back(e.up.weight);
+        down.push_back(e.down.weight);
+      }
+      for (const auto* experts : {&gate, &up, &down})
+        if (!experts->empty()) f(*experts);
+    }
 }
 
-bool is_low_precision(DType t) { return t == DType::BF16 || t == DType::F16; }
-
-/// Weights are matrices to the ops that use them: a convolution's [out, channels, p, p] is [out, channels·p·p], a table
-/// with leading ones [1, n, dim] is [n, dim].
-Shape storage_shape(const Parameter& p) {
-  if (p.shape.size() <= 2) return Shape{std::span<const std::int64_t>{p.shape}};
-  if (p.shape.front() == 1) return Shape{p.elements() / p.shape.back(), p.shape.back()};
-  return Shape{p.shape.front(), p.elements() / p.shape.front()};
+std::string part_name(int part) {
+  if (part == kEmbeddingPart) return "outside";
+  return part == kHeadPart ? "head" : std::to_string(part);
 }
 
 }  // namespace
 
-ParameterStorage::ParameterStorage(PlanBuilder& builder, const Model& model, DType dtype)
-    : builder_{&builder}, model_{&model}, dtype_{dtype}, weights_(model.parameters.size()) {
-  for_each_moe(model, [&](const MoE& moe) { stack_experts(moe); });
-  for (std::size_t i = 0; i < model.parameters.size(); ++i) {
-    if (!weights_[i].is_none()) continue;
-    const Parameter& p = model.parameters[i];
-    weights_[i] =
-        builder.tensor(p.name, storage_shape(p), {.dtype = dtype, .role = TensorRole::Parameter, .persistent = true});
-    owners_.push_back(weights_[i]);
-    decay_.push_back(p.decay);
-  }
-  builder.plan().parameters = weights_;
+ParameterStorage::ParameterStorage(PlanBuilder& builder, const Model& model, const LocalModel& local,
+                                   const Roles& roles, Options options)
+    : builder_{&builder},
+      model_{&model},
+      local_{&local},
+      roles_{roles},
+      dtype_{options.dtype},
+      trains_{options.trains},
+      separate_{options.separate},
+      data_{options.data},
+      weights_(model.parameters.size()),
+      ties_{std::move(options.ties)} {
+  builder.rank_class();
+  make_units(options);
+  for (Bucket& b : buckets_) lay_out(b);
+  for (Bucket& b : buckets_) add_storage(b);
+  for (const Bucket& b : buckets_) place(b);
 }
 
-void ParameterStorage::stack_experts(const MoE& moe) {
-  std::vector<ParameterId> gate, up, down;
-  for (const Mlp& e : moe.experts) {
-    if (e.gate) gate.push_back(e.gate->weight);
-    up.push_back(e.up.weight);
-    down.push_back(e.down.weight);
-  }
-  for (const auto* experts : {&gate, &up, &down})
-    if (!experts->empty()) stack(*experts);
-}
-
-void ParameterStorage::stack(const std::vector<ParameterId>& experts) {
-  const Parameter& first = (*model_)[experts.front()];
-  const Shape shape{static_cast<std::int64_t>(experts.size()), first.shape[0], first.shape[1]};
-  const TensorId base = builder_->tensor(first.name + ".experts", shape,
-                                         {.dtype = dtype_, .role = TensorRole::Parameter, .persistent = true});
-  owners_.push_back(base);
-  decay_.push_back(first.decay);
-  for (std::size_t e = 0; e < experts.size(); ++e) {
-    Layout layout = Layout::contiguous(Shape{first.shape[0], first.shape[1]});
-    layout.offset = static_cast<std::int64_t>(e) * first.shape[0] * first.shape[1];
-    weights_[experts[e].index()] = builder_->view(base, (*model_)[experts[e]].name, layout);
-  }
-}
-
-void ParameterStorage::add_gradients(Tape& tape) {
-  Plan& plan = builder_->plan();
-  for (TensorId owner : owners_) {
-    const std::string name = std::string{plan.names[plan.tensors[owner.index()].name]} + ".grad";
-    const TensorId g =
-        builder_->tensor(name, plan.shape(owner), {.dtype = dtype_, .role = TensorRole::Gradient, .persistent = true});
-    gradients_.push_back(g);
-    tape.parameter(owner, g);
-  }
-  plan.gradients.assign(weights_.size(), {});
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    const TensorId owner = plan.owner(weights_[i]);
-    for (std::size_t k = 0; k < owners_.size(); ++k) {
-      if (owners_[k] != owner) continue;
-      plan.gradients[i] = owner == weights_[i]
-                              ? gradients_[k]
-                              : builder_->view(gradients_[k], model_->parameters[i].name + ".grad",
-                                               plan.layouts[plan.tensors[weights_[i].index()].layout.index()]);
-      break;
+/// Parts join a unit until the gradients of the unit fill a bucket.
+void ParameterStorage::make_units(const Options& o) {
+  std::int64_t filled = 0;
+  for (const HeldPart& part : o.parts) {
+    const bool joins = !separate_ && !units_.empty() && part.part >= 0 && units_.back().first >= 0 &&
+                       units_.back().chunk == part.chunk && filled < o.data.bucket;
+    if (!joins) {
+      units_.push_back({.chunk = part.chunk, .first = part.part, .last = part.part, .buckets = {}, .left = part.passes});
+      filled = 0;
     }
+    Unit& unit = units_.back();
+    unit.last = part.part;
+    unit_of_part_[part.part] = units_.size() - 1;
+    add_part(unit, part, o);
+    filled += gradient_bytes(part);
+    if (part.shares_embedding) units_[unit_of_part_.at(kEmbeddingPart)].left += part.passes;
+    shares_embedding_ = shares_embedding_ || part.shares_embedding;
   }
 }
 
-TensorId ParameterStorage::sum_norm(const Tape& tape) {
-  const TensorId norm2 =
-      builder_->tensor("grad_norm2", Shape{1}, {.dtype = DType::F64, .role = TensorRole::Result, .persistent = true});
-  builder_->port("grad_norm2", norm2);
-  builder_->add("grad_norm.zero", Fill{.elements = 1, .dtype = DType::F64}, {writes(norm2)});
-  for (std::size_t k = 0; k < owners_.size(); ++k)
-    if (tape.has_gradient(owners_[k]))
-      builder_->add("grad_norm", SumSquares{.elements = builder_->plan().shape(owners_[k]).elements(), .dtype = dtype_},
-                    {reads(gradients_[k]), updates(norm2)});
-  return norm2;
+std::int64_t ParameterStorage::gradient_bytes(const HeldPart& part) const {
+  std::int64_t elements = 0;
+  for (const ParameterId id : part.parameters) elements += local_shape(id).elements();
+  return static_cast<std::int64_t>(size_of(dtype_, elements).base());
 }
 
-void ParameterStorage::update_one(std::size_t k, TensorId norm2, const OptimizerOptions& o) {
-  Plan& plan = builder_->plan();
-  const TensorId w = owners_[k];
-  const std::string name{plan.names[plan.tensors[w.index()].name]};
-  const bool master = is_low_precision(dtype_) && o.kind == OptimizerKind::AdamW;
-  const DType state = is_low_precision(dtype_) ? DType::F32 : dtype_;
-  std::vector<Operand> operands{updates(w), reads(gradients_[k])};
-  const auto add_state = [&](std::string_view what) {
-    operands.push_back(
-        updates(builder_->tensor(name + std::string{what}, plan.shape(w),
-                                 {.dtype = state, .role = TensorRole::OptimizerState, .persistent = true})));
+void ParameterStorage::add_part(Unit& unit, const HeldPart& part, const Options& o) {
+  add_stacks(unit, part, o);
+  for (const bool decay : {true, false})
+    for (const ParameterId id : part.parameters) {
+      const Cut& cut = local_->cuts[id.index()];
+      if (cut.expert || (*model_)[id].decay != decay) continue;
+      add_piece(unit, {id}, o);
+    }
+}
+
+void ParameterStorage::add_stacks(Unit& unit, const HeldPart& part, const Options& o) {
+  for_each_stack(*model_, [&](const std::vector<ParameterId>& experts) {
+    if (std::find(part.parameters.begin(), part.parameters.end(), experts.front()) == part.parameters.end()) return;
+    add_piece(unit, experts, o);
+  });
+}
+
+void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids, const Options& o) {
+  Bucket& b = bucket_of(unit, ids.front(), o);
+  Piece p{.parameter = ids.front(), .experts = {}, .shape = local_shape(ids.front()), .first = 0,
+          .decay = (*model_)[ids.front()].decay};
+  if (local_->cuts[ids.front().index()].expert) {
+    const auto held = static_cast<std::int64_t>(ids.size()) / roles_.ep.ranks;
+    p.shape = Shape{held, p.shape[0], p.shape[1]};
+    p.experts = std::move(ids);
+  }
+  b.pieces.push_back(std::move(p));
+}
+
+/// One bucket per set of ranks that share a parameter.
+ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id, const Options&) {
+  Bucket wanted;
+  set_axes(wanted, local_->cuts[id.index()]);
+  if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
+  for (const std::size_t i : unit.buckets)
+    if (!separate_ && buckets_[i].sum == wanted.sum && buckets_[i].tie == wanted.tie &&
+        buckets_[i].copies == wanted.copies)
+      return buckets_[i];
+  if (separate_)
+    wanted.name = (*model_)[id].name + (local_->cuts[id.index()].expert ? ".experts" : "");
+  else
+    wanted.name = fmt::format("{}.{}", part_name(unit.first), unit.buckets.size());
+  unit.buckets.push_back(buckets_.size());
+  buckets_.push_back(std::move(wanted));
+  return buckets_.back();
+}
+
+/// Over which axes gradients are parts of a sum, which of them split the optimizer's work, and how many ranks hold equal
+/// parts of the result.
+void ParameterStorage::set_axes(Bucket& b, const Cut& cut) {
+  const auto add = [&](const Split& s, std::vector<std::int8_t>& to) {
+    if (s) to.push_back(static_cast<std::int8_t>(s.axis));
   };
-  const std::int64_t n = plan.shape(w).elements();
-  const double decay = decay_[k] ? o.decay : 0.0;
-  Work work =
-      Sgd{.elements = n, .rate = o.rate, .momentum = o.momentum, .decay = decay, .max_norm = o.clip, .dtype = dtype_};
-  if (o.kind == OptimizerKind::Sgd) {
-    add_state(".velocity");
-  } else {
-    work = AdamW{.elements = n,
-                 .rate = o.rate,
-                 .beta1 = o.beta1,
-                 .beta2 = o.beta2,
-                 .epsilon = o.epsilon,
-                 .decay = decay,
-                 .max_norm = o.clip,
-                 .step = Extent{0, Symbol::Step},
-                 .master = master,
-                 .dtype = dtype_,
-                 .state = state};
-    add_state(".m");
-    add_state(".v");
-    if (master) add_state(".master");
+  for (const Split* s : {&roles_.dp, &roles_.fsdp, &roles_.cp}) add(*s, b.sum);
+  if (!cut.expert) add(roles_.ep, b.sum);
+  if (cut.partial_over_tp) add(roles_.tp, b.sum);
+  std::sort(b.sum.begin(), b.sum.end());
+  const bool splits = data_.kind != DataKind::Ddp;
+  for (const std::int8_t a : b.sum) {
+    const bool inner = !roles_.fsdp || a == roles_.fsdp.axis;
+    (splits && inner ? b.scatter : b.replicate).push_back(a);
   }
-  if (!norm2.is_none()) operands.push_back(reads(norm2));
-  builder_->add("update." + name, work, operands);
+  std::vector<bool> distinct(builder_->plan().mesh.axes.size(), false);
+  for (const auto& axes : cut.shard.axes)
+    for (const std::int8_t a : axes)
+      if (a >= 0) distinct[static_cast<std::size_t>(a)] = true;
+  for (const std::int8_t a : b.scatter) distinct[static_cast<std::size_t>(a)] = true;
+  if (cut.expert && roles_.ep) distinct[static_cast<std::size_t>(roles_.ep.axis)] = true;
+  if (roles_.pp.axis >= 0) distinct[static_cast<std::size_t>(roles_.pp.axis)] = true;
+  for (std::size_t a = 0; a < distinct.size(); ++a)
+    if (!distinct[a]) b.copies *= double(builder_->plan().mesh.axes[a].size);
 }
 
-void ParameterStorage::update(const Tape& tape, const OptimizerOptions& options) {
-  builder_->set_phase(Phase::Optimizer);
-  builder_->set_layer(-1);
-  builder_->set_microbatch(0);
-  const TensorId norm2 = options.clip > 0 ? sum_norm(tape) : TensorId{};
-  for (std::size_t k = 0; k < owners_.size(); ++k)
-    if (tape.has_gradient(owners_[k])) update_one(k, norm2, options);
-  Plan& plan = builder_->plan();
-  for (std::size_t i = 0; i < weights_.size(); ++i)
-    if (!tape.has_gradient(plan.owner(weights_[i]))) plan.gradients[i] = {};
+/// Elements of a bucket: pieces with weight decay first, padding behind so that all ranks have equal parts.
+void ParameterStorage::lay_out(Bucket& b) {
+  std::stable_partition(b.pieces.begin(), b.pieces.end(), [](const Piece& p) { return p.decay; });
+  for (Piece& p : b.pieces) {
+    p.first = b.elements;
+    b.elements += p.shape.elements();
+    if (p.decay) b.decayed = b.elements;
+  }
+  const std::int64_t n = ranks_over(b.scatter);
+  b.elements = (b.elements + n - 1) / n * n;
+  if (b.tie) {
+    std::int64_t tied = 1;
+    for (std::size_t e = 0; e < b.tie->axes.size(); ++e)
+      tied *= b.tie->only.size() > e && !b.tie->only[e].empty()
+                  ? static_cast<std::int64_t>(b.tie->only[e].size())
+                  : builder_->plan().mesh.axes[b.tie->axes[e]].size;
+    b.copies *= double(tied);
+  }
+}
+
+Shape ParameterStorage::local_shape(ParameterId id) const {
+  const Shard& s = local_->cuts[id.index()].shard;
+  Shape out = s.global;
+  for (int d = 0; d < out.rank; ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    std::int64_t ranks = 1, sum = 0;
+    for (const std::int8_t a : s.axes[at])
+      if (a >= 0) ranks *= builder_->plan().mesh.axes[static_cast<std::size_t>(a)].size;
+    for (const std::int64_t n : s.parts[at]) sum += (n + ranks - 1) / ranks;
+    out.sizes[at] = sum > 0 ? sum : (s.global[d] + ranks - 1) / ranks;
+  }
+  return out;
 }
 
 }  // namespace orrery

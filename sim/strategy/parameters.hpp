@@ -1,45 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "sim/model/model.hpp"
 #include "sim/plan/builder.hpp"
+#include "sim/strategy/distribution.hpp"
 #include "sim/strategy/tape.hpp"
 #include "sim/strategy/workload.hpp"
 
 namespace orrery {
 
-/// Storage of a model's parameters in a plan. The experts of a block lie in one tensor [experts, out, in] per matrix,
-/// so that one grouped GEMM serves them; each expert's parameter is a view of it.
+/// What replicas of a model share, and what each of them keeps.
+///   ddp    every replica keeps all; gradients are all-reduced
+///   zero1  optimizer states are split; gradients reduce-scattered, new weights gathered   (ZeRO, arXiv 1910.02054)
+///   zero2  and gradients: they are reduce-scattered after every microbatch
+///   zero3  and weights: gathered before each use, dropped behind it                       (also FSDP, arXiv 2304.11277)
+enum class DataKind : std::uint8_t { Ddp, Zero1, Zero2, Zero3 };
+
+inline std::span<const EnumName<DataKind>> enum_names(DataKind) {
+  static constexpr EnumName<DataKind> names[] = {
+      {DataKind::Ddp, "ddp"}, {DataKind::Zero1, "zero1"}, {DataKind::Zero2, "zero2"}, {DataKind::Zero3, "zero3"}};
+  return names;
+}
+
+struct DataOptions {
+  DataKind kind = DataKind::Ddp;
+  std::int64_t bucket = 25'000'000;
+  std::int64_t prefetch = 1;
+  bool reshard = true;
+
+  template <class V>
+  void visit(V& v) {
+    v.field("kind", kind, "what is split over the replicas: nothing, optimizer states, and gradients, and weights");
+    v.field("bucket", bucket, "bytes of gradients that are summed together: blocks join a bucket until it has as many");
+    v.field("prefetch", prefetch, "zero3: buckets whose weights are gathered ahead of their use");
+    v.field("reshard", reshard, "zero3: drop gathered weights behind the forward pass and gather them again");
+  }
+};
+
+/// What a pass goes through one after another: blocks by their number, and what lies outside of them.
+constexpr int kEmbeddingPart = -1, kHeadPart = -2;
+
+/// A part of the model whose parameters a rank class keeps.
+struct HeldPart {
+  int part = 0;
+  int chunk = 0;            // parts of a chunk are passed one after another
+  std::int64_t passes = 1;  // backward passes per step
+  std::vector<ParameterId> parameters;
+  bool shares_embedding = false;  // the head of a stage that keeps the tied table with the embedding
+};
+
+/// Storage of the parameters that a rank class keeps, of their gradients and optimizer states, and the communication
+/// that keeps replicas equal. Blocks form units: the parameters of a unit lie in flat buckets, one per set of ranks that
+/// share them, so that one collective serves all. The experts of a block lie in one tensor [experts, out, in] per
+/// matrix, so that one grouped GEMM serves them; each expert's parameter is a view of it.
 class ParameterStorage {
  public:
-  ParameterStorage(PlanBuilder& builder, const Model& model, DType dtype);
+  struct Options {
+    DType dtype = DType::F32;
+    bool trains = false;
+    bool separate = false;  // each parameter has storage of its own; not with replicas that split anything
+    DataOptions data;
+    std::vector<HeldPart> parts;                    // in the order of their first use
+    std::unordered_map<std::uint32_t, Group> ties;  // parameter → the ranks that keep copies of it on other stages
+  };
+  ParameterStorage(PlanBuilder& builder, const Model& model, const LocalModel& local, const Roles& roles,
+                   Options options);
+  ParameterStorage(const ParameterStorage&) = delete;
+  ParameterStorage& operator=(const ParameterStorage&) = delete;
 
   TensorId operator[](ParameterId id) const { return weights_[id.index()]; }
   /// All experts of a matrix, given the first expert's parameter.
-  TensorId stack(ParameterId first_expert) const { return builder_->plan().owner(weights_[first_expert.index()]); }
+  TensorId stack(ParameterId first_expert) const { return stacks_.at(first_expert.value); }
+  GradientTargets& targets() { return targets_; }
 
-  /// Makes storage for gradients and tells the tape.
-  void add_gradients(Tape& tape);
-  /// Emits the update of every parameter: the global norm if it is clipped, then one op per tensor. Adds the optimizer
+  /// A pass comes to a part, or has left it. Gathers weights where they are split, and sees to it that the backward
+  /// pass sums gradients as soon as they are complete.
+  void before(Tape& tape, int part);
+  void after(Tape& tape, int part);
+
+  /// Emits the update of every parameter: the global norm if it is clipped, then one op per bucket. Adds the optimizer
   /// states. Parameters that no gradient reached (selection biases, unused embeddings) stay as they are.
-  void update(const Tape& tape, const OptimizerOptions& options);
+  void update(const OptimizerOptions& options);
 
  private:
-  void stack_experts(const MoE& moe);
-  void stack(const std::vector<ParameterId>& experts);
-  /// Emits the squared norm of all gradients together.
-  TensorId sum_norm(const Tape& tape);
-  void update_one(std::size_t owner, TensorId norm2, const OptimizerOptions& options);
+  struct Piece {
+    ParameterId parameter;             // of a stack: the first expert
+    std::vector<ParameterId> experts;  // of a stack
+    Shape shape;                       // as a rank holds it
+    std::int64_t first = 0;            // element of the bucket
+    bool decay = true;
+  };
+  struct Bucket {
+    std::vector<Piece> pieces;  // those with weight decay first
+    std::string name;
+    std::int64_t elements = 0, decayed = 0;           // with padding; that have weight decay
+    std::vector<std::int8_t> sum, scatter, replicate;  // axes: gradients add up over; split over; both but split
+    const Group* tie = nullptr;
+    double copies = 1;  // ranks of the mesh that hold the same part of the complete gradient
+    TensorId weight, own_weight, gradient, own_gradient;  // own: the part that the rank updates
+    bool has_gradient = false, accumulates = false;       // in this step
+  };
+  struct Unit {
+    int chunk = 0, first = 0, last = 0;  // parts of the chunk that it serves
+    std::vector<std::size_t> buckets;
+    std::int64_t left = 1;  // backward passes to come in this step
+    bool gathered = false;
+  };
+  using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
+
+  // parameters.cpp: what lies where
+  void make_units(const Options& o);
+  std::int64_t gradient_bytes(const HeldPart& part) const;
+  void add_part(Unit& unit, const HeldPart& part, const Options& o);
+  void add_stacks(Unit& unit, const HeldPart& part, const Options& o);
+  void add_piece(Unit& unit, std::vector<ParameterId> ids, const Options& o);
+  Bucket& bucket_of(Unit& unit, ParameterId id, const Options& o);
+  void set_axes(Bucket& b, const Cut& cut);
+  void lay_out(Bucket& b);
+  Shape local_shape(ParameterId id) const;
+  // parameter_storage.cpp: tensors
+  void add_storage(Bucket& b);
+  void add_gradient_storage(Bucket& b);
+  TensorId make(const Bucket& b, std::string_view what, std::int64_t elements, TensorRole role, bool persistent);
+  TensorId piece_of(const Bucket& b, const Piece& p, TensorId base, std::string_view suffix);
+  void bind_weights(Bucket& b, TensorId base);
+  void bind_gradients(Bucket& b, TensorId base, const std::vector<TensorId>& weights, bool written);
+  void place(const Bucket& b);
+  Stored stored(const Bucket& b, const Piece& p, ParameterId id, bool gradient);
+  // data_parallel.cpp: what is communicated when
+  DataKind kind_of(const Bucket& b) const { return b.scatter.empty() ? DataKind::Ddp : data_.kind; }
+  Unit* unit_of(int part);
+  void gather_ahead(std::size_t unit, int direction);
+  void gather_unit(Unit& unit, bool ahead);
+  Used used_weights(const Unit& unit) const;
+  void begin_backward(Tape& tape, std::size_t unit, const Used& used);
+  void finish_backward(std::size_t unit);
+  void reduce(Bucket& b, bool last);
+  void collect(CollectiveKind kind, const std::string& name, const std::vector<std::int8_t>& axes, TensorId in,
+               TensorId out, std::int64_t elements, Stream stream = Stream::Comm);
+  GroupId group_over(const std::vector<std::int8_t>& axes);
+  std::int64_t ranks_over(const std::vector<std::int8_t>& axes) const;
+  // update.cpp
+  TensorId sum_norm();
+  void update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& options);
+  TensorId decayed_elements(const Bucket& b, std::int64_t own);
 
   PlanBuilder* builder_;
   const Model* model_;
+  const LocalModel* local_;
+  Roles roles_;
   DType dtype_;
-  std::vector<TensorId> weights_;
-  std::vector<TensorId> owners_;     // storage, in order of the parameters
-  std::vector<TensorId> gradients_;  // of the owners
-  std::vector<bool> decay_;          // of the owners
+  bool trains_, separate_, shares_embedding_ = false;
+  DataOptions data_;
+  GradientTargets targets_;
+  std::vector<TensorId> weights_;                       // per parameter: what ops read now
+  std::unordered_map<std::uint32_t, TensorId> stacks_;  // first expert → what ops read now
+  std::unordered_map<std::uint32_t, Group> ties_;
+  std::unordered_map<int, std::size_t> unit_of_part_;
+  std::vector<Unit> units_;
+  std::vector<Bucket> buckets_;
+  OpId gather_limit_;  // gathers ahead start behind this op
 };
 
 }  // namespace orrery

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "sim/strategy/parallel.hpp"
 #include "sim/strategy/single_device.hpp"
 #include "sim/strategy/strategy.hpp"
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr StrategyEntry kStrategies[] = {
     {"single", "the whole model on one device", make_single_device, single_device_options},
+    {"parallel", "a training step on a mesh: replicas, stages, split matrices, split sequences, in any order", make_parallel,
+     parallel_options},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "sim/strategy/network.hpp"
 #include "sim/strategy/single_device_checks.hpp"
+#include "sim/strategy/train_step.hpp"
 
 namespace orrery {
 namespace {
@@ -20,81 +21,44 @@ struct SingleDeviceOptions {
 
 std::int64_t target_length(std::int64_t target, std::int64_t sequence) { return target > 0 ? target : sequence; }
 
-/// 6 FLOP per weight and token of training, 2 of inference, for the weights of GEMMs; plus attention scores. Counted
-/// from the plan itself: twice or thrice the forward GEMM and attention work, recomputation excluded.
-Flops model_flops(const Plan& plan) {
-  Flops sum;
-  for (const Op& op : plan.ops) {
-    const OpClass c = class_of(plan.work(op));
-    if (op.phase != Phase::Recompute && (c == OpClass::Gemm || c == OpClass::Attention))
-      sum += amount(plan.work(op)).flops;
-  }
-  return sum;
-}
-
 TensorId result(PlanBuilder& b, std::string_view name, const Shape& shape, DType dtype) {
   const TensorId t = b.tensor(name, shape, {.dtype = dtype, .role = TensorRole::Result, .persistent = true});
   b.port(std::string{name}, t);
   return t;
 }
 
-/// Cross-entropy over classes, or binary cross-entropy of one logit; adds its weight's share to `loss`.
-void add_loss(Layers& l, TensorId logits, TensorId targets, TensorId loss, std::int64_t rows, std::int64_t classes,
-              double weight) {
-  const DType dtype = l.sizes().dtype;
-  if (classes == 1) {
-    l.tape().add("loss", BinaryCrossEntropyForward{rows, weight, dtype},
-                 {reads(logits), reads(targets), updates(loss)});
-    return;
+/// A model on one rank, for plans that do not train.
+struct Whole {
+  Whole(const Model& m, DType dtype, std::int64_t batch, std::int64_t sequence, CacheUse use, std::string name)
+      : builder{std::move(name)},
+        local{localise(m, {})},
+        slices{.mesh = {}, .roles = {}, .microbatches = 1, .batch = batch, .sequence = sequence},
+        weights{builder, m, local, {}, options(m, dtype)},
+        tape{builder, weights.targets()},
+        layers{tape, local.network, weights, slices,
+               {.batch = batch, .sequence = sequence, .dtype = dtype, .cache_use = use}} {}
+
+  static ParameterStorage::Options options(const Model& m, DType dtype) {
+    ParameterStorage::Options o{.dtype = dtype, .trains = false, .separate = true, .data = {}, .parts = {}, .ties = {}};
+    HeldPart all{kEmbeddingPart, 0, 1, {}};
+    for (std::size_t i = 0; i < m.parameters.size(); ++i) all.parameters.push_back(ParameterId{i});
+    o.parts.push_back(std::move(all));
+    return o;
   }
-  const TensorId lse = l.activation_tensor("loss.lse", Shape{rows});
-  l.tape().add("loss", CrossEntropyForward{rows, classes, weight, dtype},
-               {reads(logits), reads(targets), writes(lse), updates(loss)});
-}
+
+  PlanBuilder builder;
+  LocalModel local;
+  Slices slices;
+  ParameterStorage weights;
+  Tape tape;
+  Layers layers;
+};
 
 class SingleDevice final : public Strategy {
  public:
   Plan train_step(const Model& model, const TrainOptions& o, const WorkspaceModel* workspaces) const override {
     check_train(model, o);
-    PlanBuilder b{model.name + ".train"};
-    Tape tape{b};
-    const DType dtype = dtype_of(o.dtype);
-    ParameterStorage weights{b, model, dtype};
-    weights.add_gradients(tape);
-    const NetworkSizes sizes{o.batch / o.microbatches, o.sequence, target_length(o.target_sequence, o.sequence)};
-    Layers layers{tape,
-                  model,
-                  weights,
-                  {.batch = sizes.batch,
-                   .sequence = o.sequence,
-                   .dtype = dtype,
-                   .dropout = o.dropout,
-                   .seed = o.seed,
-                   .training = true,
-                   .recompute = o.recompute}};
-    const std::int64_t rows = output_rows(model, sizes), classes = output_classes(model);
-    const auto inputs = make_inputs(b, layers, sizes, o.microbatches);
-    const TensorId targets =
-        b.tensor("input.targets", Shape{o.microbatches, rows},
-                 {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
-    b.port("targets", targets);
-    const TensorId loss = result(b, "loss", Shape{1}, dtype);
-    b.set_phase(Phase::Forward);
-    b.add("loss.zero", Fill{.elements = 1, .dtype = dtype}, {writes(loss)});
-    for (std::int64_t m = 0; m < o.microbatches; ++m) {
-      b.set_phase(Phase::Forward);
-      b.set_microbatch(m);
-      Layers pass{tape, model, weights, layers.sizes()};
-      const TensorId logits = lower_network(pass, inputs[static_cast<std::size_t>(m)], sizes);
-      Layout slice = Layout::contiguous(Shape{rows});
-      slice.offset = m * rows;
-      add_loss(pass, logits, b.view(targets, "input.targets", slice), loss, rows, classes,
-               1.0 / double(rows * o.microbatches));
-      tape.differentiate();
-    }
-    weights.update(tape, o.optimizer);
-    b.plan().purpose = {double(rows * o.microbatches), model_flops(b.plan())};
-    return b.take(workspaces);
+    return lower_train_step(model, o, {}, workspaces);
   }
 
   GenerationPlans generation(const Model& model, const GenerateOptions& o,
@@ -106,12 +70,11 @@ class SingleDevice final : public Strategy {
 
   Plan inference(const Model& model, const InferOptions& o, const WorkspaceModel* workspaces) const override {
     check_infer(model, o);
-    PlanBuilder b{model.name + ".infer"};
-    Tape tape{b};
     const DType dtype = dtype_of(o.dtype);
-    ParameterStorage weights{b, model, dtype};
+    Whole whole{model, dtype, o.batch, o.sequence, CacheUse::None, model.name + ".infer"};
+    PlanBuilder& b = whole.builder;
+    Layers& layers = whole.layers;
     const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
-    Layers layers{tape, model, weights, {.batch = o.batch, .sequence = o.sequence, .dtype = dtype}};
     const auto inputs = make_inputs(b, layers, sizes, 1);
     b.set_phase(Phase::Forward);
     const std::int64_t rows = output_rows(model, sizes), classes = output_classes(model);
@@ -162,13 +125,12 @@ Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o,
                                    const WorkspaceModel* workspaces) {
   const auto& t = std::get<Transformer>(model.network);
   const bool fill = use == CacheUse::Fill, pair = !t.encoder.empty();
-  PlanBuilder b{model.name + (fill ? ".prefill" : ".decode")};
-  Tape tape{b};
   const DType dtype = dtype_of(o.dtype);
-  ParameterStorage weights{b, model, dtype};
   // An encoder-decoder reads the whole prompt with its encoder; its decoder starts with one token.
   const NetworkSizes sizes{o.batch, fill || pair ? o.prompt : 1, 1};
-  Layers layers{tape, model, weights, {.batch = o.batch, .sequence = sizes.sequence, .dtype = dtype, .cache_use = use}};
+  Whole whole{model, dtype, o.batch, sizes.sequence, use, model.name + (fill ? ".prefill" : ".decode")};
+  PlanBuilder& b = whole.builder;
+  Layers& layers = whole.layers;
   auto inputs = make_inputs(b, layers, sizes, 1);
   if (!fill && pair) {
     inputs.front().bias_index = b.tensor("input.bias_index", Shape{1, o.tokens + 1},

@@ -23,6 +23,7 @@ TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId 
     const std::int64_t shift = i % 2 == 1 && side > window ? window / 2 : 0;
     const std::string key = fmt::format("{}.{}.{}", batch, side, shift);
     l.tape().builder().set_layer(index);
+    l.weights().before(l.tape(), index);
     const bool recompute = l.sizes().training && l.sizes().recompute == Recompute::Full;
     l.tape().set_recompute(recompute);
     const TensorId partition = l.constant("swin.partition." + key, Shape{n}, DType::I32,
@@ -51,9 +52,10 @@ TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId 
     const TensorId attended = l.attention(name + ".attention", cut, b.attention, nullptr, index);
     x = l.add(name + ".attention_residual", x, l.gather(name + ".restore", attended, restore, n));
     const TensorId inner = l.norm(name + ".ffn_norm", x, n, b.ffn_norm);
-    x = l.add(name + ".ffn_residual", x, l.mlp(name + ".mlp", inner, n, std::get<Mlp>(b.ffn)));
+    x = l.add(name + ".ffn_residual", x, l.mlp(name + ".mlp", inner, std::get<Mlp>(b.ffn)));
     if (recompute) l.tape().keep(x);
     l.tape().set_recompute(false);
+    l.weights().after(l.tape(), index);
   }
   l.tape().builder().set_layer(-1);
   return x;
@@ -65,7 +67,7 @@ TensorId lower_merge(Layers& l, const SwinStage& stage, std::size_t index, Tenso
                                    [=] { return merge_rows(batch, side); });
   const TensorId cells = l.gather(fmt::format("merge.{}.gather", index), x, rows, n);
   const TensorId wide =
-      l.tape().builder().view(cells, fmt::format("merge.{}", index), Layout::contiguous(Shape{n / 4, 4 * stage.dim}));
+      l.tape().view(cells, fmt::format("merge.{}", index), Layout::contiguous(Shape{n / 4, 4 * stage.dim}));
   return l.linear(fmt::format("merge.{}", index),
                   l.norm(fmt::format("merge.{}.norm", index), wide, n / 4, *stage.merge_norm), n / 4, *stage.merge);
 }

@@ -13,9 +13,19 @@ OpId Tape::add(std::string_view name, const Work& work, std::initializer_list<Op
 }
 
 OpId Tape::add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream) {
+  return record(name, work, operands, stream, true);
+}
+
+OpId Tape::add_plain(std::string_view name, const Work& work, std::initializer_list<Operand> operands, Stream stream) {
+  return record(name, work, {operands.begin(), operands.size()}, stream, false);
+}
+
+OpId Tape::record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream,
+                  bool has_rule) {
   const auto index = static_cast<std::uint32_t>(nodes_.size());
-  TapeNode node{std::string{name}, work,  {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(),
-                recompute_,        stream};
+  const OpId op = builder_.add(name, work, operands, stream);
+  TapeNode node{plan()[op].name, work, {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(),
+                recompute_,      has_rule, stream, {}};
   bool wanted = false;
   for (const Operand& o : operands) wanted = wanted || (o.reads() && wants(o.tensor()));
   for (const Operand& o : operands) {
@@ -25,40 +35,66 @@ OpId Tape::add(std::string_view name, const Work& work, std::span<const Operand>
     if (wanted && plan().tensors[owner].dtype != DType::I32) wanted_[owner] = true;
   }
   nodes_.push_back(std::move(node));
-  return builder_.add(name, work, operands, stream);
+  return op;
 }
 
-void Tape::parameter(TensorId parameter, TensorId gradient) {
-  parameters_[parameter.value] = {gradient, false};
-  wanted_[parameter.value] = true;
+void Tape::on_backward(std::function<void()> step) {
+  TapeNode node;
+  node.layer = builder_.layer();
+  node.microbatch = builder_.microbatch();
+  node.backward = std::move(step);
+  nodes_.push_back(std::move(node));
 }
 
-bool Tape::wants(TensorId input) { return wanted_.contains(plan().owner(input).value); }
+TensorId Tape::alias(TensorId t) {
+  const TensorId out = builder_.view(t, name_of(t), plan().layouts[plan().tensors[t.index()].layout.index()]);
+  aliases_[out.value] = out.value;
+  if (wants(t)) wanted_[out.value] = true;
+  return out;
+}
+
+bool Tape::wants(TensorId input) { return wanted_.contains(key(input)) || targets_.find(input) != nullptr; }
+
+TensorId Tape::view(TensorId base, std::string_view name, const Layout& layout) {
+  const TensorId out = builder_.view(base, name, layout);
+  if (const auto it = aliases_.find(base.value); it != aliases_.end()) aliases_[out.value] = it->second;
+  return out;
+}
 
 void Tape::differentiate() {
   for (std::size_t i = nodes_.size(); i-- > 0;) {
-    const TapeNode node = nodes_[i];
     builder_.set_phase(Phase::Backward);
-    builder_.set_layer(node.layer);
-    builder_.set_microbatch(node.microbatch);
-    backward(node, *this);
+    builder_.set_layer(nodes_[i].layer);
+    builder_.set_microbatch(nodes_[i].microbatch);
+    if (nodes_[i].backward)
+      nodes_[i].backward();
+    else if (nodes_[i].has_rule)
+      orrery::backward(nodes_[i], *this);
   }
-  nodes_.clear();
-  makers_.clear();
-  kept_.clear();
-  again_.clear();
-  gradients_.clear();
-  views_.clear();
-  shared_.clear();
-  pieces_.clear();
-  std::erase_if(wanted_, [&](const auto& w) { return !parameters_.contains(w.first); });
+}
+
+void Tape::defer(std::function<void()> step) {
+  if (!deferred_) return step();
+  const int layer = builder_.layer();
+  later_.push_back([this, layer, step = std::move(step)] {
+    builder_.set_layer(layer);
+    step();
+  });
+}
+
+void Tape::emit_deferred() {
+  const bool before = std::exchange(deferred_, false);
+  builder_.set_phase(Phase::Backward);
+  for (const auto& step : later_) step();
+  later_.clear();
+  deferred_ = before;
 }
 
 TensorId Tape::gradient(TensorId output) {
-  const TensorId owner = plan().owner(output);
-  const auto it = gradients_.find(owner.value);
+  const std::uint32_t filed = key(output);
+  const auto it = gradients_.find(filed);
   if (it == gradients_.end()) return {};
-  if (owner == output) return it->second;
+  if (filed == output.value) return it->second;
   auto [view, fresh] = views_.try_emplace(output.value);
   if (fresh)
     view->second = builder_.view(it->second, name_of(output) + ".grad",
@@ -77,7 +113,7 @@ TensorId Tape::gradient_owner(TensorId owner) {
 }
 
 TensorId Tape::contribution(TensorId input, std::string_view suffix) {
-  const TensorId owner = plan().owner(input);
+  const TensorId owner{std::size_t{key(input)}};
   if (owner == input) return like(input, name_of(input) + std::string{suffix});
   if (pieces_[input.value] > 0) bug("a view takes only one contribution to its gradient: " + name_of(input));
   gradient_owner(owner);
@@ -86,7 +122,7 @@ TensorId Tape::contribution(TensorId input, std::string_view suffix) {
 
 void Tape::contribute(TensorId input, TensorId contribution) {
   ++pieces_[input.value];
-  if (plan().owner(input) != input) return;  // written in place, into the view
+  if (key(input) != input.value) return;  // written in place, into the view
   const auto it = gradients_.find(input.value);
   if (it == gradients_.end()) {
     gradients_[input.value] = contribution;
@@ -111,10 +147,9 @@ void Tape::pass_through(TensorId input, TensorId gradient) {
 }
 
 Tape::ParameterTarget Tape::parameter_target(TensorId parameter) {
-  const TensorId owner = plan().owner(parameter);
-  auto& [tensor, written] = parameters_.at(owner.value);
-  if (owner != parameter) bug("a part of a parameter has no gradient of its own: " + name_of(parameter));
-  return {tensor, std::exchange(written, true)};
+  GradientTargets::Target* target = targets_.find(parameter);
+  if (!target) bug("no place for the gradient of " + name_of(parameter));
+  return {target->tensor, std::exchange(target->written, true)};
 }
 
 TensorId Tape::added_parameter_target(TensorId parameter) {
@@ -128,6 +163,10 @@ TensorId Tape::added_parameter_target(TensorId parameter) {
 
 TensorId Tape::saved(TensorId t) {
   const TensorId owner = plan().owner(t);
+  if (const auto it = again_.find(owner.value); it != again_.end()) {
+    if (owner == t) return it->second;
+    return builder_.view(it->second, name_of(t), plan().layouts[plan().tensors[t.index()].layout.index()]);
+  }
   const auto makers = makers_.find(owner.value);
   if (makers == makers_.end() || kept_.contains(owner.value) || !nodes_[makers->second.front()].recomputed) return t;
   const TensorId fresh = rematerialise(owner);
@@ -162,7 +201,7 @@ void Tape::replay(std::size_t index) {
                                                 plan().layouts[plan().tensors[o.tensor().index()].layout.index()]);
     operands.push_back({target, o.access()});
   }
-  builder_.add(node.name + ".again", node.work, operands, node.stream);
+  builder_.add(std::string{plan().names[node.name]} + ".again", node.work, operands, node.stream);
 }
 
 }  // namespace orrery

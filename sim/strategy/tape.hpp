@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,23 +11,47 @@
 
 namespace orrery {
 
-/// One recorded op of the forward pass.
+/// One recorded op of the forward pass, or a backward step that stands for several.
 struct TapeNode {
-  std::string name;
+  NameId name;
   Work work;
   std::vector<Operand> operands;
   int layer = -1;
   std::uint16_t microbatch = 0;
   bool recomputed = false;  // its outputs are dropped and made again when the backward pass asks for them
+  bool has_rule = true;     // differentiated by the rule of its kind
   Stream stream = Stream::Compute;
+  std::function<void()> backward;  // instead of an op
 };
 
-/// Records the forward ops that it adds to a plan and differentiates them: reverse mode, one rule per op kind
+/// Where the gradients of parameters go in a step, shared by the tapes of its microbatches.
+class GradientTargets {
+ public:
+  /// From here on contributions to the gradient of `parameter` (the tensor that ops read) go to `gradient`; the first
+  /// one writes, the others add. `written`: there are contributions already.
+  void set(TensorId parameter, TensorId gradient, bool written = false) {
+    targets_[parameter.value] = {gradient, written};
+  }
+  struct Target {
+    TensorId tensor;
+    bool written = false;
+  };
+  Target* find(TensorId parameter) {
+    const auto it = targets_.find(parameter.value);
+    return it == targets_.end() ? nullptr : &it->second;
+  }
+  const Target* find(TensorId parameter) const { return const_cast<GradientTargets*>(this)->find(parameter); }
+
+ private:
+  std::unordered_map<std::uint32_t, Target> targets_;
+};
+
+/// One pass forward and back. Records the forward ops that it adds to a plan and differentiates them: reverse mode, one rule per op kind
 /// (sim/strategy/backward_*.cpp). What the backward pass reads of the forward pass keeps its storage until then, unless
 /// it was made in a recomputed scope: then its ops are emitted again, on demand, right before they are needed.
 class Tape {
  public:
-  explicit Tape(PlanBuilder& builder) : builder_{builder} {}
+  Tape(PlanBuilder& builder, GradientTargets& targets) : builder_{builder}, targets_{targets} {}
 
   PlanBuilder& builder() { return builder_; }
   const Plan& plan() const { return builder_.plan(); }
@@ -35,9 +60,18 @@ class Tape {
   OpId add(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
            Stream stream = Stream::Compute);
   OpId add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream = Stream::Compute);
-  /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, with the storage of its
-  /// gradient.
-  void parameter(TensorId parameter, TensorId gradient);
+  /// An op that is recomputed like others but has no rule: `on_backward` gives the gradient of a group of such ops.
+  OpId add_plain(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
+                 Stream stream = Stream::Compute);
+  /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
+  void on_backward(std::function<void()> step);
+  /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage sent.
+  void want(TensorId t) { wanted_[key(t)] = true; }
+  /// The same storage under a name of its own for gradients: what is contributed to the alias is not yet contributed to
+  /// `t`.
+  TensorId alias(TensorId t);
+  /// A view of an activation, as the builder makes it; a view of an alias belongs to the alias.
+  TensorId view(TensorId base, std::string_view name, const Layout& layout);
   /// From here on ops are recomputed (or not).
   void set_recompute(bool on) { recompute_ = on; }
   bool recompute() const { return recompute_; }
@@ -45,9 +79,18 @@ class Tape {
   void keep(TensorId t) { kept_.insert_or_assign(builder_.plan().owner(t).value, true); }
 
   // Backward.
-  /// Emits the gradient ops of everything recorded since the last call, latest first, and forgets it. Losses are the
-  /// nodes whose rules need no incoming gradient.
+  /// Emits the gradient ops of everything recorded, latest first; once. Losses are the nodes whose rules need no
+  /// incoming gradient.
   void differentiate();
+  /// Backward passes emit the gradients of weights only when `emit_deferred` asks for them, in the same order.
+  void set_deferred(bool on) { deferred_ = on; }
+  bool deferred() const { return deferred_; }
+  void defer(std::function<void()> step);
+  void emit_deferred();
+  /// Wherever the backward pass would read a tensor stored in `before` it reads the same part of `after`.
+  void rebind(TensorId before, TensorId after) { again_[before.value] = after; }
+  /// The gradient that comes from outside: of what another stage has taken.
+  void set_gradient(TensorId t, TensorId gradient) { gradients_[key(t)] = gradient; }
 
   // For rules.
   /// The gradient of an output; none when nothing uses it.
@@ -69,8 +112,6 @@ class Tape {
   ParameterTarget parameter_target(TensorId parameter);
   /// The same for ops that can only add: zeroes it first when it is fresh.
   TensorId added_parameter_target(TensorId parameter);
-  /// Whether any op has written the gradient of this parameter in this step.
-  bool has_gradient(TensorId parameter) const { return parameters_.at(parameter.value).second; }
   /// A new activation like `t` in shape and type.
   TensorId like(TensorId t, std::string_view name);
   /// Adds an op of the backward pass.
@@ -86,8 +127,15 @@ class Tape {
   void replay(std::size_t node);
   TensorId gradient_owner(TensorId owner);
   std::string name_of(TensorId t) const { return std::string{plan().names[plan().tensors[t.index()].name]}; }
+  /// What gradients of a tensor are filed under: its owner, or an alias itself.
+  std::uint32_t key(TensorId t) const {
+    const auto it = aliases_.find(t.value);
+    return it != aliases_.end() ? it->second : plan().owner(t).value;
+  }
+  OpId record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream, bool has_rule);
 
   PlanBuilder& builder_;
+  GradientTargets& targets_;
   std::vector<TapeNode> nodes_;
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> makers_;  // owner → nodes that write it, in order
   std::unordered_map<std::uint32_t, bool> kept_;
@@ -97,9 +145,9 @@ class Tape {
   std::unordered_map<std::uint32_t, TensorId> views_;      // view of an activation → view of its gradient
   std::unordered_map<std::uint32_t, bool> shared_;         // gradient owners that two tensors share
   std::unordered_map<std::uint32_t, int> pieces_;          // view or owner → contributions so far
-  std::unordered_map<std::uint32_t, std::pair<TensorId, bool>>
-      parameters_;  // owner → gradient storage, written in this step
-  bool recompute_ = false;
+  std::unordered_map<std::uint32_t, std::uint32_t> aliases_;  // alias or view of one → the alias
+  std::vector<std::function<void()>> later_;  // deferred
+  bool recompute_ = false, deferred_ = false;
 };
 
 }  // namespace orrery

@@ -14,6 +14,34 @@ class TransformerLowering {
       : l_{layers}, t_{t}, sizes_{sizes}, cache_{cache} {}
 
   TensorId run(const NetworkInputs& in, LogitRows rows) {
+    l_.weights().before(l_.tape(), kEmbeddingPart);
+    const TensorId logits = run_parts(in, rows);
+    l_.weights().after(l_.tape(), kEmbeddingPart);
+    return logits;
+  }
+
+  /// Some blocks of the only stack, with the embedding before the first and the head behind the last where asked for.
+  TensorId run_span(const NetworkInputs& in, const Span& span, TensorId x) {
+    const bool causal = !t_.decoder.empty();
+    const std::vector<Block>& stack = causal ? t_.decoder : t_.encoder;
+    l_.set_sequence(sizes_.sequence);
+    if (span.embedding) {
+      l_.weights().before(l_.tape(), kEmbeddingPart);
+      x = embed(in.tokens, in.positions, "embedding");
+      l_.weights().after(l_.tape(), kEmbeddingPart);
+    }
+    for (int i = span.first; i < span.last; ++i)
+      x = l_.block(i, x, stack[static_cast<std::size_t>(i)], {}, nullptr);
+    if (!span.head) return x;
+    l_.weights().before(l_.tape(), kHeadPart);
+    if (!causal && t_.encoder_norm) x = l_.norm("encoder_norm", x, l_.outer_rows(), *t_.encoder_norm);
+    const TensorId logits = causal ? decode_head(x, LogitRows::All) : head(x, sizes_.sequence);
+    l_.weights().after(l_.tape(), kHeadPart);
+    return logits;
+  }
+
+ private:
+  TensorId run_parts(const NetworkInputs& in, LogitRows rows) {
     Layers::Memory memory;
     if (!t_.encoder.empty() && l_.sizes().cache_use != CacheUse::Extend) memory = encode(in);
     if (t_.decoder.empty()) return head(memory.states, memory.sequence);
@@ -27,8 +55,6 @@ class TransformerLowering {
       x = l_.block(static_cast<int>(t_.encoder.size() + i), x, t_.decoder[i], memory, cache_);
     return decode_head(x, rows);
   }
-
- private:
   std::int64_t rows() const { return l_.rows(); }
 
   Layers::Memory encode(const NetworkInputs& in) {
@@ -46,24 +72,25 @@ class TransformerLowering {
     share_bias(t_.encoder, {}, "encoder");
     for (std::size_t i = 0; i < t_.encoder.size(); ++i)
       x = l_.block(static_cast<int>(i), x, t_.encoder[i], none, nullptr);
-    if (t_.encoder_norm) x = l_.norm("encoder_norm", x, rows(), *t_.encoder_norm);
+    if (t_.encoder_norm) x = l_.norm("encoder_norm", x, l_.outer_rows(), *t_.encoder_norm);
     return {x, sequence};
   }
 
   TensorId embed(TensorId tokens, TensorId positions, std::string_view name) {
-    TensorId x = l_.gather(name, l_.weight(t_.tokens->table), tokens, rows());
-    if (t_.project_in) x = l_.linear(fmt::format("{}.project_in", name), x, rows(), *t_.project_in);
+    l_.set_dropout_stream(0);
+    TensorId x = l_.embed(name, l_.weight(t_.tokens->table), tokens);
+    const std::int64_t n = l_.outer_rows();
+    if (t_.project_in) x = l_.linear(fmt::format("{}.project_in", name), x, n, *t_.project_in);
     if (!t_.positions.is_none())
       x = l_.add(fmt::format("{}.sum", name), x,
-                 l_.gather(fmt::format("{}.positions", name), l_.weight(t_.positions), positions, rows()));
+                 l_.gather(fmt::format("{}.positions", name), l_.weight(t_.positions), positions, n));
     if (!t_.token_types.is_none()) {
-      const std::int64_t n = rows();
       const TensorId types = l_.constant(fmt::format("token_types.{}", n), Shape{n}, DType::I32,
                                          [n] { return std::vector<double>(static_cast<std::size_t>(n), 0.0); });
       x = l_.add(fmt::format("{}.types_sum", name), x,
                  l_.gather(fmt::format("{}.types", name), l_.weight(t_.token_types), types, n));
     }
-    if (t_.embedding_norm) x = l_.norm(fmt::format("{}.norm", name), x, rows(), *t_.embedding_norm);
+    if (t_.embedding_norm) x = l_.norm(fmt::format("{}.norm", name), x, n, *t_.embedding_norm);
     return l_.dropout(fmt::format("{}.dropout", name), x);
   }
 
@@ -116,7 +143,7 @@ class TransformerLowering {
   }
 
   TensorId decode_head(TensorId x, LogitRows which) {
-    std::int64_t n = rows();
+    std::int64_t n = l_.outer_rows();
     if (which == LogitRows::Last) {
       x = last_rows(x);
       n = sizes_.batch;
@@ -124,18 +151,24 @@ class TransformerLowering {
     if (t_.decoder_norm) x = l_.norm("final_norm", x, n, *t_.decoder_norm);
     if (t_.project_out) x = l_.linear("project_out", x, n, *t_.project_out);
     if (t_.output_scale != 1.0) x = l_.scale("output_scale", x, t_.output_scale);
-    return l_.linear("logits", x, n, t_.output);
+    return logits(x);
+  }
+
+  TensorId logits(TensorId x) {
+    const TensorId all = l_.enter("logits", x);
+    return l_.linear("logits", all, l_.tape().plan().shape(all)[0], t_.output);
   }
 
   /// Encoders: masked-language-model head over all rows, or a classifier over the first row of each sample.
   TensorId head(TensorId x, std::int64_t sequence) {
     if (t_.head == Head::MaskedLanguageModel || t_.head == Head::LanguageModel) {
       if (t_.transform) {
-        x = l_.linear("head.transform", x, rows(), *t_.transform);
-        x = l_.activation("head.act", t_.transform_activation, x, rows(), t_.transform->out);
-        if (t_.transform_norm) x = l_.norm("head.norm", x, rows(), *t_.transform_norm);
+        const std::int64_t n = l_.outer_rows();
+        x = l_.linear("head.transform", x, n, *t_.transform);
+        x = l_.activation("head.act", t_.transform_activation, x, n, t_.transform->out);
+        if (t_.transform_norm) x = l_.norm("head.norm", x, n, *t_.transform_norm);
       }
-      return l_.linear("logits", x, rows(), t_.output);
+      return logits(x);
     }
     const std::int64_t b = sizes_.batch;
     const TensorId index = l_.constant(fmt::format("first_rows.{}x{}", b, sequence), Shape{b}, DType::I32,
@@ -157,6 +190,12 @@ class TransformerLowering {
 TensorId lower_transformer(Layers& layers, const Transformer& t, const NetworkInputs& inputs, const NetworkSizes& sizes,
                            KvCache* cache, LogitRows rows) {
   return TransformerLowering{layers, t, sizes, cache}.run(inputs, rows);
+}
+
+TensorId lower_span(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, const Span& span,
+                    TensorId x) {
+  return TransformerLowering{layers, std::get<Transformer>(layers.model().network), sizes, nullptr}.run_span(
+      inputs, span, x);
 }
 
 }  // namespace orrery

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/whole_arrays.hpp"
+
+#include <string>
+
+#include "sim/plan/placement.hpp"
+
+namespace orrery {
+namespace {
+
+/// Calls f(rank, coordinates) for every rank of a class.
+template <class F>
+void for_each_rank(const Plan& plan, ClassId rank_class, F f) {
+  const RankClass& c = plan.classes[rank_class.index()];
+  for (std::size_t r = 0; r < static_cast<std::size_t>(plan.mesh.size()); ++r) {
+    const std::vector<std::int64_t> at = plan.mesh.coordinates(RankId{r});
+    if (c.contains(at)) f(RankId{r}, std::span<const std::int64_t>{at});
+  }
+}
+
+template <class T>
+void write_rows(Executor& executor, const Plan& plan, std::string_view name, std::span<const T> values) {
+  plan.find_port(name);
+  for (const Port& port : plan.ports) {
+    if (port.name != name) continue;
+    const std::int64_t elements = plan.shape(port.tensor).elements();
+    for_each_rank(plan, port.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
+      const std::vector<T> mine = rows_of(port, at, values, elements);
+      executor.write(plan, port.tensor, rank, std::span<const T>{mine});
+    });
+  }
+}
+
+std::vector<double> read_stored(const Executor& executor, const Plan& plan, ParameterId parameter,
+                                std::int64_t elements, Stored ParameterPlacement::* part) {
+  std::vector<double> out;
+  for (const ParameterPlacement& p : plan.placements) {
+    const Stored& stored = p.*part;
+    if (p.parameter != parameter || stored.tensor.is_none()) continue;
+    out.resize(static_cast<std::size_t>(elements));
+    for_each_rank(plan, p.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
+      const std::vector<ElementRun> runs = runs_of(plan, stored, at);
+      if (!runs.empty()) gather(runs, executor.read(plan, stored.tensor, rank), out);
+    });
+  }
+  return out;
+}
+
+}  // namespace
+
+void write_constants(Executor& executor, const Plan& plan) {
+  for (const Constant& c : plan.constants)
+    for_each_rank(plan, c.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
+      executor.write(plan, c.tensor, rank, std::span<const double>{c.values(at)});
+    });
+}
+
+void write_port(Executor& executor, const Plan& plan, std::string_view port, std::span<const std::int32_t> values) {
+  write_rows(executor, plan, port, values);
+}
+
+void write_port(Executor& executor, const Plan& plan, std::string_view port, std::span<const double> values) {
+  write_rows(executor, plan, port, values);
+}
+
+std::vector<double> read_port(const Executor& executor, const Plan& plan, std::string_view name) {
+  plan.find_port(name);
+  std::vector<double> out;
+  for (const Port& port : plan.ports) {
+    if (port.name != name) continue;
+    for_each_rank(plan, port.rank_class, [&](RankId rank, std::span<const std::int64_t>) {
+      if (out.empty()) out = executor.read(plan, port.tensor, rank);
+    });
+  }
+  return out;
+}
+
+void write_parameter(Executor& executor, const Plan& plan, ParameterId parameter, std::span<const double> values) {
+  for (const ParameterPlacement& p : plan.placements) {
+    if (p.parameter != parameter) continue;
+    for_each_rank(plan, p.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
+      const std::vector<ElementRun> runs = runs_of(plan, p.weight, at);
+      if (runs.empty()) return;
+      const std::int64_t elements = plan.shape(p.weight.tensor).elements();
+      const bool whole = runs.size() == 1 && runs.front().count == elements;
+      std::vector<double> contents = whole ? std::vector<double>(static_cast<std::size_t>(elements))
+                                           : executor.read(plan, p.weight.tensor, rank);
+      scatter(runs, values, contents);
+      executor.write(plan, p.weight.tensor, rank, std::span<const double>{contents});
+    });
+  }
+}
+
+std::vector<double> read_parameter(const Executor& executor, const Plan& plan, ParameterId parameter,
+                                   std::int64_t elements) {
+  return read_stored(executor, plan, parameter, elements, &ParameterPlacement::weight);
+}
+
+std::vector<double> read_gradient(const Executor& executor, const Plan& plan, ParameterId parameter,
+                                  std::int64_t elements) {
+  return read_stored(executor, plan, parameter, elements, &ParameterPlacement::gradient);
+}
+
+}  // namespace orrery

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas of a model: when weights are gathered and gradients are summed.
+//   ddp    all-reduce of a bucket behind its last backward pass, on a stream of its own, while earlier blocks compute
+//   zero1  reduce-scatter there; every rank updates its part; all-gather of the new weights behind the update
+//   zero2  reduce-scatter behind each backward pass, added up in the part of the rank
+//   zero3  and all-gather of the weights before each use, one bucket ahead, in both passes
+// On a mesh with an axis `fsdp` beside others, parts are split over it and all-reduced over the others (hybrid shard).
+#include <algorithm>
+
+#include "sim/strategy/parameters.hpp"
+
+namespace orrery {
+
+std::int64_t ParameterStorage::ranks_over(const std::vector<std::int8_t>& axes) const {
+  std::int64_t n = 1;
+  for (const std::int8_t a : axes) n *= builder_->plan().mesh.axes[static_cast<std::size_t>(a)].size;
+  return n;
+}
+
+GroupId ParameterStorage::group_over(const std::vector<std::int8_t>& axes) {
+  Group g;
+  for (const std::int8_t a : axes) {
+    g.axes.push_back(static_cast<std::uint8_t>(a));
+    g.name += (g.name.empty() ? "" : "+") + builder_->plan().mesh.axes[static_cast<std::size_t>(a)].name;
+  }
+  return builder_->group(std::move(g));
+}
+
+void ParameterStorage::collect(CollectiveKind kind, const std::string& name, const std::vector<std::int8_t>& axes,
+                               TensorId in, TensorId out, std::int64_t elements, Stream stream) {
+  if (ranks_over(axes) == 1) return;
+  const DType dtype = builder_->plan().tensors[in.index()].dtype;
+  const Collective work{.kind = kind, .group = group_over(axes), .bytes = size_of(dtype, elements), .dtype = dtype};
+  if (in == out)
+    builder_->add(name, work, {updates(in)}, stream);
+  else
+    builder_->add(name, work, {reads(in), writes(out)}, stream);
+}
+
+ParameterStorage::Unit* ParameterStorage::unit_of(int part) {
+  const auto it = unit_of_part_.find(part);
+  return it == unit_of_part_.end() ? nullptr : &units_[it->second];
+}
+
+void ParameterStorage::gather_unit(Unit& unit, bool ahead) {
+  if (unit.gathered) return;
+  for (const std::size_t i : unit.buckets) {
+    Bucket& b = buckets_[i];
+    if (kind_of(b) != DataKind::Zero3) continue;
+    bind_weights(b, make(b, ".gathered", b.elements, TensorRole::Parameter, false));
+    const Collective work{.kind = CollectiveKind::AllGather, .group = group_over(b.scatter),
+                          .bytes = size_of(dtype_, b.elements), .dtype = dtype_};
+    const OpId op = builder_->add("gather." + b.name, work, {reads(b.own_weight), writes(b.weight)}, Stream::Comm);
+    if (ahead && !gather_limit_.is_none()) builder_->order(gather_limit_, op);
+  }
+  unit.gathered = true;
+}
+
+/// Gathers what comes next in the direction of the pass, no sooner than the part before this one has been computed.
+void ParameterStorage::gather_ahead(std::size_t unit, int direction) {
+  for (std::int64_t k = 1; k <= data_.prefetch; ++k) {
+    const std::int64_t next = static_cast<std::int64_t>(unit) + direction * k;
+    if (next < 0 || next >= static_cast<std::int64_t>(units_.size())) return;
+    Unit& u = units_[static_cast<std::size_t>(next)];
+    if (u.chunk != units_[unit].chunk || u.first < 0) return;
+    gather_unit(u, true);
+  }
+}
+
+ParameterStorage::Used ParameterStorage::used_weights(const Unit& unit) const {
+  Used used;
+  for (const std::size_t i : unit.buckets) {
+    auto& of_bucket = used.emplace_back();
+    for (const Piece& p : buckets_[i].pieces)
+      of_bucket.push_back(p.experts.empty() ? weights_[p.parameter.index()] : stacks_.at(p.parameter.value));
+  }
+  return used;
+}
+
+void ParameterStorage::before(Tape& tape, int part) {
+  const auto it = unit_of_part_.find(part);
+  if (it == unit_of_part_.end() || units_[it->second].first != part) return;
+  const std::size_t unit = it->second;
+  if (data_.kind == DataKind::Zero3) {
+    gather_unit(units_[unit], false);
+    gather_ahead(unit, 1);
+  }
+  if (!trains_ || separate_) return;
+  const auto finish = [this, &tape](std::size_t which) {
+    tape.on_backward([this, &tape, which] { tape.defer([this, which] { finish_backward(which); }); });
+  };
+  if (part == kHeadPart && shares_embedding_) finish(unit_of_part_.at(kEmbeddingPart));
+  finish(unit);
+}
+
+void ParameterStorage::after(Tape& tape, int part) {
+  const auto it = unit_of_part_.find(part);
+  if (it == unit_of_part_.end() || units_[it->second].last != part) return;
+  const std::size_t unit = it->second;
+  if (trains_ && (data_.kind == DataKind::Zero2 || data_.kind == DataKind::Zero3))
+    tape.on_backward([this, &tape, unit, used = used_weights(units_[unit])] { begin_backward(tape, unit, used); });
+  if (data_.kind != DataKind::Zero3) return;
+  if (units_[unit].first >= 0 && data_.reshard) units_[unit].gathered = false;
+  gather_limit_ = OpId{builder_->plan().ops.size() - 1};
+}
+
+/// The backward pass comes to a unit: its weights are gathered again, and there is room for the gradients of a pass.
+void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used& used) {
+  Unit& unit = units_[index];
+  const bool regather = data_.kind == DataKind::Zero3 && unit.first >= 0 && data_.reshard;
+  if (regather) {
+    gather_unit(unit, false);
+    gather_ahead(index, -1);
+  }
+  for (std::size_t k = 0; k < unit.buckets.size(); ++k) {
+    Bucket& b = buckets_[unit.buckets[k]];
+    const DataKind kind = kind_of(b);
+    if (regather && kind == DataKind::Zero3)
+      tape.rebind(builder_->plan().owner(used[k].front()), b.weight);
+    if (kind != DataKind::Zero2 && kind != DataKind::Zero3) continue;
+    if (b.gradient.is_none()) {
+      b.gradient = make(b, ".grad_whole", b.elements, TensorRole::Gradient, false);
+      const Piece& last = b.pieces.back();
+      const std::int64_t filled = last.first + last.shape.elements();
+      if (filled < b.elements) {
+        Layout tail = Layout::contiguous(Shape{b.elements - filled});
+        tail.offset = filled;
+        builder_->add("pad." + b.name, Fill{.elements = b.elements - filled, .dtype = dtype_},
+                      {writes(builder_->view(b.gradient, b.name + ".pad", tail))});
+      }
+      bind_gradients(b, b.gradient, used[k], false);
+    } else {
+      bind_gradients(b, b.gradient, used[k], true);
+    }
+  }
+}
+
+/// All gradients of a unit are complete for this pass.
+void ParameterStorage::finish_backward(std::size_t index) {
+  Unit& unit = units_[index];
+  const bool last = --unit.left == 0;
+  for (const std::size_t i : unit.buckets) reduce(buckets_[i], last);
+  if (data_.kind == DataKind::Zero3) {
+    if (unit.first >= 0 && data_.reshard) unit.gathered = false;
+    gather_limit_ = OpId{builder_->plan().ops.size() - 1};
+  }
+}
+
+void ParameterStorage::reduce(Bucket& b, bool last) {
+  const std::string name = "sum." + b.name;
+  const DataKind kind = kind_of(b);
+  b.has_gradient = true;
+  if (kind == DataKind::Zero2 || kind == DataKind::Zero3) {
+    if (b.tie && !last) return;
+    const std::int64_t own = b.elements / ranks_over(b.scatter);
+    const TensorId part = b.accumulates ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
+    collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
+    if (b.accumulates)
+      builder_->add("add." + b.name, Add{1, own, dtype_}, {updates(b.own_gradient), reads(part)}, Stream::Compute);
+    b.accumulates = true;
+    b.gradient = {};
+    if (last) collect(CollectiveKind::AllReduce, name + ".replicas", b.replicate, b.own_gradient, b.own_gradient, own);
+  } else if (last && kind == DataKind::Zero1) {
+    collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, b.own_gradient, b.elements);
+    collect(CollectiveKind::AllReduce, name + ".replicas", b.replicate, b.own_gradient, b.own_gradient,
+            b.elements / ranks_over(b.scatter));
+  } else if (last) {
+    collect(CollectiveKind::AllReduce, name, b.sum, b.gradient, b.gradient, b.elements);
+  }
+  if (!last || !b.tie) return;
+  const Collective work{.kind = CollectiveKind::AllReduce, .group = builder_->group(*b.tie),
+                        .bytes = builder_->plan().size(b.own_gradient), .dtype = dtype_};
+  builder_->add(name + ".tied", work, {updates(b.own_gradient)}, Stream::Comm);
+}
+
+}  // namespace orrery

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategy/distribution.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <string_view>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+/// "1, 2, 4": the divisors of n.
+std::string divisors(std::int64_t n) {
+  std::string out;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) out += (out.empty() ? "" : ", ") + std::to_string(d);
+  return out;
+}
+
+void require_divides(std::string_view axis, std::int64_t ranks, std::int64_t n, std::string_view what) {
+  if (n % ranks != 0)
+    throw UserError{fmt::format("{} {} does not divide {} {}", axis, ranks, n, what),
+                    fmt::format("{} can be {}", axis, divisors(n))};
+}
+
+class Localiser {
+ public:
+  Localiser(const Model& model, const Roles& roles) : model_{model}, roles_{roles}, t_{roles.tp.ranks} {
+    out_.network.name = model.name;
+    out_.network.family = model.family;
+    out_.network.dtype = model.dtype;
+    out_.network.network = model.network;
+    for (const Parameter& p : model.parameters) out_.cuts.push_back({.shard = {.global = storage_shape(p)}});
+  }
+
+  LocalModel run() {
+    if (auto* t = std::get_if<Transformer>(&out_.network.network))
+      localise(*t);
+    else if (roles_.tp || roles_.cp || roles_.ep || roles_.pp)
+      throw UserError{fmt::format("{} models are split over replicas only", model_.family),
+                      "the axes can be dp and fsdp"};
+    return std::move(out_);
+  }
+
+ private:
+  Cut& cut(ParameterId id) { return out_.cuts[id.index()]; }
+  std::int64_t share(std::int64_t n) const { return (n + t_ - 1) / t_; }
+
+  void split(ParameterId id, int dim, std::initializer_list<std::int64_t> parts = {}) {
+    if (id.is_none() || t_ == 1) return;
+    Shard& s = cut(id).shard;
+    s.axes[static_cast<std::size_t>(dim)][0] = static_cast<std::int8_t>(roles_.tp.axis);
+    std::copy(parts.begin(), parts.end(), s.parts[static_cast<std::size_t>(dim)].begin());
+  }
+  /// Equal on all ranks of tp; `partial`: but each rank sees only part of what feeds the gradient.
+  void whole(ParameterId id, bool partial) {
+    if (!id.is_none() && t_ > 1) cut(id).partial_over_tp = partial;
+  }
+  void whole(Linear& l, bool partial) {
+    whole(l.weight, partial);
+    whole(l.bias, partial);
+  }
+  void whole(Norm& n, bool partial) {
+    whole(n.weight, partial);
+    whole(n.bias, partial);
+  }
+  void columns(Linear& l, std::initializer_list<std::int64_t> parts = {}) {
+    split(l.weight, l.layout == WeightLayout::OutIn ? 0 : 1, parts);
+    split(l.bias, 0, parts);
+    l.out = parts.size() == 0 ? share(l.out)
+                              : std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                                                [&](std::int64_t sum, std::int64_t n) { return sum + share(n); });
+  }
+  void rows(Linear& l) {
+    split(l.weight, l.layout == WeightLayout::OutIn ? 1 : 0);
+    whole(l.bias, roles_.sequence_parallel);
+    l.in = share(l.in);
+  }
+
+  void localise(Attention& a) {
+    require_divides("tp", t_, a.heads, "attention heads");
+    require_divides("tp", t_, a.kv_heads, "key and value heads");
+    if (roles_.cp && roles_.context == ContextKind::Ulysses) {
+      require_divides("cp (ulysses)", roles_.cp.ranks, a.heads / t_, "attention heads of a rank");
+      require_divides("cp (ulysses)", roles_.cp.ranks, a.kv_heads / t_, "key and value heads of a rank");
+    }
+    if (auto* s = std::get_if<StandardAttention>(&a.projections)) {
+      if (s->fused)
+        columns(s->qkv, {a.heads * a.qk_dim, a.kv_heads * a.qk_dim, a.kv_heads * a.v_dim});
+      else
+        for (Linear* l : {&s->q, &s->k, &s->v}) columns(*l);
+      for (auto* n : {&s->q_norm, &s->k_norm})
+        if (*n) whole(**n, true);
+    } else {
+      auto& l = std::get<LatentAttention>(a.projections);
+      if (l.q_down) whole(*l.q_down, roles_.sequence_parallel);
+      if (l.q_norm) whole(*l.q_norm, true);
+      whole(l.kv_down, roles_.sequence_parallel);
+      whole(l.kv_norm, true);
+      columns(l.q_up);
+      columns(l.kv_up);
+    }
+    rows(a.out);
+    if (a.relative_bias) split(a.relative_bias->table, 1);
+    a.heads /= t_;
+    a.kv_heads /= t_;
+  }
+
+  void localise(Mlp& m) {
+    if (m.gate) columns(*m.gate);
+    columns(m.up);
+    rows(m.down);
+  }
+
+  void localise(MoE& m) {
+    whole(m.router, true);
+    const auto n = static_cast<std::int64_t>(m.experts.size()), each = n / roles_.ep.ranks;
+    require_divides("ep", roles_.ep.ranks, n, "experts");
+    for (std::int64_t e = 0; e < n; ++e) {
+      Mlp& x = m.experts[static_cast<std::size_t>(e)];
+      localise(x);
+      for (const Linear* l : {x.gate ? &*x.gate : nullptr, &x.up, &x.down})
+        for (const ParameterId id : {l ? l->weight : ParameterId{}, l ? l->bias : ParameterId{}}) {
+          if (id.is_none()) continue;
+          cut(id).expert = true;
+          if (roles_.ep) cut(id).held_at = static_cast<std::int32_t>(e / each);
+        }
+    }
+    if (m.shared) localise(*m.shared);
+    if (m.shared_gate) whole(*m.shared_gate, true);
+  }
+
+  void localise(Block& b) {
+    whole(b.attention_norm, roles_.sequence_parallel);
+    whole(b.ffn_norm, roles_.sequence_parallel);
+    localise(b.attention);
+    if (b.cross) {
+      whole(*b.cross_norm, roles_.sequence_parallel);
+      localise(*b.cross);
+    }
+    std::visit([&](auto& f) { localise(f); }, b.ffn);
+  }
+
+  void localise(Transformer& t) {
+    const bool sp = roles_.sequence_parallel;
+    const bool language = t.head == Head::LanguageModel || t.head == Head::MaskedLanguageModel;
+    if (sp && (!language || t.patches))
+      throw UserError{fmt::format("{} has no rows to split between blocks", model_.family),
+                      "sequence_parallel needs a language model"};
+    if (t.tokens) {
+      split(t.tokens->table, 0);
+      t.tokens->vocab = share(t.tokens->vocab);
+    }
+    for (const ParameterId id : {t.positions, t.token_types, t.class_token}) whole(id, sp);
+    for (auto* n : {&t.embedding_norm, &t.encoder_norm, &t.decoder_norm, &t.transform_norm})
+      if (*n) whole(**n, sp);
+    for (auto* l : {&t.project_in, &t.project_out, &t.transform})
+      if (*l) whole(**l, sp);
+    for (auto* stack : {&t.encoder, &t.decoder})
+      for (Block& b : *stack) localise(b);
+    if (language && t.output.out > 0) columns(t.output);
+  }
+
+  const Model& model_;
+  const Roles& roles_;
+  std::int64_t t_;
+  LocalModel out_;
+};
+
+}  // namespace
+
+Roles roles_of(const Mesh& mesh) {
+  Roles r;
+  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
+    const std::string& name = mesh.axes[i].name;
+    Split* s = name == "dp"     ? &r.dp
+               : name == "fsdp" ? &r.fsdp
+               : name == "pp"   ? &r.pp
+               : name == "tp"   ? &r.tp
+               : name == "cp"   ? &r.cp
+               : name == "ep"   ? &r.ep
+                                : nullptr;
+    if (!s) throw unknown_name("axis", name, {"dp", "fsdp", "pp", "tp", "cp", "ep"});
+    if (s->axis >= 0) throw UserError{fmt::format("the mesh has two axes `{}`", name)};
+    *s = {static_cast<int>(i), mesh.axes[i].size, {}};
+  }
+  return r;
+}
+
+std::vector<std::int64_t> outer_rows_of(const Roles& roles, std::vector<std::int64_t> rows,
+                                        std::span<const std::int64_t> coordinates) {
+  if (!roles.sequence_parallel || !roles.tp) return rows;
+  const auto each = static_cast<std::ptrdiff_t>(rows.size()) / roles.tp.ranks;
+  const auto first = rows.begin() + each * coordinates[static_cast<std::size_t>(roles.tp.axis)];
+  return {first, first + each};
+}
+
+std::vector<std::int64_t> Slices::samples(std::span<const std::int64_t> coordinates, std::int64_t m) const {
+  std::int64_t replica = 0;
+  for (const Split* s : {&roles.dp, &roles.fsdp, &roles.ep})
+    if (*s) replica = replica * s->ranks + coordinates[static_cast<std::size_t>(s->axis)];
+  std::vector<std::int64_t> out(static_cast<std::size_t>(batch));
+  std::iota(out.begin(), out.end(), (m * replicas() + replica) * batch);
+  return out;
+}
+
+std::vector<std::int64_t> Slices::samples(std::span<const std::int64_t> coordinates) const {
+  std::vector<std::int64_t> out;
+  for (std::int64_t m = 0; m < microbatches; ++m)
+    for (const std::int64_t s : samples(coordinates, m)) out.push_back(s);
+  return out;
+}
+
+std::vector<std::int64_t> Slices::positions(std::span<const std::int64_t> coordinates) const {
+  const std::int64_t n = roles.cp.ranks, r = roles.cp ? coordinates[static_cast<std::size_t>(roles.cp.axis)] : 0;
+  const bool two = roles.cp && roles.context == ContextKind::Ring && roles.zigzag;
+  const std::int64_t chunk = sequence / (two ? 2 * n : n);
+  std::vector<std::int64_t> out;
+  for (const std::int64_t c : two ? std::vector{r, 2 * n - 1 - r} : std::vector{r})
+    for (std::int64_t i = 0; i < chunk; ++i) out.push_back(c * chunk + i);
+  return out;
+}
+
+std::vector<std::int64_t> Slices::rows(std::span<const std::int64_t> coordinates, std::int64_t m) const {
+  const std::vector<std::int64_t> at = positions(coordinates);
+  std::vector<std::int64_t> out;
+  for (const std::int64_t s : samples(coordinates, m))
+    for (const std::int64_t p : at) out.push_back(s * sequence + p);
+  return out;
+}
+
+std::vector<std::int64_t> Slices::rows(std::span<const std::int64_t> coordinates) const {
+  std::vector<std::int64_t> out;
+  for (std::int64_t m = 0; m < microbatches; ++m)
+    for (const std::int64_t r : rows(coordinates, m)) out.push_back(r);
+  return out;
+}
+
+LocalModel localise(const Model& model, const Roles& roles) { return Localiser{model, roles}.run(); }
+
+Shape storage_shape(const Parameter& p) {
+  if (p.shape.size() <= 2) return Shape{std::span<const std::int64_t>{p.shape}};
+  if (p.shape.front() == 1) return Shape{p.elements() / p.shape.back(), p.shape.back()};
+  return Shape{p.shape.front(), p.elements() / p.shape.front()};
+}
+
+}  // namespace orrery

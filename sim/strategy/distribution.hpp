@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/model/model.hpp"
+#include "sim/plan/builder.hpp"
+
+namespace orrery {
+
+/// One dimension of parallelism as a rank sees it: an axis of the mesh, or none.
+struct Split {
+  int axis = -1;
+  std::int64_t ranks = 1;
+  GroupId group;  // of the plan being built
+
+  explicit operator bool() const { return ranks > 1; }
+};
+
+/// How queries find the keys that other ranks of a context axis hold.
+enum class ContextKind : std::uint8_t { Ring, Ulysses, Rsa };
+
+/// What each axis of a mesh splits: replicas of the model (`dp`, `fsdp`), layers (`pp`), matrices (`tp`), tokens of a
+/// sequence (`cp`), experts and samples (`ep`).
+struct Roles {
+  Split dp, fsdp, pp, tp, cp, ep;
+  bool sequence_parallel = false;  // between blocks the rows of an activation are split over tp
+  ContextKind context = ContextKind::Ring;
+  bool zigzag = true;  // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys
+};
+
+/// Which samples and tokens of a step a rank computes. The batch is cut into microbatches, each of them over the axes dp,
+/// fsdp and ep; sequences are cut over cp, in one chunk per rank or, in zig-zag, in two.
+struct Slices {
+  Mesh mesh;
+  Roles roles;
+  std::int64_t microbatches = 1;
+  std::int64_t batch = 1;     // samples of a rank in a microbatch
+  std::int64_t sequence = 1;  // tokens of a whole sample
+
+  std::int64_t replicas() const { return roles.dp.ranks * roles.fsdp.ranks * roles.ep.ranks; }
+  /// The samples of microbatch m, or of all of them in order.
+  std::vector<std::int64_t> samples(std::span<const std::int64_t> coordinates, std::int64_t m) const;
+  std::vector<std::int64_t> samples(std::span<const std::int64_t> coordinates) const;
+  /// Where in its sequence each token of a rank stands.
+  std::vector<std::int64_t> positions(std::span<const std::int64_t> coordinates) const;
+  /// sample · sequence + position, for each row of microbatch m or of all.
+  std::vector<std::int64_t> rows(std::span<const std::int64_t> coordinates, std::int64_t m) const;
+  std::vector<std::int64_t> rows(std::span<const std::int64_t> coordinates) const;
+};
+
+/// The rows that a rank has between blocks: a part of them under sequence parallelism.
+std::vector<std::int64_t> outer_rows_of(const Roles& roles, std::vector<std::int64_t> rows,
+                                        std::span<const std::int64_t> coordinates);
+
+/// Finds the axes of a mesh by name; throws UserError that names the legal ones.
+Roles roles_of(const Mesh& mesh);
+
+/// How one parameter lies on the mesh.
+struct Cut {
+  Shard shard;
+  std::int32_t held_at = -1;    // an expert: the coordinate on the axis ep that holds it
+  bool partial_over_tp = false;  // ranks of tp hold equal weights and parts of their gradient
+  bool expert = false;          // its gradient is summed over dp, fsdp and cp only
+};
+
+/// A model as one rank computes it: the network with the sizes of a rank's part (heads, widths, vocabulary, experts),
+/// and how each parameter is cut.
+struct LocalModel {
+  Model network;  // without parameters
+  std::vector<Cut> cuts;
+};
+
+/// Splits matrices by columns and rows as Megatron-LM does (arXiv 1909.08053, 2205.05198): projections to heads and to
+/// the inner width by their outputs, projections back by their inputs, tables by the vocabulary (padded to a multiple of
+/// tp). Experts go to the ranks of ep. Throws UserError with the legal values where sizes do not divide.
+LocalModel localise(const Model& model, const Roles& roles);
+
+/// Weights are matrices to the ops that use them: a convolution's [out, channels, p, p] is [out, channels·p·p], a table
+/// with leading ones [1, n, dim] is [n, dim].
+Shape storage_shape(const Parameter& p);
+
+}  // namespace orrery

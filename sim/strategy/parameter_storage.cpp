@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of parameters and gradients, and where the host finds each parameter in them.
+#include <algorithm>
+
+#include "sim/strategy/parameters.hpp"
+
+namespace orrery {
+
+TensorId ParameterStorage::make(const Bucket& b, std::string_view what, std::int64_t elements, TensorRole role,
+                                bool persistent) {
+  const bool whole = b.pieces.size() == 1 && elements == b.pieces.front().shape.elements();
+  return builder_->tensor(b.name + std::string{what}, whole ? b.pieces.front().shape : Shape{elements},
+                          {.dtype = dtype_, .role = role, .persistent = persistent});
+}
+
+/// The part of a bucket's storage that holds a piece.
+TensorId ParameterStorage::piece_of(const Bucket& b, const Piece& p, TensorId base, std::string_view suffix) {
+  if (b.pieces.size() == 1 && b.elements == p.shape.elements()) return base;
+  Layout layout = Layout::contiguous(p.shape);
+  layout.offset = p.first;
+  return builder_->view(base, (*model_)[p.parameter].name + std::string{suffix}, layout);
+}
+
+/// From here on ops read the weights of a bucket in `base`.
+void ParameterStorage::bind_weights(Bucket& b, TensorId base) {
+  b.weight = base;
+  for (const Piece& p : b.pieces) {
+    const TensorId t = piece_of(b, p, base, "");
+    if (trains_) targets_.set(t, {});
+    if (p.experts.empty()) {
+      weights_[p.parameter.index()] = t;
+      continue;
+    }
+    stacks_[p.parameter.value] = t;
+    for (const ParameterId e : p.experts) weights_[e.index()] = t;
+  }
+}
+
+/// Contributions to the gradients of these weights go to `base`.
+void ParameterStorage::bind_gradients(Bucket& b, TensorId base, const std::vector<TensorId>& weights, bool written) {
+  for (std::size_t i = 0; i < b.pieces.size(); ++i)
+    targets_.set(weights[i], piece_of(b, b.pieces[i], base, ".grad"), written);
+}
+
+void ParameterStorage::add_storage(Bucket& b) {
+  const DataKind kind = kind_of(b);
+  const std::int64_t n = ranks_over(b.scatter), own = b.elements / n;
+  RankView where;
+  std::copy(b.scatter.begin(), b.scatter.end(), where.axes.begin());
+  where.stride = own;
+  const std::string_view weights = separate_ ? "" : ".weights";
+  if (kind == DataKind::Zero3) {
+    b.own_weight = make(b, ".weights_part", own, TensorRole::Parameter, true);
+  } else {
+    bind_weights(b, make(b, weights, b.elements, TensorRole::Parameter, true));
+    b.own_weight = n == 1 ? b.weight : builder_->rank_view(b.weight, b.name + ".weights_part", Shape{own}, where);
+  }
+  if (!trains_) return;
+  if (kind == DataKind::Zero2 || kind == DataKind::Zero3) {
+    b.own_gradient = make(b, ".grad_part", own, TensorRole::Gradient, true);
+    return;
+  }
+  b.gradient = make(b, ".grad", b.elements, TensorRole::Gradient, true);
+  b.own_gradient = n == 1 ? b.gradient : builder_->rank_view(b.gradient, b.name + ".grad_part", Shape{own}, where);
+  std::vector<TensorId> read;
+  for (const Piece& p : b.pieces)
+    read.push_back(p.experts.empty() ? weights_[p.parameter.index()] : stacks_.at(p.parameter.value));
+  bind_gradients(b, b.gradient, read, false);
+}
+
+/// Where the host finds the part of a parameter that a rank holds.
+Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id, bool gradient) {
+  const Cut& cut = local_->cuts[id.index()];
+  Stored s{.tensor = {}, .shard = cut.shard, .flat_axes = {-1, -1, -1, -1, -1}};
+  std::int64_t first = 0;  // element of the piece
+  if (!p.experts.empty()) {
+    const auto at = static_cast<std::int64_t>(std::find(p.experts.begin(), p.experts.end(), id) - p.experts.begin());
+    first = at % p.shape[0] * p.shape[1] * p.shape[2];
+    if (cut.held_at >= 0) {
+      s.held_axis = static_cast<std::int8_t>(roles_.ep.axis);
+      s.held_at = cut.held_at;
+    }
+  }
+  const DataKind kind = kind_of(b);
+  const bool split = gradient ? kind != DataKind::Ddp : kind == DataKind::Zero3;
+  if (split) {
+    std::copy(b.scatter.begin(), b.scatter.end(), s.flat_axes.begin());
+    s.flat_first = p.first + first;
+    s.in_place = kind == DataKind::Zero1;
+    s.tensor = gradient ? (s.in_place ? b.gradient : b.own_gradient) : b.own_weight;
+    return s;
+  }
+  const TensorId base = gradient ? b.gradient : b.weight;
+  const Shape shape = p.experts.empty() ? p.shape : Shape{p.shape[1], p.shape[2]};
+  const bool whole = b.pieces.size() == 1 && b.elements == shape.elements();
+  Layout layout = Layout::contiguous(shape);
+  layout.offset = p.first + first;
+  s.tensor = whole ? base : builder_->view(base, (*model_)[id].name + (gradient ? ".grad" : ""), layout);
+  return s;
+}
+
+void ParameterStorage::place(const Bucket& b) {
+  for (const Piece& p : b.pieces) {
+    const std::vector<ParameterId> one{p.parameter};
+    for (const ParameterId id : p.experts.empty() ? one : p.experts) {
+      ParameterPlacement placement{.parameter = id, .rank_class = builder_->rank_class(),
+                                   .weight = stored(b, p, id, false), .gradient = {}};
+      if (trains_) placement.gradient = stored(b, p, id, true);
+      builder_->plan().placements.push_back(std::move(placement));
+    }
+  }
+}
+
+}  // namespace orrery

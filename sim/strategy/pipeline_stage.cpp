@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes of a pipeline stage in the order of its schedule, and the messages between stages.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/strategy/stage.hpp"
+
+namespace orrery {
+
+bool StageLowering::is_next(int from, int to) const {
+  const int p = step_.schedule->stages;
+  return (to - from + p) % p == 1;
+}
+
+Peer StageLowering::peer(int stage) const {
+  return {static_cast<std::uint8_t>(step_.roles.pp.axis), stage - stage_};
+}
+
+std::int64_t StageLowering::tag(const Message& m) const {
+  return (std::int64_t{m.microbatch} * step_.schedule->parts + m.part) * 2 + (m.is_gradient ? 1 : 0);
+}
+
+/// What one stage sends another, in the order of its passes.
+std::vector<StageLowering::Message> StageLowering::messages_to(int from, int to) const {
+  const Schedule& s = *step_.schedule;
+  std::vector<Message> out;
+  for (const Action& a : s.actions[static_cast<std::size_t>(from)]) {
+    const int k = s.part(from, a.chunk);
+    if (a.pass == Pass::Forward && k + 1 < s.parts && s.home(k + 1, a.microbatch).stage == to)
+      out.push_back({k, a.microbatch, false});
+    if ((a.pass == Pass::Backward || a.pass == Pass::InputGradient) && k > 0 && s.home(k - 1, a.microbatch).stage == to)
+      out.push_back({k, a.microbatch, true});
+  }
+  return out;
+}
+
+/// The wanted message, behind all that its sender sends before it. A stage does not receive far ahead: no sooner than the
+/// pass before the last one has ended.
+TensorId StageLowering::receive(int from, const Message& wanted) {
+  if (from == stage_) {
+    const auto it = std::find_if(local_.begin(), local_.end(), [&](const auto& l) { return l.first == wanted; });
+    if (it == local_.end()) bug("a stage waits for a pass of its own that comes later");
+    return it->second;
+  }
+  Channel& c = channels_[from];
+  if (c.messages.empty()) c.messages = messages_to(from, stage_);
+  const auto at = static_cast<std::size_t>(std::find(c.messages.begin(), c.messages.end(), wanted) - c.messages.begin());
+  if (at == c.messages.size()) bug("a stage waits for a message that nobody sends");
+  const auto* t = std::get_if<Transformer>(&step_.model.network);
+  const Shape shape{sizes_.batch * sizes_.sequence / (step_.roles.sequence_parallel ? step_.roles.tp.ranks : 1),
+                    t->hidden};
+  const DType dtype = dtype_of(step_.train.dtype);
+  for (; c.received <= at; ++c.received) {
+    const Message& m = c.messages[c.received];
+    const std::string name = fmt::format("{}.{}.{}", m.is_gradient ? "gradient_from" : "from", from, m.part);
+    const TensorId x = b_.tensor(name, shape, {.dtype = dtype});
+    const OpId op = b_.add("recv." + name,
+                           Recv{.peer = peer(from), .tag = tag(m), .bytes = size_of(dtype, shape.elements())},
+                           {writes(x)}, is_next(from, stage_) ? Stream::RecvPrev : Stream::RecvNext);
+    if (action_ends_.size() > 1) b_.order(action_ends_[action_ends_.size() - 2], op);
+    c.tensors.push_back(x);
+  }
+  return c.tensors[at];
+}
+
+void StageLowering::send(int to, const Message& m, TensorId what) {
+  if (to == stage_) {
+    local_.emplace_back(m, what);
+    return;
+  }
+  b_.add(fmt::format("send.{}.{}", m.is_gradient ? "gradient" : "states", m.part),
+         Send{.peer = peer(to), .tag = tag(m), .bytes = b_.plan().size(what)}, {reads(what)},
+         is_next(stage_, to) ? Stream::SendNext : Stream::SendPrev);
+}
+
+void StageLowering::forward(const Action& a) {
+  const Schedule& s = *step_.schedule;
+  const int k = part_of(a);
+  PassState& pass = passes_[{a.chunk, a.microbatch}];
+  pass.tape = std::make_unique<Tape>(b_, weights_->targets());
+  b_.set_phase(Phase::Forward);
+  Layers layers = make_layers(*pass.tape, a.microbatch);
+  if (k > 0) {
+    pass.in = pass.tape->alias(receive(s.home(k - 1, a.microbatch).stage, {k - 1, a.microbatch, false}));
+    pass.tape->want(pass.in);
+  }
+  const Span span{step_.bounds[static_cast<std::size_t>(k)], step_.bounds[static_cast<std::size_t>(k) + 1], k == 0,
+                  k + 1 == s.parts};
+  const NetworkInputs none;
+  pass.out = lower_span(layers, k == 0 ? inputs_[static_cast<std::size_t>(a.microbatch)] : none, sizes_, span, pass.in);
+  if (span.head)
+    lower_loss(layers, pass.out, a.microbatch);
+  else
+    send(s.home(k + 1, a.microbatch).stage, {k, a.microbatch, false}, pass.out);
+}
+
+void StageLowering::backward(const Action& a) {
+  const Schedule& s = *step_.schedule;
+  const int k = part_of(a);
+  PassState& pass = passes_.at({a.chunk, a.microbatch});
+  if (a.pass == Pass::WeightGradient) {
+    pass.tape->emit_deferred();
+    passes_.erase({a.chunk, a.microbatch});
+    return;
+  }
+  b_.set_phase(Phase::Backward);
+  if (k + 1 < s.parts)
+    pass.tape->set_gradient(pass.out, receive(s.home(k + 1, a.microbatch).stage, {k + 1, a.microbatch, true}));
+  pass.tape->set_deferred(a.pass == Pass::InputGradient);
+  pass.tape->differentiate();
+  if (k > 0) send(s.home(k - 1, a.microbatch).stage, {k, a.microbatch, true}, pass.tape->gradient(pass.in));
+  if (a.pass == Pass::Backward) passes_.erase({a.chunk, a.microbatch});
+}
+
+void StageLowering::run_schedule() {
+  for (const Action& a : step_.schedule->actions[static_cast<std::size_t>(stage_)]) {
+    b_.set_microbatch(a.microbatch);
+    if (a.pass == Pass::Forward)
+      forward(a);
+    else
+      backward(a);
+    action_ends_.push_back(OpId{b_.plan().ops.size() - 1});
+  }
+}
+
+}  // namespace orrery

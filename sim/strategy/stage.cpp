@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategy/stage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+std::int64_t target_length(std::int64_t target, std::int64_t sequence) { return target > 0 ? target : sequence; }
+
+/// Parameters of a network outside of its blocks that the head reads first.
+std::vector<ParameterId> head_parameters(const Model& model) {
+  std::vector<ParameterId> out;
+  const auto* t = std::get_if<Transformer>(&model.network);
+  if (!t) return out;
+  const auto add = [&](ParameterId id) {
+    if (!id.is_none()) out.push_back(id);
+  };
+  for (const auto* n : {&t->encoder_norm, &t->decoder_norm, &t->transform_norm})
+    if (*n) {
+      add((*n)->weight);
+      add((*n)->bias);
+    }
+  for (const auto* l : {&t->project_out, &t->transform, &t->pooler})
+    if (*l) {
+      add((*l)->weight);
+      add((*l)->bias);
+    }
+  add(t->output.weight);
+  add(t->output.bias);
+  return out;
+}
+
+/// A table of biases that all blocks of a stack share stands with the first of them in a checkpoint.
+bool is_shared_bias(const Model& model, ParameterId id) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  if (!t) return false;
+  for (const auto* stack : {&t->encoder, &t->decoder})
+    if (!stack->empty() && stack->front().attention.relative_bias &&
+        stack->front().attention.relative_bias->table == id)
+      return true;
+  return false;
+}
+
+}  // namespace
+
+StageLowering::StageLowering(PlanBuilder& builder, const StepPlan& step, int stage)
+    : b_{builder},
+      step_{step},
+      stage_{stage},
+      sizes_{step.slices.batch, step.train.sequence / step.roles.cp.ranks,
+             target_length(step.train.target_sequence, step.train.sequence)} {
+  weights_ = std::make_unique<ParameterStorage>(b_, step.model, step.local, step.roles, storage_options());
+}
+
+std::vector<ParameterId> StageLowering::parameters_of(int part) const {
+  const std::vector<ParameterId> head = head_parameters(step_.model);
+  std::vector<ParameterId> out;
+  for (std::size_t i = 0; i < step_.model.parameters.size(); ++i) {
+    const ParameterId id{i};
+    const int layer = is_shared_bias(step_.model, id) ? -1 : step_.model.parameters[i].layer;
+    const bool in_head = std::find(head.begin(), head.end(), id) != head.end();
+    const bool fits = part >= 0 ? layer == part : layer < 0 && (part == kHeadPart) == in_head;
+    if (fits) out.push_back(id);
+  }
+  // A tied table is the head's too.
+  if (const auto* t = std::get_if<Transformer>(&step_.model.network); t && part == kEmbeddingPart && t->tied)
+    out.insert(out.begin(), t->output.weight);
+  return out;
+}
+
+std::vector<HeldPart> StageLowering::whole_parts() const {
+  HeldPart outside{kEmbeddingPart, 0, step_.train.microbatches, {}};
+  std::map<int, std::vector<ParameterId>> blocks;
+  for (std::size_t i = 0; i < step_.model.parameters.size(); ++i) {
+    const ParameterId id{i};
+    const int layer = is_shared_bias(step_.model, id) ? -1 : step_.model.parameters[i].layer;
+    (layer < 0 ? outside.parameters : blocks[layer]).push_back(id);
+  }
+  std::vector<HeldPart> out{std::move(outside)};
+  for (auto& [layer, ids] : blocks) out.push_back({layer, 0, step_.train.microbatches, std::move(ids)});
+  return out;
+}
+
+std::int64_t StageLowering::passes_of(int chunk) const {
+  const auto& list = step_.schedule->actions[static_cast<std::size_t>(stage_)];
+  return std::count_if(list.begin(), list.end(),
+                       [&](const Action& a) { return a.chunk == chunk && a.pass == Pass::Forward; });
+}
+
+/// The embedding stands first: where a stage has the head too, a tied table is stored with the embedding.
+std::vector<HeldPart> StageLowering::held_parts() const {
+  std::vector<HeldPart> out;
+  const Schedule& s = *step_.schedule;
+  std::vector<int> chunks;
+  for (int c = 0; c < s.chunks; ++c) {
+    if (s.part(stage_, c) == 0)
+      chunks.insert(chunks.begin(), c);
+    else
+      chunks.push_back(c);
+  }
+  const auto held = [&](ParameterId id) {
+    return std::any_of(out.begin(), out.end(), [&](const HeldPart& p) {
+      return std::find(p.parameters.begin(), p.parameters.end(), id) != p.parameters.end();
+    });
+  };
+  for (const int c : chunks) {
+    const int k = s.part(stage_, c);
+    if (k == 0) out.push_back({kEmbeddingPart, c, passes_of(c), parameters_of(kEmbeddingPart)});
+    for (int block = step_.bounds[static_cast<std::size_t>(k)]; block < step_.bounds[static_cast<std::size_t>(k) + 1];
+         ++block)
+      out.push_back({block, c, passes_of(c), parameters_of(block)});
+    if (k + 1 != s.parts) continue;
+    HeldPart head{kHeadPart, c, passes_of(c), {}};
+    for (const ParameterId id : parameters_of(kHeadPart)) {
+      head.shares_embedding = head.shares_embedding || held(id);
+      if (!held(id)) head.parameters.push_back(id);
+    }
+    out.push_back(std::move(head));
+  }
+  return out;
+}
+
+/// Parameters that several stages keep copies of: the tied table, and everything in a pipeline of two directions.
+std::unordered_map<std::uint32_t, Group> StageLowering::ties() const {
+  std::unordered_map<std::uint32_t, Group> out;
+  const Schedule& s = *step_.schedule;
+  const auto tie = [&](ParameterId id, std::vector<std::int64_t> stages) {
+    std::sort(stages.begin(), stages.end());
+    stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+    if (stages.size() > 1)
+      out[id.value] = {fmt::format("pp{}", fmt::join(stages, "+")),
+                       {static_cast<std::uint8_t>(step_.roles.pp.axis)}, {stages}};
+  };
+  const auto stages_of = [&](int part) {
+    std::vector<std::int64_t> stages;
+    for (const Home& h : s.copies(part)) stages.push_back(h.stage);
+    return stages;
+  };
+  for (int k = 0; k < s.parts; ++k)
+    for (int block = step_.bounds[static_cast<std::size_t>(k)]; block < step_.bounds[static_cast<std::size_t>(k) + 1];
+         ++block)
+      for (const ParameterId id : parameters_of(block)) tie(id, stages_of(k));
+  const std::vector<ParameterId> head = parameters_of(kHeadPart), embedding = parameters_of(kEmbeddingPart);
+  for (const ParameterId id : head) tie(id, stages_of(s.parts - 1));
+  for (const ParameterId id : embedding) {
+    std::vector<std::int64_t> stages = stages_of(0);
+    if (std::find(head.begin(), head.end(), id) != head.end())
+      for (const std::int64_t last : stages_of(s.parts - 1)) stages.push_back(last);
+    tie(id, stages);
+  }
+  return out;
+}
+
+ParameterStorage::Options StageLowering::storage_options() const {
+  ParameterStorage::Options o{.dtype = dtype_of(step_.train.dtype), .trains = true, .separate = false,
+                              .data = step_.parallel.data, .parts = {}, .ties = {}};
+  o.separate = step_.slices.mesh.size() == 1;
+  o.parts = step_.schedule ? held_parts() : whole_parts();
+  if (step_.schedule) o.ties = ties();
+  return o;
+}
+
+bool StageLowering::holds(int part) const {
+  if (!step_.schedule) return true;
+  const int parts = step_.schedule->parts, wanted = part == kEmbeddingPart ? 0 : parts - 1;
+  for (int c = 0; c < step_.schedule->chunks; ++c)
+    if (step_.schedule->part(stage_, c) == wanted) return true;
+  return false;
+}
+
+Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
+  const TrainOptions& o = step_.train;
+  return Layers{tape,
+                step_.local.network,
+                *weights_,
+                step_.slices,
+                {.batch = sizes_.batch,
+                 .sequence = sizes_.sequence,
+                 .dtype = dtype_of(o.dtype),
+                 .dropout = o.dropout,
+                 .seed = o.seed,
+                 .microbatch = microbatch,
+                 .training = true,
+                 .recompute = o.recompute}};
+}
+
+void StageLowering::make_ports() {
+  const TrainOptions& o = step_.train;
+  const DType dtype = dtype_of(o.dtype);
+  Tape tape{b_, weights_->targets()};
+  Layers layers = make_layers(tape, 0);
+  if (holds(kEmbeddingPart)) inputs_ = make_inputs(b_, layers, sizes_, o.microbatches);
+  if (!holds(kHeadPart)) return;
+  const std::int64_t rows = output_rows(step_.model, sizes_), classes = output_classes(step_.model);
+  targets_ = b_.tensor("input.targets", Shape{o.microbatches, rows},
+                       {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
+  b_.port("targets", targets_, port_rows(step_.slices));
+  loss_ = b_.tensor("loss", Shape{1}, {.dtype = dtype, .role = TensorRole::Result, .persistent = true});
+  b_.port("loss", loss_);
+  b_.set_phase(Phase::Forward);
+  b_.add("loss.zero", Fill{.elements = 1, .dtype = dtype}, {writes(loss_)});
+}
+
+void StageLowering::lower_loss(Layers& layers, TensorId logits, std::int64_t microbatch) {
+  const TrainOptions& o = step_.train;
+  const std::int64_t rows = output_rows(step_.model, sizes_);
+  Layout slice = Layout::contiguous(Shape{rows});
+  slice.offset = microbatch * rows;
+  const NetworkSizes all{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
+  layers.add_loss(logits, b_.view(targets_, "input.targets", slice), loss_, output_classes(step_.model),
+                  1.0 / double(output_rows(step_.model, all)));
+}
+
+/// Each replica has added up the loss of its own rows.
+void StageLowering::finish_loss() {
+  if (loss_.is_none()) return;
+  Group g;
+  const Roles& r = step_.roles;
+  for (const Split* s : {&r.dp, &r.fsdp, &r.ep, &r.cp}) {
+    if (!*s) continue;
+    g.axes.push_back(static_cast<std::uint8_t>(s->axis));
+    g.name += (g.name.empty() ? "" : "+") + step_.slices.mesh.axes[static_cast<std::size_t>(s->axis)].name;
+  }
+  const auto sum = [&](std::string_view name, const Group& group) {
+    const DType dtype = b_.plan().tensors[loss_.index()].dtype;
+    b_.add(name, Collective{.group = b_.group(group), .bytes = size_of(dtype, 1), .dtype = dtype}, {updates(loss_)},
+           Stream::Comm);
+  };
+  b_.set_phase(Phase::Optimizer);
+  if (!g.axes.empty()) sum("loss.sum", g);
+  if (!step_.schedule) return;
+  std::vector<std::int64_t> stages;
+  for (const Home& h : step_.schedule->copies(step_.schedule->parts - 1)) stages.push_back(h.stage);
+  std::sort(stages.begin(), stages.end());
+  if (stages.size() > 1)
+    sum("loss.sum_directions", {fmt::format("pp{}", fmt::join(stages, "+")),
+                                {static_cast<std::uint8_t>(r.pp.axis)}, {stages}});
+}
+
+void StageLowering::run_whole() {
+  for (std::int64_t m = 0; m < step_.train.microbatches; ++m) {
+    b_.set_phase(Phase::Forward);
+    b_.set_microbatch(m);
+    Tape tape{b_, weights_->targets()};
+    Layers layers = make_layers(tape, m);
+    lower_loss(layers, lower_network(layers, inputs_[static_cast<std::size_t>(m)], sizes_), m);
+    tape.differentiate();
+  }
+}
+
+void StageLowering::run() {
+  make_ports();
+  if (step_.schedule)
+    run_schedule();
+  else
+    run_whole();
+  finish_loss();
+  weights_->update(step_.train.optimizer);
+}
+
+}  // namespace orrery

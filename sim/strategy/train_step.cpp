@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategy/train_step.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/strategy/stage.hpp"
+
+namespace orrery {
+namespace {
+
+std::int64_t target_length(std::int64_t target, std::int64_t sequence) { return target > 0 ? target : sequence; }
+
+void require_multiple(std::int64_t n, std::int64_t of, std::string_view what, std::string_view why) {
+  if (n % of != 0)
+    throw UserError{fmt::format("{} {} is not a multiple of {}, {}", what, n, of, why),
+                    fmt::format("{} can be {} or {}", what, std::max<std::int64_t>(n / of, 1) * of, (n / of + 1) * of)};
+}
+
+/// Blocks of each part: as given, or as even as can be, the larger ones first.
+std::vector<int> part_bounds(const ParallelOptions& p, std::int64_t blocks, std::int64_t parts) {
+  std::vector<std::int64_t> sizes = p.stage_layers;
+  if (sizes.empty()) {
+    if (parts > blocks)
+      throw UserError{fmt::format("{} parts of a pipeline are more than the model's {} blocks", parts, blocks),
+                      fmt::format("stages times chunks can be at most {}", blocks)};
+    for (std::int64_t k = 0; k < parts; ++k) sizes.push_back(blocks / parts + (k < blocks % parts ? 1 : 0));
+  }
+  const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  if (static_cast<std::int64_t>(sizes.size()) != parts || sum != blocks ||
+      std::any_of(sizes.begin(), sizes.end(), [](std::int64_t n) { return n < 0; }))
+    throw UserError{fmt::format("stage_layers has {} entries that add up to {}", sizes.size(), sum),
+                    fmt::format("it needs {} entries that add up to the model's {} blocks", parts, blocks)};
+  std::vector<int> bounds{0};
+  for (const std::int64_t n : sizes) bounds.push_back(bounds.back() + static_cast<int>(n));
+  return bounds;
+}
+
+void check_pipeline(const Model& model, const ParallelOptions& p) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  if (!t || !t->tokens || (!t->encoder.empty() && !t->decoder.empty()))
+    throw UserError{fmt::format("{} is no single stack of blocks over tokens: it cannot be cut into stages", model.name),
+                    "leave the axis pp out"};
+  if (t->head == Head::Classifier || t->head == Head::None)
+    throw UserError{fmt::format("{} has no language-model head", model.name), "leave the axis pp out"};
+  static_cast<void>(p);
+}
+
+void check_context(const Model& model, const Slices& slices) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  const bool plain = t && t->tokens && (t->encoder.empty() || t->decoder.empty()) &&
+                     (t->head == Head::LanguageModel || t->head == Head::MaskedLanguageModel);
+  const auto& stack = t && !t->decoder.empty() ? t->decoder : t ? t->encoder : std::vector<Block>{};
+  if (!plain || stack.empty() || stack.front().attention.window || stack.front().attention.relative_bias)
+    throw UserError{fmt::format("attention of {} cannot be cut over cp", model.name),
+                    "cp needs one stack of plain attention and a language-model head"};
+  const bool two = slices.roles.context == ContextKind::Ring && slices.roles.zigzag;
+  require_multiple(slices.sequence, slices.roles.cp.ranks * (two ? 2 : 1), "sequence",
+                   two ? "two chunks for each rank of cp" : "the ranks of cp");
+}
+
+}  // namespace
+
+Mesh parse_mesh(const std::string& text) {
+  Mesh mesh;
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const std::size_t first = i;
+    while (i < text.size() && text[i] >= 'a' && text[i] <= 'z') ++i;
+    const std::size_t digits = i;
+    while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
+    if (digits == first || i == digits || i - digits > 6)
+      throw UserError{fmt::format("{} is no mesh", quoted(text)), "write axes and sizes, like `dp2 pp4 tp8`"};
+    const std::int64_t size = std::stoll(text.substr(digits, i - digits));
+    if (size < 1) throw UserError{fmt::format("axis {} has no ranks", text.substr(first, digits - first))};
+    mesh.axes.push_back({text.substr(first, digits - first), size});
+    while (i < text.size() && (text[i] == ' ' || text[i] == ',')) ++i;
+  }
+  if (mesh.axes.size() > 8) throw UserError{"a mesh has at most 8 axes"};
+  double ranks = 1;
+  for (const Axis& a : mesh.axes) ranks *= double(a.size);
+  if (ranks > 1e7) throw UserError{fmt::format("a mesh of {:.0f} ranks", ranks), "at most 10^7"};
+  return mesh;
+}
+
+Flops model_flops(const Plan& plan) {
+  Flops sum;
+  for (const RankClass& c : plan.classes)
+    for (const Op& op : plan.ops_of(c)) {
+      const OpClass kind = class_of(plan.work(op));
+      if (op.phase != Phase::Recompute && (kind == OpClass::Gemm || kind == OpClass::Attention))
+        sum += amount(plan.work(op)).flops * double(c.size());
+    }
+  return sum;
+}
+
+namespace {
+
+/// The axes of the mesh with their communicators in a plan.
+Roles make_roles(PlanBuilder& b, const ParallelOptions& p) {
+  Roles r = roles_of(b.plan().mesh);
+  for (Split* s : {&r.tp, &r.cp, &r.ep})
+    if (s->axis >= 0)
+      s->group = b.group({b.plan().mesh.axes[static_cast<std::size_t>(s->axis)].name,
+                          {static_cast<std::uint8_t>(s->axis)}, {}});
+  r.sequence_parallel = p.sequence_parallel && r.tp;
+  r.context = p.context;
+  r.zigzag = p.zigzag;
+  return r;
+}
+
+Slices make_slices(const Mesh& mesh, const Roles& roles, const TrainOptions& o) {
+  Slices s{.mesh = mesh, .roles = roles, .microbatches = o.microbatches, .batch = 1, .sequence = o.sequence};
+  require_multiple(o.batch, o.microbatches * s.replicas(), "batch", "the microbatches of all replicas");
+  s.batch = o.batch / (o.microbatches * s.replicas());
+  return s;
+}
+
+std::int64_t block_count(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  return t ? static_cast<std::int64_t>(t->encoder.size() + t->decoder.size()) : 0;
+}
+
+Schedule make_schedule_of(const ParallelOptions& p, std::int64_t stages, std::int64_t microbatches) {
+  PipelineShape shape{static_cast<std::int32_t>(stages), static_cast<std::int32_t>(microbatches), {}};
+  if (p.chunks != 1) shape.chunks = static_cast<std::int32_t>(p.chunks);
+  return make_schedule(p.schedule, shape);
+}
+
+}  // namespace
+
+Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelOptions& p,
+                      const WorkspaceModel* workspaces) {
+  PlanBuilder b{model.name + ".train", parse_mesh(p.mesh)};
+  const Roles roles = make_roles(b, p);
+  StepPlan step{.model = model, .train = o, .parallel = p, .roles = roles, .local = localise(model, roles),
+                .slices = make_slices(b.plan().mesh, roles, o), .schedule = {}, .bounds = {}};
+  if (roles.pp) {
+    check_pipeline(model, p);
+    step.schedule = make_schedule_of(p, roles.pp.ranks, o.microbatches);
+    step.bounds = part_bounds(p, block_count(model), step.schedule->parts);
+  }
+  if (roles.cp) check_context(model, step.slices);
+  const std::int64_t rows = step.slices.batch * (o.sequence / roles.cp.ranks);
+  if (roles.sequence_parallel)
+    require_multiple(rows, roles.tp.ranks, "rows of a microbatch", "split over tp by sequence_parallel");
+  const std::int64_t stages = roles.pp ? roles.pp.ranks : 1;
+  for (std::int64_t s = 0; s < stages; ++s) {
+    std::vector<CoordRange> ranges = all_of(b.plan().mesh);
+    if (roles.pp) ranges[static_cast<std::size_t>(roles.pp.axis)] = {s, s + 1};
+    b.begin_class(roles.pp ? fmt::format("stage {}", s) : "all", std::move(ranges));
+    StageLowering{b, step, static_cast<int>(s)}.run();
+  }
+  const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
+  b.plan().purpose = {double(output_rows(model, sizes)), model_flops(b.plan())};
+  return b.take(workspaces);
+}
+
+}  // namespace orrery

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a step: the norm of all gradients, and the new weights.
+#include <algorithm>
+
+#include "sim/strategy/parameters.hpp"
+
+namespace orrery {
+namespace {
+
+bool is_low_precision(DType t) { return t == DType::BF16 || t == DType::F16; }
+
+}  // namespace
+
+/// Each rank adds up what it holds; what several ranks hold counts by its share. One sum over the whole mesh.
+TensorId ParameterStorage::sum_norm() {
+  const TensorId norm2 =
+      builder_->tensor("grad_norm2", Shape{1}, {.dtype = DType::F64, .role = TensorRole::Result, .persistent = true});
+  builder_->port("grad_norm2", norm2);
+  builder_->add("grad_norm.zero", Fill{.elements = 1, .dtype = DType::F64}, {writes(norm2)});
+  for (const Bucket& b : buckets_)
+    if (b.has_gradient)
+      builder_->add("grad_norm",
+                    SumSquares{.elements = builder_->plan().shape(b.own_gradient).elements(),
+                               .weight = 1 / b.copies,
+                               .dtype = dtype_},
+                    {reads(b.own_gradient), updates(norm2)});
+  std::vector<std::int8_t> all(builder_->plan().mesh.axes.size());
+  for (std::size_t a = 0; a < all.size(); ++a) all[a] = static_cast<std::int8_t>(a);
+  collect(CollectiveKind::AllReduce, "grad_norm.sum", all, norm2, norm2, 1);
+  return norm2;
+}
+
+/// How many of the elements that a rank updates have weight decay: those with it come first in a bucket.
+TensorId ParameterStorage::decayed_elements(const Bucket& b, std::int64_t own) {
+  Plan& plan = builder_->plan();
+  const TensorId t = builder_->tensor(b.name + ".decayed", Shape{1},
+                                      {.dtype = DType::I32, .role = TensorRole::Constant, .persistent = true});
+  const auto values = [mesh = plan.mesh, axes = b.scatter, decayed = b.decayed,
+                       own](std::span<const std::int64_t> coordinates) {
+    std::int64_t at = 0;
+    for (const std::int8_t a : axes) {
+      const auto axis = static_cast<std::size_t>(a);
+      at = at * mesh.axes[axis].size + coordinates[axis];
+    }
+    return std::vector<double>{double(std::clamp<std::int64_t>(decayed - at * own, 0, own))};
+  };
+  plan.constants.push_back({t, builder_->rank_class(), values});
+  return t;
+}
+
+void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& o) {
+  Plan& plan = builder_->plan();
+  const std::int64_t n = plan.shape(b.own_weight).elements();
+  const bool partly = o.decay != 0 && b.decayed > 0 && b.decayed < b.elements;
+  const bool master = is_low_precision(dtype_) && o.kind == OptimizerKind::AdamW;
+  const DType state = is_low_precision(dtype_) ? DType::F32 : dtype_;
+  std::vector<Operand> operands{updates(b.own_weight), reads(b.own_gradient)};
+  const auto add_state = [&](std::string_view what) {
+    operands.push_back(
+        updates(builder_->tensor(b.name + std::string{what}, plan.shape(b.own_weight),
+                                 {.dtype = state, .role = TensorRole::OptimizerState, .persistent = true})));
+  };
+  const double decay = b.decayed > 0 ? o.decay : 0.0;
+  Work work = Sgd{.elements = n, .rate = o.rate, .momentum = o.momentum, .decay = decay, .max_norm = o.clip,
+                  .partly = partly, .dtype = dtype_};
+  if (o.kind == OptimizerKind::Sgd) {
+    add_state(".velocity");
+  } else {
+    work = AdamW{.elements = n,
+                 .rate = o.rate,
+                 .beta1 = o.beta1,
+                 .beta2 = o.beta2,
+                 .epsilon = o.epsilon,
+                 .decay = decay,
+                 .max_norm = o.clip,
+                 .step = Extent{0, Symbol::Step},
+                 .master = master,
+                 .partly = partly,
+                 .dtype = dtype_,
+                 .state = state};
+    add_state(".m");
+    add_state(".v");
+    if (master) add_state(".master");
+  }
+  if (!norm2.is_none()) operands.push_back(reads(norm2));
+  if (partly) operands.push_back(reads(decayed_elements(b, n)));
+  builder_->add("update." + b.name, work, operands);
+  if (kind_of(b) == DataKind::Zero1 || kind_of(b) == DataKind::Zero2)
+    collect(CollectiveKind::AllGather, "gather." + b.name, b.scatter, b.own_weight, b.weight, b.elements);
+}
+
+void ParameterStorage::update(const OptimizerOptions& options) {
+  builder_->set_phase(Phase::Optimizer);
+  builder_->set_layer(-1);
+  builder_->set_microbatch(0);
+  if (separate_)
+    for (Bucket& b : buckets_) {
+      const Piece& p = b.pieces.front();
+      const auto* target =
+          targets_.find(p.experts.empty() ? weights_[p.parameter.index()] : stacks_.at(p.parameter.value));
+      b.has_gradient = target && target->written;
+    }
+  const TensorId norm2 = options.clip > 0 ? sum_norm() : TensorId{};
+  for (Bucket& b : buckets_)
+    if (b.has_gradient) update_bucket(b, norm2, options);
+  for (ParameterPlacement& p : builder_->plan().placements)
+    for (const Bucket& b : buckets_)
+      if (!b.has_gradient && p.rank_class == builder_->rank_class() &&
+          std::any_of(b.pieces.begin(), b.pieces.end(), [&](const Piece& x) {
+            return x.parameter == p.parameter ||
+                   std::find(x.experts.begin(), x.experts.end(), p.parameter) != x.experts.end();
+          }))
+        p.gradient.tensor = {};
+}
+
+}  // namespace orrery

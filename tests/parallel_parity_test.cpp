@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every way to split training computes what one device computes: three steps in float64 on up to 16 ranks.
+#include <catch2/catch.hpp>
+
+#include "tests/parallel_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+TrainOptions options(OptimizerKind kind) {
+  TrainOptions o;
+  o.batch = 16;
+  o.microbatches = 4;
+  o.sequence = 16;
+  o.steps = 3;
+  o.dtype = Precision::F64;
+  o.dropout = 0.1;
+  o.optimizer = {.kind = kind, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  return o;
+}
+
+struct Case {
+  const char* model;
+  const char* strategy;
+};
+
+void check(const Case& c, const TrainOptions& o) {
+  INFO(c.model << " " << c.strategy);
+  const Model model = small_model(c.model);
+  const Trained one = train(model, o, *single());
+  const Trained many = train(model, o, *parallel(c.strategy));
+  CHECK(worst_difference(many, one) < kTolerance);
+}
+
+}  // namespace
+
+TEST_CASE("replicas compute what one device computes", "[parallel]") {
+  const auto* s = GENERATE("{mesh: dp2}", "{mesh: dp4, data: {bucket: 0}}", "{mesh: dp2, data: {kind: zero1}}",
+                           "{mesh: dp4, data: {kind: zero1, bucket: 0}}", "{mesh: dp3, data: {kind: zero2}}",
+                           "{mesh: dp2, data: {kind: zero3}}", "{mesh: fsdp4, data: {kind: zero3, bucket: 0}}",
+                           "{mesh: fsdp4, data: {kind: zero3, reshard: false}}", "{mesh: dp2 fsdp2, data: {kind: zero3}}",
+                           "{mesh: fsdp2 dp2, data: {kind: zero1}}");
+  TrainOptions o = options(OptimizerKind::AdamW);
+  if (std::string{s}.find("dp3") != std::string::npos) o.batch = 12;
+  check({"gpt2", s}, o);
+}
+
+TEST_CASE("split matrices compute what one device computes", "[parallel]") {
+  const auto* model = GENERATE("gpt2", "llama", "bert", "mixtral");
+  const auto* s = GENERATE("{mesh: tp2}", "{mesh: tp4}", "{mesh: tp2, sequence_parallel: true}",
+                           "{mesh: dp2 tp2, sequence_parallel: true, data: {kind: zero3}}");
+  check({model, s}, options(OptimizerKind::Sgd));
+}
+
+TEST_CASE("stages compute what one device computes", "[parallel]") {
+  const auto* s =
+      GENERATE("{mesh: pp2}", "{mesh: pp4, schedule: gpipe}", "{mesh: pp4}", "{mesh: pp2, schedule: interleaved, chunks: 2}",
+               "{mesh: pp4, schedule: interleaved, chunks: 2}", "{mesh: pp4, schedule: chimera}",
+               "{mesh: pp4, schedule: zb-h1}", "{mesh: pp2, schedule: zb-v}", "{mesh: pp2, schedule: dualpipe}",
+               "{mesh: pp4, stage_layers: [1, 3, 3, 1]}");
+  const auto* model = GENERATE("gpt2", "llama");
+  check({model, s}, options(OptimizerKind::AdamW));
+}
+
+TEST_CASE("compositions compute what one device computes", "[parallel]") {
+  const auto* s = GENERATE("{mesh: dp2 pp2 tp2}", "{mesh: tp2 pp2 dp2, data: {kind: zero1}}",
+                           "{mesh: pp2 dp2 tp2, sequence_parallel: true, schedule: zb-h1}",
+                           "{mesh: dp2 pp4 tp2, schedule: chimera}");
+  const auto* model = GENERATE("gpt2", "llama");
+  check({model, s}, options(OptimizerKind::AdamW));
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training step on a mesh against the same step on one device: losses, gradients and weights after a few steps.
+#pragma once
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/base/yaml.hpp"
+#include "tests/network_testing.hpp"
+
+namespace orrery::testing {
+
+/// What some training steps came to: the loss of each, and per parameter the last gradient and the weights after it.
+struct Trained {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> gradients, weights;
+};
+
+inline Trained train(const Model& model, const TrainOptions& o, const Strategy& strategy) {
+  auto program = training_program(model, o, strategy.train_step(model, o, &host_workspaces()), {});
+  const Plan& plan = program->plans().front();
+  auto executor = make_host_executor();
+  executor->prepare(plan);
+  fill(*executor, plan, model, 3, 0.02);
+  Trained t;
+  while (auto step = program->next()) {
+    put(*executor, plan, step->inputs);
+    executor->execute(plan, step->bindings);
+    t.losses.push_back(read_port(*executor, plan, "loss")[0]);
+  }
+  for (std::size_t i = 0; i < model.parameters.size(); ++i) {
+    const std::int64_t n = model.parameters[i].elements();
+    t.gradients.push_back(read_gradient(*executor, plan, ParameterId{i}, n));
+    t.weights.push_back(read_parameter(*executor, plan, ParameterId{i}, n));
+  }
+  return t;
+}
+
+inline double norm(const std::vector<double>& a) {
+  double sum = 0;
+  for (const double x : a) sum += x * x;
+  return std::sqrt(sum);
+}
+
+/// The largest ‖a − b‖ / max(‖b‖, 1e-6·‖all of b‖) over the parameters; what is missing on one side counts as 1.
+inline double worst_difference(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b) {
+  double all = 0, worst = 0;
+  for (const auto& x : b) all += norm(x) * norm(x);
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    if (b[i].empty()) continue;  // no gradient on one device
+    if (a[i].size() != b[i].size()) return 1;
+    std::vector<double> d(b[i].size());
+    for (std::size_t k = 0; k < d.size(); ++k) d[k] = a[i][k] - b[i][k];
+    const double difference = norm(d) / std::max(norm(b[i]), 1e-6 * std::sqrt(all));
+    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+  }
+  return worst;
+}
+
+inline double worst_difference(const Trained& a, const Trained& b) {
+  double worst = std::max(worst_difference(a.gradients, b.gradients), worst_difference(a.weights, b.weights));
+  for (std::size_t i = 0; i < b.losses.size(); ++i)
+    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
+  return worst;
+}
+
+inline std::unique_ptr<Strategy> parallel(const std::string& yaml) {
+  return find_strategy("parallel").make(parse_yaml(yaml, "strategy"));
+}
+
+/// Small networks of every shape that training splits: eight blocks, a vocabulary that nothing divides.
+inline Model small_model(const std::string& family) {
+  static const std::map<std::string, std::string> configs{
+      {"gpt2", R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 8, "n_head": 4, "n_positions": 32, "vocab_size": 61})"},
+      {"llama", R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 28, "num_hidden_layers": 8,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
+      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"},
+      {"bert", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 16, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 61, "max_position_embeddings": 32,
+        "type_vocab_size": 2})"}};
+  return model_from_config(parse_json(configs.at(family), family), family);
+}
+
+}  // namespace orrery::testing
