@@ -19,7 +19,7 @@ bool is_f32(const Work& work) {
   return std::visit(
       [](const auto& w) {
         if constexpr (requires { w.dtype; })
-          return w.dtype == DType::F32;
+          return w.dtype == DType::F32 || w.dtype == DType::I32;
         else if constexpr (requires { w.shape.dtype; })
           return w.shape.dtype == DType::F32;
         else
