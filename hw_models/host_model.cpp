@@ -15,6 +15,7 @@ constexpr double kWidening = 0.15;     // added to the bias for each doubling be
 constexpr double kLeastShare = 0.01;   // of memory bandwidth that is worth telling the engine
 constexpr std::uint16_t kNoLaw = 0xffff;
 
+/// Integers are as wide and were measured as well.
 bool is_f32(const Work& work) {
   return std::visit(
       [](const auto& w) {
