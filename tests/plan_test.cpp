@@ -150,6 +150,12 @@ TEST_CASE("work is counted as the formulas say", "[plan][work]") {
   AttentionShape window = s;
   window.window = 3;
   CHECK(window.pairs({}) == 9);
+  // Positions: as many pairs as the shape says, in each of 3 sequences.
+  AttentionShape positions = s;
+  positions.batch = 3;
+  positions.positions = true;
+  positions.visible = 7;
+  CHECK(positions.pairs({}) == 21);
 }
 
 TEST_CASE("a plan prints as stable text", "[plan]") {
