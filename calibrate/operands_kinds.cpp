@@ -66,6 +66,22 @@ bool add(OperandMaker& m, const AttentionBackward& a) {
   return true;
 }
 
+bool add(OperandMaker& m, const MergeAttention& a) {
+  const Shape o{1, a.rows, a.heads, a.dim}, lse{1, a.heads, a.rows};
+  return m.emit(a, {m.fresh(o), m.fresh(lse), updated(m.stored(o)), updated(m.stored(lse))}), true;
+}
+bool add(OperandMaker& m, const SoftmaxForward& s) {
+  std::vector<Operand> all{m.fresh({s.rows, s.cols})};
+  if (s.causal) all.push_back(m.counting(s.period, s.period)), all.push_back(m.counting(s.cols, s.cols));
+  all.push_back(m.result({s.rows, s.cols}));
+  m.emit(s, all);
+  return true;
+}
+bool add(OperandMaker& m, const SoftmaxBackward& s) {
+  const Shape x{s.rows, s.cols};
+  return m.emit(s, {m.stored(x), m.fresh(x), m.result(x)}), true;
+}
+
 bool add(OperandMaker& m, const AppendCache& a) {
   m.emit(a, {m.fresh({a.batch, a.rows, a.cols}), updated(m.stored({a.batch, a.capacity, a.cols}))});
   return true;
@@ -87,6 +103,42 @@ bool add(OperandMaker& m, const NormBackward& n) {
     m.emit(n, {m.stored(x), m.stored(w), m.stored(row), m.stored(row), m.fresh(x), m.result(x), out(), out()});
   else
     m.emit(n, {m.stored(x), m.stored(w), m.stored(row), m.fresh(x), m.result(x), out()});
+  return true;
+}
+
+bool add(OperandMaker& m, const NormSums& n) {
+  return m.emit(n, {m.fresh({n.rows, n.cols}), m.result({2, n.rows})}), true;
+}
+bool add(OperandMaker& m, const NormApply& n) {
+  const Shape x{n.rows, n.cols}, row{n.rows}, w{n.cols};
+  std::vector<Operand> all{m.stored(x), m.fresh({2, n.rows}), m.stored(w)};
+  if (n.kind == NormKind::Layer) all.push_back(m.stored(w));
+  all.push_back(m.result(x));
+  if (n.kind == NormKind::Layer) all.push_back(m.result(row));
+  all.push_back(m.result(row));
+  m.emit(n, all);
+  return true;
+}
+/// x w [mean] rstd dy, which both pieces of the gradient begin with.
+std::vector<Operand> norm_gradient_reads(OperandMaker& m, NormKind kind, const Shape& x) {
+  std::vector<Operand> all{m.stored(x), m.stored({x[1]}), m.stored({x[0]})};
+  if (kind == NormKind::Layer) all.push_back(m.stored({x[0]}));
+  all.push_back(m.fresh(x));
+  return all;
+}
+bool add(OperandMaker& m, const NormBackwardSums& n) {
+  std::vector<Operand> all = norm_gradient_reads(m, n.kind, {n.rows, n.cols});
+  all.push_back(m.result({2, n.rows}));
+  for (int i = 0; i < (n.kind == NormKind::Layer ? 2 : 1); ++i)
+    all.push_back(n.accumulate ? updated(m.stored({n.cols})) : m.result({n.cols}));
+  m.emit(n, all);
+  return true;
+}
+bool add(OperandMaker& m, const NormBackwardApply& n) {
+  std::vector<Operand> all = norm_gradient_reads(m, n.kind, {n.rows, n.cols});
+  all.push_back(m.fresh({2, n.rows}));
+  all.push_back(m.result({n.rows, n.cols}));
+  m.emit(n, all);
   return true;
 }
 
@@ -143,6 +195,11 @@ bool add(OperandMaker& m, const SumHeads& s) {
   return m.emit(s, {m.fresh({1, s.rows, s.heads, s.cols}), m.result({s.rows, s.cols})}), true;
 }
 
+bool add(OperandMaker& m, const LocalIndices& l) {
+  return m.emit(l,
+                {m.random_indices(l.rows, 2 * l.classes), m.stored({1}, DType::I32), m.result({l.rows}, DType::I32)}),
+         true;
+}
 bool add(OperandMaker& m, const Gather& g) {
   return m.emit(g,
                 {m.stored({g.table_rows, g.cols}), m.random_indices(g.rows, g.table_rows), m.result({g.rows, g.cols})}),
@@ -195,6 +252,21 @@ bool add(OperandMaker& m, const CrossEntropyForward& c) {
 bool add(OperandMaker& m, const CrossEntropyBackward& c) {
   const Operand x = m.fresh({c.rows, c.classes});
   return m.emit(c, {x, m.random_indices(c.rows, c.classes), m.stored({c.rows}), m.result({c.rows, c.classes})}), true;
+}
+bool add(OperandMaker& m, const MaskColumns& c) {
+  const Operand x = m.fresh({c.rows, c.cols});
+  return m.emit(c, {m.stored({1}, DType::I32), updated(x)}), true;
+}
+bool add(OperandMaker& m, const RowMax& c) { return m.emit(c, {m.fresh({c.rows, c.cols}), m.result({c.rows})}), true; }
+bool add(OperandMaker& m, const CrossEntropySums& c) {
+  return m.emit(c, {m.fresh({c.rows, c.classes}), m.random_indices(c.rows, c.classes), m.stored({c.rows}),
+                    m.result({2, c.rows})}),
+         true;
+}
+bool add(OperandMaker& m, const CrossEntropyFinish& c) {
+  return m.emit(c, {m.random_indices(c.rows, 100), m.stored({c.rows}), m.fresh({2, c.rows}), m.result({c.rows}),
+                    updated(m.stored({1}))}),
+         true;
 }
 bool add(OperandMaker& m, const BinaryCrossEntropyForward& c) {
   return m.emit(c, {m.fresh({c.rows}), m.stored({c.rows}), updated(m.stored({1}))}), true;
@@ -287,6 +359,9 @@ bool add(OperandMaker& m, const Copy& c) {
 }
 bool add(OperandMaker& m, const CopyRows& c) {
   return m.emit(c, {m.fresh({c.rows, c.cols}), m.result({c.rows, c.cols})}), true;
+}
+bool add(OperandMaker& m, const SwapAxes& s) {
+  return m.emit(s, {m.fresh({s.outer, s.a, s.b, s.inner}), m.result({s.outer, s.b, s.a, s.inner})}), true;
 }
 
 }  // namespace

@@ -80,6 +80,19 @@ constexpr Suite kSuites[] = {
     {"sum_squares", "sum squares", draw_sum_squares, 16},
     {"sgd", "sgd", draw_sgd, 16},
     {"adamw", "adamw", draw_adamw, 28},
+    {"merge", "merge of attention", draw_merge, 16},
+    {"softmax", "softmax", draw_softmax, 16},
+    {"softmax_backward", "softmax backward", draw_softmax_backward, 16},
+    {"norm_sums", "norm sums", draw_norm_sums, 24},
+    {"norm_apply", "norm from sums", draw_norm_apply, 24},
+    {"norm_backward_sums", "norm backward sums", draw_norm_backward_sums, 24},
+    {"norm_backward_apply", "norm backward from sums", draw_norm_backward_apply, 24},
+    {"local_indices", "local indices", draw_local_indices, 16},
+    {"mask_columns", "mask columns", draw_mask_columns, 16},
+    {"row_max", "row max", draw_row_max, 16},
+    {"loss_sums", "loss sums of a shard", draw_loss_sums, 16},
+    {"loss_finish", "loss from sums", draw_loss_finish, 16},
+    {"swap_axes", "swap axes", draw_swap_axes, 16},
 };
 
 constexpr int kFewestPoints = 4;

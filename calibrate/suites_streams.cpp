@@ -230,4 +230,53 @@ Work draw_adamw(Random& r) {
   return AdamW{.elements = log_integer(r, 64, kMostElements), .decay = 0.01, .step = Extent{0, Symbol::Step}};
 }
 
+Work draw_merge(Random& r) {
+  const auto [n, d] = draw_matrix(r, 128);
+  return MergeAttention{n, log_integer(r, 2, 16), d};
+}
+Work draw_softmax(Random& r) {
+  const auto [n, d] = draw_matrix(r);
+  return SoftmaxForward{.rows = n, .cols = d, .scale = 0.125, .period = n, .causal = r.below(2) == 0};
+}
+Work draw_softmax_backward(Random& r) {
+  const auto [n, d] = draw_matrix(r);
+  return SoftmaxBackward{.rows = n, .cols = d, .scale = 0.125};
+}
+NormKind draw_norm(Random& r) { return r.below(2) == 0 ? NormKind::Layer : NormKind::Rms; }
+Work draw_norm_sums(Random& r) {
+  const auto [n, d] = draw_matrix(r);
+  return NormSums{draw_norm(r), n, d};
+}
+Work draw_norm_apply(Random& r) {
+  const auto [n, d] = draw_matrix(r);
+  return NormApply{draw_norm(r), n, d, d};
+}
+Work draw_norm_backward_sums(Random& r) {
+  const auto [n, d] = draw_matrix(r);
+  return NormBackwardSums{draw_norm(r), n, d};
+}
+Work draw_norm_backward_apply(Random& r) {
+  const auto [n, d] = draw_matrix(r);
+  return NormBackwardApply{draw_norm(r), n, d, d};
+}
+Work draw_local_indices(Random& r) { return LocalIndices{log_integer(r, 16, 65536), log_integer(r, 256, 32768)}; }
+Work draw_mask_columns(Random& r) {
+  const auto [n, d] = draw_matrix(r, 32768);
+  return MaskColumns{n, d, d - 1};
+}
+Work draw_row_max(Random& r) {
+  const auto [n, d] = draw_matrix(r, 32768);
+  return RowMax{n, d};
+}
+Work draw_loss_sums(Random& r) {
+  const auto [n, d] = draw_matrix(r, 32768);
+  return CrossEntropySums{n, d};
+}
+Work draw_loss_finish(Random& r) { return CrossEntropyFinish{log_integer(r, 16, 65536)}; }
+Work draw_swap_axes(Random& r) {
+  const auto [n, d] = draw_matrix(r, 512);
+  const std::int64_t a = log_integer(r, 1, std::min<std::int64_t>(n, 64));
+  return SwapAxes{.outer = log_integer(r, 1, 4), .a = a, .b = std::max<std::int64_t>(1, n / a), .inner = d};
+}
+
 }  // namespace orrery

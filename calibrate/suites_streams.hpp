@@ -61,5 +61,18 @@ Work draw_pool_backward(Random&);
 Work draw_sum_squares(Random&);
 Work draw_sgd(Random&);
 Work draw_adamw(Random&);
+Work draw_merge(Random&);
+Work draw_softmax(Random&);
+Work draw_softmax_backward(Random&);
+Work draw_norm_sums(Random&);
+Work draw_norm_apply(Random&);
+Work draw_norm_backward_sums(Random&);
+Work draw_norm_backward_apply(Random&);
+Work draw_local_indices(Random&);
+Work draw_mask_columns(Random&);
+Work draw_row_max(Random&);
+Work draw_loss_sums(Random&);
+Work draw_loss_finish(Random&);
+Work draw_swap_axes(Random&);
 
 }  // namespace orrery

@@ -24,7 +24,19 @@ struct Visited {
   double padded = 0, rows = 0, tiles = 0;
 };
 
+/// The share of all tiles that is visited when positions say what is visible: those with visible scores, half of which
+/// are visible in the tiles at the edge.
+double visible_share(const AttentionShape& s, std::int64_t kv) {
+  const double share = double(s.visible) / (double(s.q) * double(kv));
+  return share < 1 ? std::min(1.0, share + double(kKeyTile) / (2.0 * double(kv))) : 1.0;
+}
+
 Visited visit_tiles(const AttentionShape& s, std::int64_t kv) {
+  if (s.visible > 0) {
+    const double tiles = visible_share(s, kv) * pad(kv, kKeyTile) / double(kKeyTile);
+    const double rows = tiles * double(kKeyTile) * double(s.q);
+    return {rows / double(s.q) * pad(s.q, kRowTile), rows, tiles * pad(s.q, kQueryTile) / double(kQueryTile)};
+  }
   Visited v;
   for (std::int64_t i = 0; i < s.q; i += kQueryTile) {
     const std::int64_t rows = std::min(kQueryTile, s.q - i), offset = kv - s.q;
@@ -124,8 +136,10 @@ constexpr Feature kDecodeFeatures[] = {
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
 FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
-  const double all = double(s.kv.at(in.bindings)), kv = s.window > 0 ? std::min(all, double(s.window)) : all,
-               b = double(s.batch);
+  const double all = double(s.kv.at(in.bindings)), b = double(s.batch);
+  const double kv = s.visible > 0  ? double(s.visible) / double(s.q)
+                    : s.window > 0 ? std::min(all, double(s.window))
+                                   : all;
   const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv,
                keys = b * double(s.kv_heads) * kv * dims;
   const Bytes size{keys * bits(s.dtype) / 8.0};

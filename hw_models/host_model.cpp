@@ -15,11 +15,12 @@ constexpr double kWidening = 0.15;     // added to the bias for each doubling be
 constexpr double kLeastShare = 0.01;   // of memory bandwidth that is worth telling the engine
 constexpr std::uint16_t kNoLaw = 0xffff;
 
+/// Integers are as wide and were measured as well.
 bool is_f32(const Work& work) {
   return std::visit(
       [](const auto& w) {
         if constexpr (requires { w.dtype; })
-          return w.dtype == DType::F32;
+          return w.dtype == DType::F32 || w.dtype == DType::I32;
         else if constexpr (requires { w.shape.dtype; })
           return w.shape.dtype == DType::F32;
         else

@@ -37,6 +37,8 @@ double rows_of(const K& k) {
     return double(k.rows * k.heads);
   else if constexpr (requires { k.rows; })
     return double(k.rows);
+  else if constexpr (requires { k.outer; })
+    return double(k.outer * k.a * k.b);
   else if constexpr (requires { k.batch; })
     return double(k.batch);
   else if constexpr (requires { k.n; })

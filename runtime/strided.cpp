@@ -59,13 +59,40 @@ std::int64_t StridedDims::offset(std::int64_t i) const {
   return at;
 }
 
+namespace {
+
+/// Visits the elements of dimensions in row-major order, `step` of the innermost at a time.
+class Walk {
+ public:
+  Walk(const StridedDims& dims, std::int64_t step) : dims_{dims}, step_{step} {}
+  std::int64_t offset() const { return offset_; }
+  void next() {
+    std::int64_t step = step_;
+    for (auto d = static_cast<std::size_t>(dims_.rank()); d-- > 0; step = 1) {
+      offset_ += step * dims_.stride(d);
+      at_[d] += step;
+      if (at_[d] < dims_.size(d)) return;
+      offset_ -= at_[d] * dims_.stride(d);
+      at_[d] = 0;
+    }
+  }
+
+ private:
+  const StridedDims& dims_;
+  std::int64_t step_, offset_ = 0;
+  std::array<std::int64_t, 5> at_{};
+};
+
+}  // namespace
+
 void copy_elements(const Layout& from_layout, const std::byte* from, const Layout& to_layout, std::byte* to,
                    std::int64_t element_bytes) {
   const StridedDims source{from_layout}, target{to_layout};
   const std::int64_t elements = std::min(source.elements(), target.elements());
   const std::int64_t run = std::gcd(std::gcd(source.run(), target.run()), elements);
-  for (std::int64_t i = 0; i < elements; i += run)
-    std::memmove(to + target.offset(i) * element_bytes, from + source.offset(i) * element_bytes,
+  Walk read{source, run}, write{target, run};
+  for (std::int64_t i = 0; i < elements; i += run, read.next(), write.next())
+    std::memmove(to + write.offset() * element_bytes, from + read.offset() * element_bytes,
                  static_cast<std::size_t>(run * element_bytes));
 }
 

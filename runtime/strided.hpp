@@ -23,6 +23,9 @@ class StridedDims {
   std::int64_t elements() const;
   /// Elements at the end that lie one after another.
   std::int64_t run() const;
+  int rank() const { return rank_; }
+  std::int64_t size(std::size_t dim) const { return sizes_[dim]; }
+  std::int64_t stride(std::size_t dim) const { return strides_[dim]; }
   /// Where element `i` (in row-major order) lies.
   std::int64_t offset(std::int64_t i) const;
 

@@ -176,7 +176,7 @@ TEST_CASE("attention gradients accumulate when asked to", "[kernels]") {
   Bound<double> once{p}, twice{p};
   once.run_both();
   twice.run_both();
-  twice.backward.write_dq = twice.backward.write_dkv = Write::Accumulate;
+  twice.backward.write_dq = twice.backward.write_dk = twice.backward.write_dv = Write::Accumulate;
   twice.run_both();
   for (auto* x : {&once.dq, &once.dk, &once.dv})
     for (double& g : *x) g *= 2;

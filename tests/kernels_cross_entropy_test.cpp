@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/host/indexing.hpp"
 #include "kernels/host/sampling.hpp"
 #include "kernels/philox.hpp"
 #include "tests/kernels_testing.hpp"
@@ -78,77 +79,63 @@ TEST_CASE("cross-entropy equals its formula and its gradient equals differences"
 }
 
 TEST_CASE("a loss over two vocabulary shards equals the loss over the whole vocabulary", "[kernels]") {
+  // 37 classes in two shards of 20 columns: the last three columns of the second are padding.
   INFO("seed 2");
   const Values x = random_values(kRows * kVocab, 2, -5, 5);
   const Loss<double> whole{x, 0.5};
-  const std::int64_t cut = 20;
-  Values max(kRows, -1e300), sum(kRows, 0.0), target(kRows, 0.0), loss = poison(kRows), lse = poison(kRows);
-  std::vector<Values> shards(2);
-  const auto first = [&](std::size_t s) { return s == 0 ? std::int64_t{0} : cut; };
-  const auto cols = [&](std::size_t s) { return s == 0 ? cut : kVocab - cut; };
+  constexpr std::int64_t kCols = 20;
+  Values max(kRows, -1e300), sums(2 * kRows, 0.0), lse = poison(kRows);
+  std::vector<Values> shards(2, Values(kRows * kCols, 99.0));
+  std::vector<Ids> targets(2, Ids(kRows));
   for (const std::size_t s : {0u, 1u}) {
+    const std::int64_t first = kCols * static_cast<std::int64_t>(s);
     for (std::int64_t r = 0; r < kRows; ++r)
-      shards[s].insert(shards[s].end(), x.begin() + r * kVocab + first(s), x.begin() + r * kVocab + first(s) + cols(s));
+      std::copy_n(x.begin() + r * kVocab + first, std::min(kCols, kVocab - first), shards[s].begin() + r * kCols);
     Values part = poison(kRows);
-    run([&] { row_max(kRows, cols(s), shards[s].data(), part.data()); });
+    run([&] {
+      local_indices(kRows, kCols, static_cast<std::int32_t>(first), kTargets.data(), targets[s].data());
+      mask_columns(kRows, kCols, first, kVocab, shards[s].data());
+      row_max(kRows, kCols, shards[s].data(), part.data());
+    });
     for (std::size_t r = 0; r < kRows; ++r) max[r] = std::max(max[r], part[r]);
   }
+  CHECK(targets[0] == Ids{3, kIgnoreIndex, -1, 0});
+  CHECK(targets[1] == Ids{-1, kIgnoreIndex, 16, -1});
   for (const std::size_t s : {0u, 1u}) {
-    Values part = poison(kRows), logit = poison(kRows);
+    Values part = poison(2 * kRows);
     run([&] {
-      row_sum_exp(kRows, cols(s), shards[s].data(), max.data(), part.data());
-      target_logit<double>({.rows = kRows,
-                            .cols = cols(s),
-                            .first = first(s),
-                            .x = shards[s].data(),
-                            .targets = kTargets.data(),
-                            .out = logit.data()});
+      cross_entropy_sums<double>({.rows = kRows,
+                                  .cols = kCols,
+                                  .logits = shards[s].data(),
+                                  .targets = targets[s].data(),
+                                  .max = max.data(),
+                                  .sums = part.data()});
     });
-    for (std::size_t r = 0; r < kRows; ++r) sum[r] += part[r], target[r] += logit[r];
+    for (std::size_t i = 0; i < part.size(); ++i) sums[i] += part[i];
   }
+  double loss = 0;
   run([&] {
-    cross_entropy_combine<double>({.rows = kRows,
-                                   .max = max.data(),
-                                   .sum = sum.data(),
-                                   .target = target.data(),
-                                   .targets = kTargets.data(),
-                                   .loss = loss.data(),
-                                   .lse = lse.data()});
+    loss = cross_entropy_finish<double>(
+        {.rows = kRows, .targets = targets[0].data(), .max = max.data(), .sums = sums.data(), .lse = lse.data()});
   });
-  CHECK(distance(loss, whole.loss) < 1e-15);
+  CHECK(loss == Approx(3 * whole.mean).epsilon(1e-14));
+  CHECK(distance(lse, whole.lse) < 1e-15);
   for (const std::size_t s : {0u, 1u}) {
     run([&] {  // in place
       cross_entropy_backward<double>({.rows = kRows,
-                                      .vocab = cols(s),
-                                      .first = first(s),
+                                      .vocab = kCols,
                                       .logits = shards[s].data(),
-                                      .targets = kTargets.data(),
+                                      .targets = targets[s].data(),
                                       .lse = lse.data(),
                                       .scale = 0.5,
                                       .dlogits = shards[s].data()});
     });
     Values expected;
     for (std::int64_t r = 0; r < kRows; ++r)
-      expected.insert(expected.end(), whole.dlogits.begin() + r * kVocab + first(s),
-                      whole.dlogits.begin() + r * kVocab + first(s) + cols(s));
+      for (std::int64_t c = kCols * static_cast<std::int64_t>(s); c < kCols * static_cast<std::int64_t>(s + 1); ++c)
+        expected.push_back(c < kVocab ? whole.dlogits[static_cast<std::size_t>(r * kVocab + c)] : 0.0);
     CHECK(distance(shards[s], expected) < 1e-14);
   }
-}
-
-TEST_CASE("softmax sums to one and its gradient equals differences", "[kernels]") {
-  INFO("seed 3");
-  Values x = random_values(2 * 21, 3, -3, 3), y = poison(42), dx = poison(42);
-  const Values w = random_values(42, 4);
-  run([&] {
-    softmax(2, 21, x.data(), 1.0, y.data());
-    softmax_backward(2, 21, y.data(), w.data(), dx.data());
-  });
-  CHECK(dot(y, Values(42, 1.0)) == Approx(2).epsilon(1e-14));
-  Values z = poison(42);
-  CHECK(distance(dx, numeric_gradient(x, [&] {
-                   softmax(2, 21, x.data(), 1.0, z.data());
-                   return dot(z, w);
-                 })) < 1e-7);
 }
 
 TEST_CASE("argmax gives ties to the lower index", "[kernels]") {

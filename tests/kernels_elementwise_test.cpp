@@ -85,6 +85,25 @@ TEST_CASE("bias, column sum and transpose agree with loops", "[kernels]") {
   CHECK(distance(twice, expected) < 1e-15);
 }
 
+TEST_CASE("swapped axes put row j of block i where row i of block j was, and back", "[kernels]") {
+  const std::int64_t outer = 3, a = 19, b = 5;
+  for (const std::int64_t inner : {1, 4, 33}) {
+    INFO("seed 5, rows of " << inner);
+    const Values x = random_values(outer * a * b * inner, 5);
+    Values y = poison(outer * a * b * inner), back = poison(outer * a * b * inner);
+    run([&] {
+      swap_axes(outer, a, b, inner, x.data(), y.data());
+      swap_axes(outer, b, a, inner, y.data(), back.data());
+    });
+    CHECK(back == x);
+    for (std::int64_t o = 0; o < outer; ++o)
+      for (std::int64_t i = 0; i < a; ++i)
+        for (std::int64_t j = 0; j < b; ++j)
+          CHECK(y[static_cast<std::size_t>(((o * b + j) * a + i) * inner + inner - 1)] ==
+                x[static_cast<std::size_t>(((o * a + i) * b + j) * inner + inner - 1)]);
+  }
+}
+
 TEST_CASE("every half and bfloat16 value survives the way to float and back", "[kernels]") {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto in = static_cast<std::uint16_t>(bits);

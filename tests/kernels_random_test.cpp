@@ -49,6 +49,34 @@ TEST_CASE("Philox gives the known answers of its authors", "[kernels]") {
         std::vector<std::uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
+TEST_CASE("dropout of rows that are listed drops what it drops in the whole tensor", "[kernels]") {
+  const Values ones(static_cast<std::size_t>(kRows * kCols), 1.0);
+  const std::vector<std::int32_t> ids{6, 0, 3};
+  Values whole = poison(kRows * kCols), part = poison(3 * 50);
+  const ShardWindow window{.row = 2, .col = 101, .global_cols = kCols};
+  run([&] {
+    dropout<double>({.rows = kRows,
+                     .cols = kCols,
+                     .window = {0, 0, kCols},
+                     .key = kKey,
+                     .p = 0.5,
+                     .x = ones.data(),
+                     .y = whole.data()});
+    dropout<double>({.rows = 3,
+                     .cols = 50,
+                     .window = window,
+                     .key = kKey,
+                     .p = 0.5,
+                     .row_ids = ids.data(),
+                     .x = ones.data(),
+                     .y = part.data()});
+  });
+  Values expected;
+  for (const std::int32_t id : ids)
+    for (const double v : cut(whole, id, 1, 101, 50)) expected.push_back(v);
+  CHECK(part == expected);
+}
+
 TEST_CASE("a shard of dropout drops what the whole tensor drops", "[kernels]") {
   const Values ones(static_cast<std::size_t>(kRows * kCols), 1.0);
   const Values y = check_shards([&](std::int64_t rows, std::int64_t cols, const ShardWindow& window, double* out) {

@@ -71,6 +71,17 @@ TEST_CASE("a removed dependency is found by the checker", "[plan][verify]") {
   CHECK(problems[0] == "op 1 'c' touches 'y' while op 0 'a' may still write it");
 }
 
+TEST_CASE("an operand of another size than its kind has is found by the checker", "[plan][verify]") {
+  PlanBuilder b{"p"};
+  const TensorId x = vector_of(b, "x", true), y = vector_of(b, "y", true);  // 16 elements
+  b.add("swap", SwapAxes{.a = 3, .b = 5}, {reads(x), writes(y)});
+  Plan plan = std::move(b.plan());
+  plan.classes[0].num_ops = 1;
+  CHECK(check_plan(plan).front() == "op 0 'swap' has 16 elements of 'x' as operand 0, its kind has 15");
+  plan.works[0] = LocalIndices{.rows = 16, .classes = 4};
+  CHECK(check_plan(plan).front() == "op 0 'swap' has 2 operands, its kind has 3");
+}
+
 TEST_CASE("storage given back too early is found by the checker", "[plan][verify]") {
   PlanBuilder b{"p"};
   const TensorId x = vector_of(b, "x", true), y = vector_of(b, "y");
@@ -139,6 +150,12 @@ TEST_CASE("work is counted as the formulas say", "[plan][work]") {
   AttentionShape window = s;
   window.window = 3;
   CHECK(window.pairs({}) == 9);
+  // Positions: as many pairs as the shape says, in each of 3 sequences.
+  AttentionShape positions = s;
+  positions.batch = 3;
+  positions.positions = true;
+  positions.visible = 7;
+  CHECK(positions.pairs({}) == 21);
 }
 
 TEST_CASE("a plan prints as stable text", "[plan]") {

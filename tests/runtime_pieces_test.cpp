@@ -237,7 +237,7 @@ TEST_CASE("adamw and sgd take the step of their formulas with a clipped gradient
                  m = t.input("m", Shape{2}, List{0, 0}), v = t.input("v", Shape{2}, List{0, 0});
   const TensorId u = t.input("u", Shape{2}, List{1, 1}), velocity = t.input("velocity", Shape{2}, List{0, 0}),
                  norm2 = t.input("norm2", Shape{1}, List{0});
-  t.add(SumSquares{2, kType}, reads(g), updates(norm2));
+  t.add(SumSquares{.elements = 2, .dtype = kType}, reads(g), updates(norm2));
   t.add(
       AdamW{.elements = 2, .rate = 0.1, .decay = 0.01, .max_norm = 1, .step = Extent{1, Symbol::Step}, .dtype = kType},
       updates(w), reads(g), updates(m), updates(v), reads(norm2));

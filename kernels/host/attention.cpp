@@ -83,7 +83,8 @@ void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile
   std::fill(x.sum, x.sum + kQueryTile, T(0));
   std::fill(x.max, x.max + kQueryTile, -std::numeric_limits<T>::infinity());
   const std::int64_t begin = s.keys(args.mask, t.first).begin, end = s.keys(args.mask, t.first + t.rows - 1).end;
-  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile) key_tile(args, s, t, x, tile);
+  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile)
+    if (sees_tile(args.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile);
   T* o = args.o + query_at(s, args.layout, args.o_strides, t.h) + t.first * args.o_strides.token;
   T* lse = lse_row(args, s, t.h) + t.first;
   for (std::int64_t r = 0; r < t.rows; ++r) {

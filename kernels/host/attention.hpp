@@ -27,16 +27,19 @@ constexpr TokenStrides contiguous(std::int64_t tokens, std::int64_t heads, std::
 
 constexpr std::int64_t kNoWindow = std::numeric_limits<std::int64_t>::max();
 
-/// Which scores are added to or removed. Query i has the position p(i) = i + query_offset among the keys.
+/// Which scores are added to or removed. Query i has the position p(i) = i + query_offset among the keys, and key j is
+/// at j; with q_positions and kv_positions (both or none) p(i) = q_positions[i] and key j is at kv_positions[j].
 template <class T>
 struct AttentionMask {
-  bool causal = false;                            ///< key j is visible if j ≤ p(i)
-  std::int64_t window = kNoWindow;                ///< key j is visible if j > p(i) − window
+  bool causal = false;                            ///< key j is visible if it is at or before p(i)
+  std::int64_t window = kNoWindow;                ///< key j is visible if it is after p(i) − window
   std::optional<std::int64_t> query_offset = {};  ///< absent: Skv − Sq of the sequence
   const T* bias = nullptr;                        ///< [H,Sq,Skv] or null: added to the scaled scores (T5, Swin)
   const T* group_mask = nullptr;  ///< [groups,Sq,Skv] or null: batch b adds group_mask[b % groups] (Swin)
   std::int64_t groups = 1;
-  const T* tree_mask = nullptr;  ///< [Sq,Sq] or null: added over the last Sq keys (speculation)
+  const T* tree_mask = nullptr;                ///< [Sq,Sq] or null: added over the last Sq keys (speculation)
+  const std::int32_t* q_positions = nullptr;   ///< [Sq] or null, shared by the batch
+  const std::int32_t* kv_positions = nullptr;  ///< [Skv] or null
 };
 
 /// Lengths that differ over the batch, and paged caches; null where not used.
@@ -52,7 +55,8 @@ struct AttentionLayout {
 /// e^s_ij.
 ///
 /// A query that sees no key gives o = 0 and lse = −∞. lse is [B,H,Sq], and [H,total_q] when cu_q is given.
-/// bias, group_mask and tree_mask need one q_len and kv_len for the whole batch, except that tree_mask allows kv_lens.
+/// bias, group_mask, tree_mask and positions need one q_len and kv_len for the whole batch, except that tree_mask
+/// allows kv_lens.
 template <class T>
 struct AttentionArgs {
   AttentionDims dims;
@@ -79,6 +83,7 @@ void attention(const AttentionArgs<T>& args);
 /// Gradients from dO and the forward's o and lse: p is recomputed, with δ_i = dO_i·o_i
 ///   dV_j = Σ_i p_ij dO_i,  dS_ij = p_ij (dO_i·v_j − δ_i),  dQ_i = scale Σ_j dS_ij k_j,  dK_j = scale Σ_i dS_ij q_i.
 /// dk and dv sum over the query heads of a kv head; dbias[H,Sq,Skv] (or null) sums dS over the batch.
+/// o and lse may be those of an attention over more keys: then these are the gradients through this part of them.
 /// Paged layouts have no backward.
 template <class T>
 struct AttentionBackwardArgs {
@@ -92,7 +97,8 @@ struct AttentionBackwardArgs {
   T* dv = nullptr;
   TokenStrides dv_strides;
   T* dbias = nullptr;
-  Write write_dq = Write::Overwrite, write_dkv = Write::Overwrite, write_dbias = Write::Overwrite;
+  Write write_dq = Write::Overwrite, write_dk = Write::Overwrite, write_dv = Write::Overwrite;
+  Write write_dbias = Write::Overwrite;
   void* workspace = nullptr;  ///< attention_backward_workspace(dims, sizeof(T)) bytes
 };
 

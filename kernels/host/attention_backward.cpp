@@ -138,7 +138,8 @@ void query_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const Q
   const AttentionArgs<T>& f = args.forward;
   load_queries(args, s, t, x);
   const std::int64_t begin = s.keys(f.mask, t.first).begin, end = s.keys(f.mask, t.first + t.rows - 1).end;
-  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile) key_tile(args, s, t, x, tile);
+  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile)
+    if (sees_tile(f.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile);
   T* dq = args.dq + query_at(s, f.layout, args.dq_strides, t.h) + t.first * args.dq_strides.token;
   store_rows<T>({dq, args.dq_strides.token, t.rows, x.dim}, x.dq, x.width, f.scale, args.write_dq);
 }
@@ -160,8 +161,8 @@ void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64
       query_tile<T>(args, s, {h, i, std::min(kQueryTile, s.q_len - i), lse_row(f, s, h) + i}, x);
   T* dk = args.dk + key_at(s, f.layout, args.dk_strides, kv);
   T* dv = args.dv + key_at(s, f.layout, args.dv_strides, kv);
-  store_rows<T>({dk, args.dk_strides.token, s.kv_len, x.dim}, x.dk, x.width, f.scale, args.write_dkv);
-  store_rows<T>({dv, args.dv_strides.token, s.kv_len, x.v_dim}, x.dv, x.v_width, T(1), args.write_dkv);
+  store_rows<T>({dk, args.dk_strides.token, s.kv_len, x.dim}, x.dk, x.width, f.scale, args.write_dk);
+  store_rows<T>({dv, args.dv_strides.token, s.kv_len, x.v_dim}, x.dv, x.v_width, T(1), args.write_dv);
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ void decode_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t k
   load_queries(args, s, first_head, rows);
   const std::int64_t begin = s.keys(args.mask, 0).begin, end = s.keys(args.mask, s.q_len - 1).end;
   for (std::int64_t j0 = begin / kKeyTile * kKeyTile; j0 < end; j0 += kKeyTile) {
+    if (!sees_tile(args.mask, s, 0, s.q_len, j0)) continue;
     const std::int64_t n = std::min(kKeyTile, s.kv_len - j0);
     score_keys(keys, j0, n, rows);
     for (std::int64_t r = 0; r < rows.count; ++r) {

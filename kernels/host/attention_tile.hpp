@@ -28,7 +28,7 @@ struct KeyRows {
   }
 };
 
-/// Keys [begin, end) that a query sees.
+/// Keys [begin, end) outside of which a query sees none.
 struct KeyRange {
   std::int64_t begin, end;
 };
@@ -39,6 +39,7 @@ struct Sequence {
 
   template <class T>
   KeyRange keys(const AttentionMask<T>& mask, std::int64_t i) const {
+    if (mask.kv_positions) return {0, kv_len};
     const std::int64_t p = i + offset;
     const std::int64_t end = mask.causal ? std::clamp<std::int64_t>(p + 1, 0, kv_len) : kv_len;
     const std::int64_t begin = mask.window == kNoWindow ? 0 : std::clamp<std::int64_t>(p - mask.window + 1, 0, end);
@@ -79,6 +80,30 @@ T* lse_row(const AttentionArgs<T>& args, const Sequence& s, std::int64_t h) {
   return args.lse + (s.b * args.dims.heads + h) * args.dims.q_len;
 }
 
+/// Whether any of the queries [i, i + rows) may see any of the keys of the tile from j0: always, when no positions are
+/// given, for tiles within the range of keys.
+template <class T>
+bool sees_tile(const AttentionMask<T>& mask, const Sequence& s, std::int64_t i, std::int64_t rows, std::int64_t j0) {
+  if (!mask.kv_positions) return true;
+  const auto [q_least, q_most] = std::minmax_element(mask.q_positions + i, mask.q_positions + i + rows);
+  const std::int32_t* keys = mask.kv_positions;
+  const auto [k_least, k_most] = std::minmax_element(keys + j0, keys + std::min(j0 + kKeyTile, s.kv_len));
+  if (mask.causal && *k_least > *q_most) return false;
+  return mask.window == kNoWindow || *k_most > *q_least - mask.window;
+}
+
+/// −∞ at the scores of the keys j0 … j0+n−1 that are not visible from position p.
+template <class T>
+void hide_positions(const AttentionMask<T>& mask, std::int64_t p, const std::int32_t* positions, std::int64_t n,
+                    T* scores) {
+  const T hidden = -std::numeric_limits<T>::infinity();
+  const auto last = static_cast<std::int32_t>(p);
+  if (mask.causal)
+    for (std::int64_t j = 0; j < n; ++j) scores[j] = positions[j] > last ? hidden : scores[j];
+  if (mask.window != kNoWindow)
+    for (std::int64_t j = 0; j < n; ++j) scores[j] = positions[j] <= p - mask.window ? hidden : scores[j];
+}
+
 /// Adds the additive masks of query i, keys j0 … j0+n−1, to its scores, and −∞ where the key is not visible.
 /// `scores` has `width` ≥ n columns.
 template <class T>
@@ -95,6 +120,7 @@ void mask_scores(const AttentionMask<T>& mask, const Sequence& s, std::int64_t h
     for (std::int64_t j = std::max(j0, first); j < j0 + n; ++j)
       scores[j - j0] += mask.tree_mask[i * s.q_len + j - first];
   }
+  if (mask.kv_positions) hide_positions(mask, mask.q_positions[i], mask.kv_positions + j0, n, scores);
   const std::int64_t lo = std::clamp<std::int64_t>(begin - j0, 0, width), hi = std::clamp(end - j0, lo, width);
   std::fill(scores, scores + lo, hidden);
   std::fill(scores + hi, scores + width, hidden);

@@ -49,8 +49,7 @@ void cross_entropy_backward(const CrossEntropyBackwardArgs<T>& a) {
       continue;
     }
     map(a.vocab, dx, [&](auto at) { return factor * exp(at(x) - lse); });
-    const std::int64_t target = a.targets[r] - a.first;
-    if (target >= 0 && target < a.vocab) dx[target] -= factor;
+    if (a.targets[r] >= 0) dx[a.targets[r]] -= factor;
   }
 }
 
@@ -60,58 +59,40 @@ void row_max(std::int64_t rows, std::int64_t cols, const T* x, T* max) {
 }
 
 template <class T>
-void row_sum_exp(std::int64_t rows, std::int64_t cols, const T* x, const T* max, T* sum) {
-  for (std::int64_t r = 0; r < rows; ++r) sum[r] = sum_exp(cols, x + r * cols, max[r]);
+void mask_columns(std::int64_t rows, std::int64_t cols, std::int64_t first, std::int64_t total, T* x) {
+  const std::int64_t kept = std::clamp<std::int64_t>(total - first, 0, cols);
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::fill(x + r * cols + kept, x + (r + 1) * cols, -std::numeric_limits<T>::infinity());
 }
 
 template <class T>
-void target_logit(const TargetLogitArgs<T>& a) {
+void cross_entropy_sums(const CrossEntropySumsArgs<T>& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    const std::int64_t c = a.targets[r] - a.first;
-    a.out[r] = a.targets[r] != kIgnoreIndex && c >= 0 && c < a.cols ? a.x[r * a.cols + c] : T(0);
+    const T* x = a.logits + r * a.cols;
+    a.sums[r] = sum_exp(a.cols, x, a.max[r]);
+    a.sums[a.rows + r] = a.targets[r] < 0 ? T(0) : x[a.targets[r]] - a.max[r];
   }
 }
 
 template <class T>
-void cross_entropy_combine(const CrossEntropyCombineArgs<T>& a) {
+double cross_entropy_finish(const CrossEntropyFinishArgs<T>& a) {
+  double sum = 0;
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    a.lse[r] = a.max[r] + std::log(a.sum[r]);
-    a.loss[r] = a.targets[r] == kIgnoreIndex ? T(0) : a.lse[r] - a.target[r];
+    const T log_sum = std::log(a.sums[r]);
+    a.lse[r] = a.max[r] + log_sum;
+    if (a.targets[r] != kIgnoreIndex) sum += static_cast<double>(log_sum) - static_cast<double>(a.sums[a.rows + r]);
   }
+  return sum;
 }
 
-template <class T>
-void softmax(std::int64_t rows, std::int64_t cols, const T* x, T inverse_temperature, T* y) {
-  for (std::int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
-    const T max = maximum(cols, x);
-    const T sum = reduce_add<T>(cols, [&](auto at) {
-      const auto e = exp((at(x) - max) * inverse_temperature);
-      put(y, at.i, e);
-      return e;
-    });
-    const T inverse = T(1) / sum;
-    map(cols, y, [&](auto at) { return at(y) * inverse; });
-  }
-}
-
-template <class T>
-void softmax_backward(std::int64_t rows, std::int64_t cols, const T* y, const T* dy, T* dx) {
-  for (std::int64_t r = 0; r < rows; ++r, y += cols, dy += cols, dx += cols) {
-    const T dot = reduce_add<T>(cols, [&](auto at) { return at(y) * at(dy); });
-    map(cols, dx, [&](auto at) { return at(y) * (at(dy) - dot); });
-  }
-}
-
-#define KERNELS_INSTANTIATE(T)                                                      \
-  template void cross_entropy<T>(const CrossEntropyArgs<T>&);                       \
-  template void mean_loss<T>(std::int64_t, const T*, double, T*);                   \
-  template void cross_entropy_backward<T>(const CrossEntropyBackwardArgs<T>&);      \
-  template void row_max<T>(std::int64_t, std::int64_t, const T*, T*);               \
-  template void row_sum_exp<T>(std::int64_t, std::int64_t, const T*, const T*, T*); \
-  template void target_logit<T>(const TargetLogitArgs<T>&);                         \
-  template void cross_entropy_combine<T>(const CrossEntropyCombineArgs<T>&);        \
-  template void softmax<T>(std::int64_t, std::int64_t, const T*, T, T*);            \
-  template void softmax_backward<T>(std::int64_t, std::int64_t, const T*, const T*, T*);
+#define KERNELS_INSTANTIATE(T)                                                               \
+  template void cross_entropy<T>(const CrossEntropyArgs<T>&);                                \
+  template void mean_loss<T>(std::int64_t, const T*, double, T*);                            \
+  template void cross_entropy_backward<T>(const CrossEntropyBackwardArgs<T>&);               \
+  template void row_max<T>(std::int64_t, std::int64_t, const T*, T*);                        \
+  template void mask_columns<T>(std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*); \
+  template void cross_entropy_sums<T>(const CrossEntropySumsArgs<T>&);                       \
+  template double cross_entropy_finish<T>(const CrossEntropyFinishArgs<T>&);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)
 #undef KERNELS_INSTANTIATE

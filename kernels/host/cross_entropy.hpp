@@ -24,12 +24,11 @@ void cross_entropy(const CrossEntropyArgs<T>& args);
 template <class T>
 void mean_loss(std::int64_t rows, const T* loss, double count, T* mean);
 
-/// dlogits[r,c] = scale·(e^(logits[r,c] − lse[r]) − [first + c = targets[r]]); zeros in ignored rows. dlogits may be
-/// logits. For a vocabulary shard `first` is its first column and lse that of the whole vocabulary.
+/// dlogits[r,c] = scale·(e^(logits[r,c] − lse[r]) − [c = targets[r]]); zeros in ignored rows. dlogits may be logits.
+/// For a vocabulary shard lse is that of the whole vocabulary and a target outside of the shard is −1.
 template <class T>
 struct CrossEntropyBackwardArgs {
   std::int64_t rows = 0, vocab = 0;
-  std::int64_t first = 0;
   const T* logits = nullptr;
   const std::int32_t* targets = nullptr;
   const T* lse = nullptr;
@@ -44,45 +43,36 @@ void cross_entropy_backward(const CrossEntropyBackwardArgs<T>& args);
 template <class T>
 void row_max(std::int64_t rows, std::int64_t cols, const T* x, T* max);
 
-/// sum[r] = Σ_c e^(x[r,c] − max[r])
+/// Columns c of x[rows,cols] with first + c ≥ total become −∞: what the last shard of a vocabulary holds too much.
 template <class T>
-void row_sum_exp(std::int64_t rows, std::int64_t cols, const T* x, const T* max, T* sum);
+void mask_columns(std::int64_t rows, std::int64_t cols, std::int64_t first, std::int64_t total, T* x);
 
-/// out[r] = x[r,targets[r] − first] if that column is in the shard x[rows,cols], else 0 (so that shards can be summed).
+/// What a vocabulary shard adds to a loss: sums[0,r] = Σ_c e^(logits[r,c] − max[r]) and, for a target of the shard
+/// (given as its local column), sums[1,r] = logits[r,target] − max[r], 0 for a negative target.
 template <class T>
-struct TargetLogitArgs {
+struct CrossEntropySumsArgs {
   std::int64_t rows = 0, cols = 0;
-  std::int64_t first = 0;
-  const T* x = nullptr;
+  const T* logits = nullptr;
   const std::int32_t* targets = nullptr;
-  T* out = nullptr;
+  const T* max = nullptr;  ///< over all shards
+  T* sums = nullptr;       ///< [2,rows]
 };
 
 template <class T>
-void target_logit(const TargetLogitArgs<T>& args);
+void cross_entropy_sums(const CrossEntropySumsArgs<T>& args);
 
-/// From the reduced pieces of a vocabulary-parallel loss: lse[r] = max[r] + ln sum[r]; loss[r] = lse[r] − target[r],
-/// and 0 where targets[r] is kIgnoreIndex.
+/// From the sums over all shards: lse[r] = max[r] + ln sums[0,r]; returns Σ_r (ln sums[0,r] − sums[1,r]) over the rows
+/// whose target is not kIgnoreIndex.
 template <class T>
-struct CrossEntropyCombineArgs {
+struct CrossEntropyFinishArgs {
   std::int64_t rows = 0;
-  const T* max = nullptr;
-  const T* sum = nullptr;
-  const T* target = nullptr;
   const std::int32_t* targets = nullptr;
-  T* loss = nullptr;
+  const T* max = nullptr;
+  const T* sums = nullptr;  ///< [2,rows]
   T* lse = nullptr;
 };
 
 template <class T>
-void cross_entropy_combine(const CrossEntropyCombineArgs<T>& args);
-
-/// y[r,:] = softmax(x[r,:] · inverse_temperature); y may be x.
-template <class T>
-void softmax(std::int64_t rows, std::int64_t cols, const T* x, T inverse_temperature, T* y);
-
-/// dx[r,c] = y[r,c]·(dy[r,c] − Σ_j y[r,j]·dy[r,j]), with y the forward result at inverse temperature 1; dx may be dy.
-template <class T>
-void softmax_backward(std::int64_t rows, std::int64_t cols, const T* y, const T* dy, T* dx);
+double cross_entropy_finish(const CrossEntropyFinishArgs<T>& args);
 
 }  // namespace orrery::kernels

@@ -105,6 +105,21 @@ void transpose2d(std::int64_t rows, std::int64_t cols, const T* x, T* y) {
         for (std::int64_t r = r0; r < std::min(r0 + kStep, rows); ++r) y[c * rows + r] = x[r * cols + c];
 }
 
+template <class T>
+void swap_axes(std::int64_t outer, std::int64_t a, std::int64_t b, std::int64_t inner, const T* x, T* y) {
+  constexpr std::int64_t kStep = 16;  // of both axes at a time: short rows share their cache lines
+  for (std::int64_t o = 0; o < outer; ++o, x += a * b * inner, y += a * b * inner) {
+    if (inner == 1) {
+      transpose2d(a, b, x, y);
+      continue;
+    }
+    for (std::int64_t i0 = 0; i0 < a; i0 += kStep)
+      for (std::int64_t j = 0; j < b; ++j)
+        for (std::int64_t i = i0; i < std::min(i0 + kStep, a); ++i)
+          copy(inner, x + (i * b + j) * inner, y + (j * a + i) * inner);
+  }
+}
+
 void cast(std::int64_t n, const float* x, double* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<double>(x[i]);
 }
@@ -151,5 +166,10 @@ void from_fp16(std::int64_t n, const std::uint16_t* x, T* y) {
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)
 #undef KERNELS_INSTANTIATE
+
+template void swap_axes<float>(std::int64_t, std::int64_t, std::int64_t, std::int64_t, const float*, float*);
+template void swap_axes<double>(std::int64_t, std::int64_t, std::int64_t, std::int64_t, const double*, double*);
+template void swap_axes<std::int32_t>(std::int64_t, std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,
+                                      std::int32_t*);
 
 }  // namespace orrery::kernels

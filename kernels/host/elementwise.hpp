@@ -53,6 +53,10 @@ void column_sum(std::int64_t rows, std::int64_t cols, const T* x, T* sum, Write 
 template <class T>
 void transpose2d(std::int64_t rows, std::int64_t cols, const T* x, T* y);
 
+/// y[o,j,i,:] = x[o,i,j,:] for x[outer,a,b,inner]; also for int32.
+template <class T>
+void swap_axes(std::int64_t outer, std::int64_t a, std::int64_t b, std::int64_t inner, const T* x, T* y);
+
 void cast(std::int64_t n, const float* x, double* y);
 void cast(std::int64_t n, const double* x, float* y);
 

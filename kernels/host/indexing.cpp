@@ -35,6 +35,14 @@ void embedding_backward(const EmbeddingBackwardArgs<T>& a) {
   }
 }
 
+void local_indices(std::int64_t n, std::int64_t classes, std::int32_t first, const std::int32_t* index,
+                   std::int32_t* local) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t at = std::int64_t{index[i]} - first;
+    local[i] = index[i] < 0 ? index[i] : at >= 0 && at < classes ? static_cast<std::int32_t>(at) : -1;
+  }
+}
+
 template <class T>
 void gather_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y) {
   for (std::int64_t r = 0; r < rows; ++r) {

@@ -34,6 +34,11 @@ struct EmbeddingBackwardArgs {
 template <class T>
 void embedding_backward(const EmbeddingBackwardArgs<T>& args);
 
+/// local[i] = index[i] − first in a shard of `classes` rows from `first` on, −1 for other indices; a negative index
+/// stays.
+void local_indices(std::int64_t n, std::int64_t classes, std::int32_t first, const std::int32_t* index,
+                   std::int32_t* local);
+
 /// y[r,:] = x[index[r],:]; index −1 gives zeros. x has `cols` columns.
 template <class T>
 void gather_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y);

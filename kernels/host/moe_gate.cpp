@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/host/cross_entropy.hpp"
 #include "kernels/host/simd.hpp"
+#include "kernels/host/softmax.hpp"
 
 namespace orrery::kernels {
 namespace {
@@ -85,7 +85,7 @@ std::size_t gate_workspace(std::int64_t experts, std::int64_t groups, std::size_
 template <class T>
 void gate(const GateArgs<T>& a) {
   if (a.score == GateScore::Softmax)
-    softmax(a.tokens, a.experts, a.logits, T(1), a.scores);
+    softmax<T>({.rows = a.tokens, .cols = a.experts, .x = a.logits, .y = a.scores});
   else
     map(a.tokens * a.experts, a.scores, [&](auto at) { return sigmoid(at(a.logits)); });
   Arena arena{a.workspace};
@@ -104,7 +104,7 @@ void gate_backward(const GateBackwardArgs<T>& a) {
       std::fill_n(d, a.experts, T(0));
     weights_gradient(a, t, d);
     if (a.score == GateScore::Softmax)
-      softmax_backward(1, a.experts, s, d, d);
+      softmax_backward<T>({.rows = 1, .cols = a.experts, .y = s, .dy = d, .dx = d});
     else
       map(a.experts, d, [&](auto at) { return at(d) * at(s) * (T(1) - at(s)); });
   }

@@ -55,7 +55,7 @@ void dropout(const DropoutArgs<T>& a) {
         y[i + j] = !none && words[offset + j] >= least ? scaled : T(0);
       }
     };
-    for_pieces(a.key, global_index(a.window, r), a.cols, keep);
+    for_pieces(a.key, global_index(a.window, a.row_ids ? a.row_ids[r] - a.window.row : r), a.cols, keep);
   }
 }
 

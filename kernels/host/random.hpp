@@ -12,13 +12,15 @@ struct ShardWindow {
   std::int64_t row = 0, col = 0, global_cols = 0;
 };
 
-/// y = x/(1−p) where the element's uniform number is ≥ p, else 0. The backward is the same call on dy. y may be x.
+/// y = x/(1−p) where the element's uniform number is ≥ p, else 0. The backward is the same call on dy. y may be x. With
+/// row_ids local row r is global row row_ids[r] instead of window.row + r.
 template <class T>
 struct DropoutArgs {
   std::int64_t rows = 0, cols = 0;
   ShardWindow window;
   PhiloxKey key;
   double p = 0;
+  const std::int32_t* row_ids = nullptr;  ///< [rows] or null
   const T* x = nullptr;
   T* y = nullptr;
 };

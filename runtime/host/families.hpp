@@ -10,6 +10,7 @@ namespace orrery {
 Kernel find_gemm(const Work& work);
 Kernel find_attention(const Work& work);
 Kernel find_norm(const Work& work);
+Kernel find_norm_pieces(const Work& work);
 Kernel find_elementwise(const Work& work);
 Kernel find_rows(const Work& work);
 Kernel find_embedding(const Work& work);

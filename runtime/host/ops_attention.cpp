@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "kernels/host/attention.hpp"
+#include "kernels/host/softmax.hpp"
 #include "kernels/host/vision.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
@@ -10,7 +11,7 @@
 namespace orrery {
 namespace {
 
-/// Reads of q, k, v, bias and mask, which both directions begin with. `next` is the operand after them.
+/// Reads of q, k, v, bias, mask and positions, which both directions begin with. `next` is the operand after them.
 template <class T>
 kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T>& c, int& next) {
   const std::int64_t kv = c.at(s.kv);
@@ -33,6 +34,10 @@ kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T
   if (s.mask_groups > 0) {
     a.mask.group_mask = c.dense(next++);
     a.mask.groups = s.mask_groups;
+  }
+  if (s.positions) {
+    a.mask.q_positions = c.ints(next++);
+    a.mask.kv_positions = c.ints(next++);
   }
   a.workspace = c.workspace();
   return a;
@@ -77,13 +82,60 @@ void run(const AttentionBackward& w, const OpContext<T>& c) {
   a.dv = c.data(dq + 2);
   a.dv_strides = c.tokens(dq + 2, s.batch, s.kv_heads, s.v_dim);
   a.write_dq = c.write_mode(dq);
-  a.write_dkv = c.write_mode(dq + 1);
+  a.write_dk = c.write_mode(dq + 1);
+  a.write_dv = c.write_mode(dq + 2);
   if (s.bias && c.size() > dq + 3) {
     a.dbias = c.dense(dq + 3);
     a.write_dbias = c.write_mode(dq + 3);
   }
   a.workspace = c.workspace();
   kernels::attention_backward(a);
+}
+
+template <class T>
+void run(const MergeAttention& w, const OpContext<T>& c) {
+  const Shape& lse = c.layout(1).shape;  // [batch, heads, q], or [heads, q] of one sequence
+  const std::int64_t batch = lse.rank == 3 ? lse[0] : 1;
+  kernels::attention_merge(kernels::AttentionMergeArgs<T>{
+      .dims = {.batch = batch, .q_len = w.rows / batch, .heads = w.heads, .v_dim = w.dim},
+      .part_o = c.dense(0),
+      .part_lse = c.dense(1),
+      .o = c.dense(2),
+      .lse = c.dense(3)});
+}
+
+template <class T>
+void run(const SoftmaxForward& w, const OpContext<T>& c) {
+  const int y = c.output();
+  kernels::SoftmaxArgs<T> a;
+  a.rows = w.rows;
+  a.cols = w.cols;
+  a.scale = T(w.scale);
+  a.x = c.data(0);
+  a.x_stride = c.row_stride(0, w.rows, w.cols);
+  a.y = c.data(y);
+  a.y_stride = c.row_stride(y, w.rows, w.cols);
+  if (w.causal) {
+    a.period = w.period;
+    a.row_positions = c.ints(1);
+    a.col_positions = c.ints(2);
+  }
+  kernels::softmax(a);
+}
+
+template <class T>
+void run(const SoftmaxBackward& w, const OpContext<T>& c) {
+  const auto stride = [&](int i) { return c.row_stride(i, w.rows, w.cols); };
+  const int dx = c.output();
+  kernels::softmax_backward(kernels::SoftmaxBackwardArgs<T>{.rows = w.rows,
+                                                            .cols = w.cols,
+                                                            .scale = T(w.scale),
+                                                            .y = c.data(0),
+                                                            .y_stride = stride(0),
+                                                            .dy = c.data(1),
+                                                            .dy_stride = stride(1),
+                                                            .dx = c.data(dx),
+                                                            .dx_stride = stride(dx)});
 }
 
 /// The part of the cache that is written, as a layout of its own: its rows are [at, at + rows) of each sequence.
@@ -125,7 +177,8 @@ Kernel find_attention(const Work& work) {
   if (const auto* f = std::get_if<AttentionForward>(&work)) shape = &f->shape;
   if (const auto* b = std::get_if<AttentionBackward>(&work)) shape = &b->shape;
   if (shape && shape->ragged_pairs > 0) return nullptr;
-  return find_typed<AttentionForward, AttentionBackward, AppendCache, RelativeBiasForward, RelativeBiasBackward>(work);
+  return find_typed<AttentionForward, AttentionBackward, MergeAttention, SoftmaxForward, SoftmaxBackward, AppendCache,
+                    RelativeBiasForward, RelativeBiasBackward>(work);
 }
 
 }  // namespace orrery

@@ -122,6 +122,7 @@ void run(const Dropout& d, const OpContext<T>& c) {
                                            .window = {d.first_row, d.first_col, d.global_cols},
                                            .key = {static_cast<std::uint64_t>(d.seed), stream},
                                            .p = d.probability,
+                                           .row_ids = d.by_row ? c.ints(1) : nullptr,
                                            .x = c.dense(0),
                                            .y = c.dense(c.output())});
 }

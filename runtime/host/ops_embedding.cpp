@@ -8,6 +8,10 @@
 
 namespace orrery {
 
+static void run(const LocalIndices& l, const OpContext<void>& c) {
+  kernels::local_indices(l.rows, l.classes, *c.ints(1), c.ints(0), c.elements_of<std::int32_t>(2));
+}
+
 template <class T>
 void run(const Gather& g, const OpContext<T>& c) {
   kernels::embedding(kernels::EmbeddingArgs<T>{.tokens = g.rows,
@@ -69,6 +73,9 @@ void run(const RotaryEmbedding& w, const OpContext<T>& c) {
                            .sequence = sequence});
 }
 
-Kernel find_embedding(const Work& work) { return find_typed<Gather, ScatterAdd, RotaryEmbedding>(work); }
+Kernel find_embedding(const Work& work) {
+  if (const Kernel k = find_untyped<LocalIndices>(work)) return k;
+  return find_typed<Gather, ScatterAdd, RotaryEmbedding>(work);
+}
 
 }  // namespace orrery

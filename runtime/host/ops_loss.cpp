@@ -35,6 +35,33 @@ void run(const CrossEntropyBackward& w, const OpContext<T>& c) {
   kernels::cross_entropy_backward(a);
 }
 
+template <class T>
+void run(const MaskColumns& w, const OpContext<T>& c) {
+  kernels::mask_columns(w.rows, w.cols, std::int64_t{*c.ints(0)}, w.total, c.dense(1));
+}
+
+template <class T>
+void run(const RowMax& w, const OpContext<T>& c) {
+  kernels::row_max(w.rows, w.cols, c.dense(0), c.dense(1));
+}
+
+template <class T>
+void run(const CrossEntropySums& w, const OpContext<T>& c) {
+  kernels::cross_entropy_sums(kernels::CrossEntropySumsArgs<T>{.rows = w.rows,
+                                                               .cols = w.classes,
+                                                               .logits = c.dense(0),
+                                                               .targets = c.ints(1),
+                                                               .max = c.dense(2),
+                                                               .sums = c.dense(3)});
+}
+
+template <class T>
+void run(const CrossEntropyFinish& w, const OpContext<T>& c) {
+  const double sum = kernels::cross_entropy_finish(kernels::CrossEntropyFinishArgs<T>{
+      .rows = w.rows, .targets = c.ints(0), .max = c.dense(1), .sums = c.dense(2), .lse = c.dense(3)});
+  *c.dense(4) += T(w.weight * sum);
+}
+
 /// Calls f(row, target) over targets that are scalars or indices 0 and 1.
 template <class T, class F>
 static void each_target(std::int64_t rows, const OpContext<T>& c, F&& f) {
@@ -93,8 +120,8 @@ void run(const Sample& s, const OpContext<T>& c) {
 }
 
 Kernel find_loss(const Work& work) {
-  return find_typed<CrossEntropyForward, CrossEntropyBackward, BinaryCrossEntropyForward, BinaryCrossEntropyBackward,
-                    Sample>(work);
+  return find_typed<CrossEntropyForward, CrossEntropyBackward, MaskColumns, RowMax, CrossEntropySums,
+                    CrossEntropyFinish, BinaryCrossEntropyForward, BinaryCrossEntropyBackward, Sample>(work);
 }
 
 }  // namespace orrery

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/host/elementwise.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
@@ -76,6 +77,11 @@ static void run(const Copy& w, const OpContext<void>& c) {
 
 static void run(const CopyRows&, const OpContext<void>& c) { copy_views(c); }
 
+template <class T>
+void run(const SwapAxes& s, const OpContext<T>& c) {
+  kernels::swap_axes(s.outer, s.a, s.b, s.inner, c.dense(0), c.dense(1));
+}
+
 static void run(const Alloc&, const OpContext<void>&) {}
 static void run(const Free&, const OpContext<void>&) {}
 
@@ -94,6 +100,10 @@ static void run(const HostWork& w, const OpContext<void>& c) {
   [[maybe_unused]] volatile std::uint64_t words = read_bytes(p, size, static_cast<std::int64_t>(w.bytes.base()));
 }
 
-Kernel find_move(const Work& work) { return find_untyped<Copy, CopyRows, Alloc, Free, HostWork>(work); }
+Kernel find_move(const Work& work) {
+  if (const auto* s = std::get_if<SwapAxes>(&work); s && s->dtype == DType::I32) return &invoke<SwapAxes, std::int32_t>;
+  if (const Kernel k = find_typed<SwapAxes>(work)) return k;
+  return find_untyped<Copy, CopyRows, Alloc, Free, HostWork>(work);
+}
 
 }  // namespace orrery

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/host/optimizer.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
@@ -9,7 +11,9 @@ namespace orrery {
 
 template <class T>
 void run(const SumSquares& s, const OpContext<T>& c) {
-  kernels::sum_of_squares(s.elements, c.dense(0), c.template elements_of<double>(1));
+  double sum = 0;
+  kernels::sum_of_squares(s.elements, c.dense(0), &sum);
+  *c.template elements_of<double>(1) += s.weight * sum;
 }
 
 /// The factor on the gradient: the squared norm is the operand after the moments, there with clipping only.
@@ -17,35 +21,49 @@ static double gradient_scale(double max_norm, int norm_operand, const OpContextB
   return max_norm > 0 ? kernels::clip_factor(*c.elements_of<double>(norm_operand), max_norm) : 1.0;
 }
 
+/// Calls update(first, n, decay) for the elements that decay, then for those that do not.
+template <class K, class F>
+static void update_parts(const K& w, const OpContextBase& c, F&& update) {
+  const std::int64_t decayed = w.partly ? std::clamp<std::int64_t>(*c.ints(c.size() - 1), 0, w.elements) : w.elements;
+  if (decayed > 0) update(0, decayed, w.decay);
+  if (decayed < w.elements) update(decayed, w.elements - decayed, 0.0);
+}
+
 template <class T>
 void run(const Sgd& s, const OpContext<T>& c) {
-  kernels::sgd(kernels::SgdArgs<T>{.n = s.elements,
-                                   .rate = s.rate,
-                                   .momentum = s.momentum,
-                                   .weight_decay = s.decay,
-                                   .nesterov = s.nesterov,
-                                   .gradient_scale = gradient_scale(s.max_norm, 3, c),
-                                   .weights = c.dense(0),
-                                   .gradient = c.dense(1),
-                                   .velocity = s.momentum != 0 ? c.dense(2) : nullptr});
+  const double factor = gradient_scale(s.max_norm, 3, c);
+  update_parts(s, c, [&](std::int64_t first, std::int64_t n, double decay) {
+    kernels::sgd(kernels::SgdArgs<T>{.n = n,
+                                     .rate = s.rate,
+                                     .momentum = s.momentum,
+                                     .weight_decay = decay,
+                                     .nesterov = s.nesterov,
+                                     .gradient_scale = factor,
+                                     .weights = c.dense(0) + first,
+                                     .gradient = c.dense(1) + first,
+                                     .velocity = s.momentum != 0 ? c.dense(2) + first : nullptr});
+  });
 }
 
 template <class T>
 void run(const AdamW& a, const OpContext<T>& c) {
   const std::int64_t step = c.at(a.step);
   if (step < 1) c.fail(fmt::format("step {}; steps count from 1", step));
-  kernels::adamw(kernels::AdamWArgs<T>{.n = a.elements,
-                                       .rate = a.rate,
-                                       .beta1 = a.beta1,
-                                       .beta2 = a.beta2,
-                                       .epsilon = a.epsilon,
-                                       .weight_decay = a.decay,
-                                       .step = step,
-                                       .gradient_scale = gradient_scale(a.max_norm, 4, c),
-                                       .weights = c.dense(0),
-                                       .gradient = c.dense(1),
-                                       .m = c.dense(2),
-                                       .v = c.dense(3)});
+  const double factor = gradient_scale(a.max_norm, 4, c);
+  update_parts(a, c, [&](std::int64_t first, std::int64_t n, double decay) {
+    kernels::adamw(kernels::AdamWArgs<T>{.n = n,
+                                         .rate = a.rate,
+                                         .beta1 = a.beta1,
+                                         .beta2 = a.beta2,
+                                         .epsilon = a.epsilon,
+                                         .weight_decay = decay,
+                                         .step = step,
+                                         .gradient_scale = factor,
+                                         .weights = c.dense(0) + first,
+                                         .gradient = c.dense(1) + first,
+                                         .m = c.dense(2) + first,
+                                         .v = c.dense(3) + first});
+  });
 }
 
 Kernel find_optimizer(const Work& work) { return find_typed<SumSquares, Sgd, AdamW>(work); }

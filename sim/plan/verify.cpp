@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/operand_sizes.hpp"
 #include "sim/plan/plan.hpp"
 #include "sim/plan/progress.hpp"
 
@@ -40,6 +41,7 @@ class Checker {
 
   void check_classes();
   void check_ids();
+  void check_operand_sizes(std::size_t i);
   void check_class(const RankClass& c);
   void check_hazards(std::size_t i, const Clock& known);
   void check_storage(std::size_t i);
@@ -95,6 +97,25 @@ void Checker::check_ids() {
     if (!problems_.empty()) return;
     for (const Operand& o : plan_.operands_of(op))
       if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
+    if (problems_.empty()) check_operand_sizes(i);
+  }
+}
+
+/// An op in place names its last operand once, where it is read.
+void Checker::check_operand_sizes(std::size_t i) {
+  const Op& op = plan_.ops[i];
+  const std::vector<std::int64_t> sizes = operand_sizes(plan_.work(op));
+  if (sizes.empty()) return;
+  const auto operands = plan_.operands_of(op);
+  const bool in_place =
+      std::any_of(operands.begin(), operands.end(), [](Operand o) { return o.reads() && o.writes(); });
+  if (operands.size() != sizes.size() && !(in_place && operands.size() + 1 == sizes.size()))
+    return problem("{} has {} operands, its kind has {}", op_text(i), operands.size(), sizes.size());
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    const std::int64_t elements = plan_.shape(operands[k].tensor()).elements();
+    if (sizes[k] != kAnySize && sizes[k] != elements)
+      problem("{} has {} elements of {} as operand {}, its kind has {}", op_text(i), elements,
+              tensor_text(operands[k].tensor()), k, sizes[k]);
   }
 }
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/plan/operand_sizes.hpp"
+
+namespace orrery {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+/// Kinds that are not listed.
+Sizes sizes_of(const auto&) { return {}; }
+
+/// What both directions of attention read first: q k v [bias] [mask] q_positions kv_positions. Caches, and the
+/// positions of what they hold, may be longer than the keys in use.
+Sizes attention_reads(const AttentionShape& s) {
+  const bool bound = s.kv.is_bound();
+  Sizes sizes{s.q_elements(), kAnySize, kAnySize};
+  if (s.bias) sizes.push_back(bound ? kAnySize : s.heads * s.q * s.kv.base);
+  if (s.mask_groups > 0) sizes.push_back(bound ? kAnySize : s.mask_groups * s.q * s.kv.base);
+  sizes.insert(sizes.end(), {s.q, bound ? kAnySize : s.kv.base});
+  return sizes;
+}
+
+Sizes sizes_of(const AttentionForward& a) {
+  if (!a.shape.positions) return {};
+  Sizes sizes = attention_reads(a.shape);
+  sizes.push_back(a.shape.o_elements());
+  if (a.keep_lse) sizes.push_back(a.shape.batch * a.shape.heads * a.shape.q);
+  return sizes;
+}
+
+Sizes sizes_of(const AttentionBackward& a) {
+  const AttentionShape& s = a.shape;
+  if (!s.positions) return {};
+  Sizes sizes = attention_reads(s);
+  const std::int64_t o = s.o_elements(), k = s.k_elements({}), v = s.v_elements({});
+  sizes.insert(sizes.end(), {o, s.batch * s.heads * s.q, o, s.q_elements(), k, v});
+  if (s.bias) sizes.push_back(s.heads * s.q * s.kv.base);
+  return sizes;
+}
+
+Sizes sizes_of(const MergeAttention& m) {
+  const std::int64_t lse = m.rows * m.heads, o = lse * m.dim;
+  return {o, lse, o, lse};
+}
+Sizes sizes_of(const SoftmaxForward& s) {
+  const std::int64_t x = s.rows * s.cols;
+  return s.causal ? Sizes{x, s.period, s.cols, x} : Sizes{x, x};
+}
+Sizes sizes_of(const SoftmaxBackward& s) {
+  const std::int64_t x = s.rows * s.cols;
+  return {x, x, x};
+}
+
+Sizes sizes_of(const NormSums& n) { return {n.rows * n.cols, 2 * n.rows}; }
+Sizes sizes_of(const NormBackwardApply& n) {
+  const std::int64_t x = n.rows * n.cols;
+  if (n.kind == NormKind::Layer) return {x, n.cols, n.rows, n.rows, x, 2 * n.rows, x};
+  return {x, n.cols, n.rows, x, 2 * n.rows, x};
+}
+
+Sizes sizes_of(const LocalIndices& l) { return {l.rows, 1, l.rows}; }
+Sizes sizes_of(const MaskColumns& m) { return {1, m.rows * m.cols}; }
+Sizes sizes_of(const RowMax& m) { return {m.rows * m.cols, m.rows}; }
+Sizes sizes_of(const CrossEntropySums& c) { return {c.rows * c.classes, c.rows, c.rows, 2 * c.rows}; }
+Sizes sizes_of(const CrossEntropyFinish& c) { return {c.rows, c.rows, 2 * c.rows, c.rows, 1}; }
+
+Sizes sizes_of(const SwapAxes& s) {
+  const std::int64_t x = s.outer * s.a * s.b * s.inner;
+  return {x, x};
+}
+Sizes sizes_of(const Dropout& d) {
+  const std::int64_t x = d.rows * d.cols;
+  return d.by_row ? Sizes{x, d.rows, x} : Sizes{x, x};
+}
+
+/// Between the states and `decayed` may stand a squared norm.
+Sizes sizes_of(const Sgd& s) {
+  if (!s.partly) return {};
+  Sizes sizes{s.elements, s.elements, s.elements};
+  if (s.max_norm > 0) sizes.push_back(1);
+  sizes.push_back(1);
+  return sizes;
+}
+Sizes sizes_of(const AdamW& a) {
+  if (!a.partly) return {};
+  Sizes sizes(a.master ? 5 : 4, a.elements);
+  if (a.max_norm > 0) sizes.push_back(1);
+  sizes.push_back(1);
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> operand_sizes(const Work& work) {
+  return std::visit([](const auto& w) { return sizes_of(w); }, work);
+}
+
+}  // namespace orrery
