@@ -10,7 +10,7 @@ namespace {
 
 constexpr CollectiveKind kKinds[] = {
     CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
-    CollectiveKind::Broadcast, CollectiveKind::Reduce,    CollectiveKind::Barrier};
+    CollectiveKind::Broadcast, CollectiveKind::Reduce,    CollectiveKind::Shift,         CollectiveKind::Barrier};
 constexpr int kSizes = 12;
 constexpr std::int64_t kMostElements = 1 << 20;
 
@@ -24,6 +24,7 @@ Shape output_of(CollectiveKind k, std::int64_t elements, std::int64_t ranks) {
 void add_collective(PlanBuilder& b, GroupId group, CollectiveKind kind, std::int64_t elements, std::int64_t ranks) {
   const std::string name = fmt::format("{}.{}", name_of(kind), elements);
   Collective work{.kind = kind, .group = group, .bytes = size_of(DType::F32, elements)};
+  if (kind == CollectiveKind::Shift) work.root = 1;
   if (kind == CollectiveKind::Barrier) {
     work.bytes = Bytes{0};
     b.add(name, work, std::span<const Operand>{});

@@ -22,6 +22,25 @@ Spread spread_of(const Cluster& cluster, std::span<const RankId> ranks) {
   return s;
 }
 
+/// Which ways the messages of a shift take.
+struct ShiftSpread {
+  std::int64_t leaving = 0;  // of the node that most leave
+  bool some_stay = false;
+};
+
+ShiftSpread shift_spread(const Cluster& cluster, std::span<const RankId> ranks, std::size_t places) {
+  std::map<std::int64_t, std::int64_t> leaving;
+  ShiftSpread s;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const RankId to = ranks[(i + places) % ranks.size()];
+    if (cluster.same_node(ranks[i], to))
+      s.some_stay = true;
+    else
+      s.leaving = std::max(s.leaving, ++leaving[cluster.node_of(ranks[i])]);
+  }
+  return s;
+}
+
 bool touches_disk(const Copy& c) { return c.from == Tier::Disk || c.to == Tier::Disk; }
 bool is_peer(const Copy& c) { return c.from == Tier::Peer || c.to == Tier::Peer; }
 bool is_inside(const Copy& c) {
@@ -120,6 +139,7 @@ OpCost ClusterCostModel::collective(const Collective& work, std::span<const Rank
   const Spread spread = spread_of(cluster_, ranks);
   if (spread.nodes == 1 && !cluster_.device_link)
     if (auto c = device_->collective(work, static_cast<std::int64_t>(ranks.size()), scales_)) return *c;
+  if (work.kind == CollectiveKind::Shift) return shift(work, ranks);
   const Hop between = spread.nodes > 1 ? hop_between(spread.per_node) : Hop{};
   const CommunicationParameters& p = device_->communication();
   OpCost c =
@@ -131,6 +151,25 @@ OpCost ClusterCostModel::collective(const Collective& work, std::span<const Rank
     if (spread.nodes > 1)
       c.demand(Resource::Nic, cluster_.nic->per == NicPlacement::PerNode ? 1.0 / double(spread.per_node) : 1.0);
   }
+  return c;
+}
+
+/// Time of a shift: start + the slower of a message inside of a node and one between nodes, where the messages that
+/// leave a node share its card. Round by no places it stays where it is. Parameters: the cluster's links and cards.
+OpCost ClusterCostModel::shift(const Collective& work, std::span<const RankId> ranks) const {
+  const std::size_t places = places_of_shift(work.root, ranks.size());
+  if (places == 0) return {};
+  const ShiftSpread spread = shift_spread(cluster_, ranks, places);
+  Seconds slower;
+  if (spread.some_stay) slower = orrery::shift(work.bytes, 2, hop_inside());
+  if (spread.leaving > 0) slower = std::max(slower, orrery::shift(work.bytes, 2, hop_between(spread.leaving)));
+  const CommunicationParameters& p = device_->communication();
+  OpCost c = uncertain(p.overhead * scales_[Knob::LaunchOverhead] + slower);
+  if (p.sm_share > 0) c.demand(Resource::Sm, p.sm_share);
+  if (spread.some_stay) c.demand(Resource::Link, 1);
+  if (spread.leaving > 0)
+    c.demand(Resource::Nic,
+             cluster_.nic->per == NicPlacement::PerNode ? 1.0 / double(spread_of(cluster_, ranks).per_node) : 1.0);
   return c;
 }
 

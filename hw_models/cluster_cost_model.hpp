@@ -39,6 +39,7 @@ class ClusterCostModel final : public CostModel {
   Hop hop(const Link& link) const;
   Hop hop_inside() const;
   Hop hop_between(std::int64_t ranks_of_node) const;
+  OpCost shift(const Collective& work, std::span<const RankId> ranks) const;
   OpCost copy(const Copy& work, const Bindings& bindings) const;
   OpCost uncertain(Seconds duration) const;
 

@@ -62,6 +62,11 @@ Seconds broadcast(Bytes bytes, std::int64_t n, const Hop& hop) {
   return levels(n) * hop.latency + bytes / hop.bandwidth;
 }
 
+/// Time of one hop round a ring, all ranks at once: t = latency + bytes / bandwidth.
+Seconds shift(Bytes bytes, std::int64_t n, const Hop& hop) {
+  return n <= 1 ? Seconds{} : hop.latency + bytes / hop.bandwidth;
+}
+
 /// Time of a dissemination barrier: t = ⌈log₂ n⌉·latency.
 Seconds barrier(std::int64_t n, const Hop& hop) { return n <= 1 ? Seconds{} : levels(n) * hop.latency; }
 
@@ -78,6 +83,8 @@ Seconds flat_collective(CollectiveKind kind, Bytes bytes, std::int64_t n, const 
     case CollectiveKind::Broadcast:
     case CollectiveKind::Reduce:
       return broadcast(bytes, n, hop);
+    case CollectiveKind::Shift:
+      return shift(bytes, n, hop);
     case CollectiveKind::Barrier:
       return barrier(n, hop);
   }
@@ -89,7 +96,9 @@ Seconds flat_collective(CollectiveKind kind, Bytes bytes, std::int64_t n, const 
 ///   all-reduce       reduce-scatter inside + all-reduce of bytes/g between + all-gather inside
 ///   all-gather       all-gather of bytes/g between + of bytes inside; reduce-scatter is its reverse
 ///   all-to-all       the larger of what stays inside, bytes·g/(gN), and what leaves, bytes·(N − 1)/N, plus the
-///   latencies of both broadcast        between, then inside; reduce and barrier likewise
+///                    latencies of both
+///   broadcast        between, then inside; reduce and barrier likewise
+///   shift            the slower of a hop inside and one between: some ranks take one, some the other
 ///
 /// All devices of a node use their paths out at the same time. Leaves out overlap of the phases, and nodes with unequal
 /// numbers of ranks: the fullest one counts. Parameters: the cluster's links and cards.
@@ -106,6 +115,8 @@ Seconds two_level_collective(CollectiveKind kind, Bytes bytes, const TwoLevels& 
     case CollectiveKind::AllToAll:
       return std::max((g - 1) / (g * n) * bytes / t.inside.bandwidth, (n - 1) / n * bytes / t.between.bandwidth) +
              (g - 1) * t.inside.latency + g * (n - 1) * t.between.latency;
+    case CollectiveKind::Shift:
+      return std::max(shift(bytes, t.per_node, t.inside), shift(bytes, t.nodes, t.between));
     default:
       return flat_collective(kind, bytes, t.nodes, t.between) + flat_collective(kind, bytes, t.per_node, t.inside);
   }

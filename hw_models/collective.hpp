@@ -21,6 +21,7 @@ Seconds ring_all_gather(Bytes bytes, std::int64_t n, const Hop& hop);
 Seconds ring_reduce_scatter(Bytes bytes, std::int64_t n, const Hop& hop);
 Seconds pairwise_all_to_all(Bytes bytes, std::int64_t n, const Hop& hop);
 Seconds broadcast(Bytes bytes, std::int64_t n, const Hop& hop);
+Seconds shift(Bytes bytes, std::int64_t n, const Hop& hop);
 Seconds barrier(std::int64_t n, const Hop& hop);
 
 /// The faster algorithm of a kind over equal hops.

@@ -30,7 +30,7 @@ constexpr std::string_view kRotations[] = {"half", "interleaved"};
 constexpr std::string_view kScalings[] = {"constant", "by_row"};
 constexpr std::string_view kScores[] = {"softmax", "sigmoid"};
 constexpr std::string_view kMessages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                          "broadcast",  "reduce",     "barrier"};
+                                          "broadcast",  "reduce",     "shift",          "barrier"};
 
 /// The names of a kind's variants; none when there is one only.
 template <class K>
@@ -101,9 +101,7 @@ Gemm even_groups(const GroupedGemm& g) {
   return even;
 }
 
-Bytes reuse_distance(const LawInput& input, Bytes size) {
-  return std::max(size, Bytes{input.bindings.working_set});
-}
+Bytes reuse_distance(const LawInput& input, Bytes size) { return std::max(size, Bytes{input.bindings.working_set}); }
 
 double spill(Bytes size, Bytes cache) {
   const double x = size / cache;

@@ -215,3 +215,20 @@ TEST_CASE("ops that never meet are named", "[engine][error]") {
           "rank 1, stream compute: op 2 'then' (gemm m=1) waits for ops before it");
   }
 }
+
+TEST_CASE("a shift of a ring is one op for all its ranks, folded as expanded", "[engine][collective][fold]") {
+  // Compute 100, then the hop of 20 ns while the next product runs: 100 + max(100, 20) + 20.
+  RawPlan p{{{"sp", 4}}};
+  const GroupId sp = p.group("sp", {0});
+  const Work shift = Collective{.kind = CollectiveKind::Shift, .group = sp, .root = -1, .bytes = Bytes{20}};
+  p.begin_class({{0, 4}});
+  const OpId first = p.add("compute", lasting(100));
+  const OpId hop = p.add("hop", shift, Stream::Comm, {first});
+  const OpId second = p.add("compute", lasting(100));
+  const OpId last = p.add("hop", shift, Stream::Comm, {second});
+  for (Expansion expansion : {Expansion::Folded, Expansion::Expanded}) {
+    const Timeline t = simulate(p.plan, {}, TableCost{}, NodeResources{4}, {.expansion = expansion});
+    CHECK(span_of(t, hop).end_ps == 120 * kNs);
+    CHECK(span_of(t, last).end_ps == 220 * kNs);
+  }
+}

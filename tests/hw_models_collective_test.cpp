@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
+#include "hw_models/cluster_cost_model.hpp"
 #include "hw_models/collective.hpp"
+#include "hw_models/parameters.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
@@ -11,6 +13,17 @@ namespace {
 const Hop kHop{2.0_us, 100.0_GBps};
 
 double us(Seconds t) { return t.base() * 1e6; }
+
+/// Two nodes of four devices that share a card of 10 GB/s, inside 100 GB/s; start and efficiency of a link are the
+/// device's.
+Cluster two_nodes() {
+  Cluster c;
+  c.nodes = 2, c.devices_per_node = 4, c.device = "h100_sxm", c.name = "two";
+  c.device_link = Link{"inside", 100.0_GBps, 2.0_us};
+  c.host_link = Link{"host", 63.0_GBps, 2.0_us};
+  c.nic = Nic{"card", NicPlacement::PerNode, 10.0_GBps, 5.0_us};
+  return c;
+}
 
 }  // namespace
 
@@ -54,4 +67,22 @@ TEST_CASE("an all-to-all over nodes is limited by what leaves a node", "[hw_mode
   // us + 2·5 us.
   const TwoLevels t{2, 2, kHop, {5.0_us, 10.0_GBps}};
   CHECK(us(two_level_collective(CollectiveKind::AllToAll, 40.0_MB, t)) == Approx(2012.0));
+}
+
+TEST_CASE("a shift takes its slowest hop, and the messages that leave a node share its card", "[hw_models]") {
+  const ClusterCostModel model{two_nodes(), find_device("h100_sxm", {parameters_folder()})};
+  const CommunicationParameters& p = model.device().communication();
+  std::vector<RankId> ranks;
+  for (std::size_t r = 0; r < 8; ++r) ranks.emplace_back(r);
+  const auto time = [&](std::int32_t places, std::size_t n) {
+    const Collective work{.kind = CollectiveKind::Shift, .root = places, .bytes = 10.0_MB};
+    const OpCost c = model.collective(work, std::span{ranks}.first(n));
+    return us(c.duration) - us(p.overhead);
+  };
+  // Inside 2 us + 10 MB / 100 GB/s = 100 us; out of the node 5 us + k · 10 MB / 10 GB/s = k · 1000 us.
+  CHECK(time(1, 4) == Approx(2 + 100 / p.efficiency));
+  CHECK(time(1, 8) == Approx(5 + 1000 / p.efficiency));   // only 3 → 4 and 7 → 0 leave
+  CHECK(time(-2, 8) == Approx(5 + 2000 / p.efficiency));  // two of each node
+  CHECK(time(4, 8) == Approx(5 + 4000 / p.efficiency));   // all
+  CHECK(model.collective({.kind = CollectiveKind::Shift, .root = 8, .bytes = 10.0_MB}, ranks).duration == Seconds{0});
 }

@@ -158,6 +158,14 @@ TEST_CASE("work is counted as the formulas say", "[plan][work]") {
   CHECK(positions.pairs({}) == 21);
 }
 
+TEST_CASE("a shift says how far it goes round its group", "[plan][work]") {
+  const Collective back{.kind = CollectiveKind::Shift, .root = -1, .bytes = Bytes{64}};
+  CHECK(to_text(Work{back}) == "collective kind=shift root=-1 bytes=64");
+  CHECK(amount(Work{back}).message == Bytes{64});
+  CHECK(places_of_shift(-1, 4) == 3);
+  CHECK(places_of_shift(9, 4) == 1);
+}
+
 TEST_CASE("a plan prints as stable text", "[plan]") {
   PlanBuilder b{"p"};
   const TensorId x = vector_of(b, "x", true), y = vector_of(b, "y");

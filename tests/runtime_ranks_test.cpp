@@ -52,7 +52,7 @@ TEST_CASE("collectives move and add what their names say", "[runtime]") {
   const std::int64_t n = GENERATE(1, 2, 3, 4);
   const CollectiveKind kind =
       GENERATE(CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
-               CollectiveKind::AllToAll, CollectiveKind::Broadcast, CollectiveKind::Reduce);
+               CollectiveKind::AllToAll, CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Shift);
   CAPTURE(n, name_of(kind));
   const std::int64_t in_elements = kind == CollectiveKind::AllGather ? 5 : 5 * n,
                      out_elements = kind == CollectiveKind::ReduceScatter ? 5 : 5 * n;
@@ -73,6 +73,7 @@ TEST_CASE("collectives move and add what their names say", "[runtime]") {
       if (kind == CollectiveKind::ReduceScatter) want = sum + ranks * (rank * 5 + at);
       if (kind == CollectiveKind::AllToAll) want = part * 100 + rank * 5 + inner;
       if (kind == CollectiveKind::Broadcast) want = (ranks - 1) * 100 + at;
+      if (kind == CollectiveKind::Shift) want = static_cast<double>((me + 1) % n) * 100 + at;  // n − 1 forward, 1 back
       if (kind == CollectiveKind::Reduce) want = me == root ? sum + ranks * at : 0;
       CHECK(x.result(x.out, me)[static_cast<std::size_t>(i)] == want);
     }

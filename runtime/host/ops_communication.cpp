@@ -118,6 +118,15 @@ void broadcast(const Circle<T>& all, std::int64_t elements, std::int64_t root) {
   if (all.out(all.rank()) != all.in(root)) std::copy_n(all.in(root), elements, all.out(all.rank()));
 }
 
+/// Where the output is the input, the members of a cycle would overwrite what others still read.
+template <class T>
+void shift(const Circle<T>& all, std::int64_t elements, std::int32_t places) {
+  const auto n = static_cast<std::size_t>(all.size());
+  const auto from =
+      static_cast<std::int64_t>((static_cast<std::size_t>(all.rank()) + n - places_of_shift(places, n)) % n);
+  if (all.out(all.rank()) != all.in(from)) std::copy_n(all.in(from), elements, all.out(all.rank()));
+}
+
 template <class T>
 void exchange(const Collective& w, const OpCall& call) {
   const Circle<T> all{call};
@@ -135,6 +144,8 @@ void exchange(const Collective& w, const OpCall& call) {
       return broadcast(all, elements, w.root);
     case CollectiveKind::Reduce:
       return reduce(all, elements, w.reduce, w.root);
+    case CollectiveKind::Shift:
+      return shift(all, elements, w.root);
     case CollectiveKind::Barrier:
       return;
   }
@@ -145,6 +156,8 @@ void exchange(const Collective& w, const OpCall& call) {
 static void run(const Collective& w, const OpContext<void>& c) {
   for (int i = 0; i < c.size(); ++i)
     if (!c.operand(i).contiguous) c.refuse_layout(i, "its elements one after another for a collective");
+  if (w.kind == CollectiveKind::Shift && c.operand(0).owner == c.operand(c.size() - 1).owner)
+    c.fail("a shift cannot put its output where its input is");
   switch (w.dtype) {
     case DType::F32:
       return exchange<float>(w, c.call());

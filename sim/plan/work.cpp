@@ -121,7 +121,7 @@ std::string_view name_of(OpClass c) {
 
 std::string_view name_of(CollectiveKind k) {
   constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                        "broadcast",  "reduce",     "barrier"};
+                                        "broadcast",  "reduce",     "shift",          "barrier"};
   return names[static_cast<int>(k)];
 }
 

@@ -6,17 +6,27 @@
 
 namespace orrery {
 
-enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Barrier };
+enum class CollectiveKind : std::uint8_t {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Broadcast,
+  Reduce,
+  Shift,
+  Barrier
+};
 enum class ReduceOp : std::uint8_t { Sum, Max };
 std::string_view name_of(CollectiveKind k);
 
 /// An operation over a group. `bytes` is the message as nccl-tests counts it: the buffer of a rank for all-reduce,
-/// broadcast, reduce and all-to-all; the gathered buffer for all-gather; the buffer before the scatter for
-/// reduce-scatter.  Operands: in → out.
+/// broadcast, reduce, all-to-all and shift; the gathered buffer for all-gather; the buffer before the scatter for
+/// reduce-scatter. In a shift every member sends its buffer to the one that is `root` places further round the group
+/// (negative: back) and gets that of the one as many places before it.  Operands: in → out.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   GroupId group;
-  std::int32_t root = 0;
+  std::int32_t root = 0;  // member of a broadcast or reduce; places of a shift
   Bytes bytes;
   ReduceOp reduce = ReduceOp::Sum;
   DType dtype = DType::F32;
@@ -35,6 +45,12 @@ struct Collective {
   Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
   bool operator==(const Collective&) const = default;
 };
+
+/// How many places forward a shift goes in a group of n: 0 … n − 1.
+constexpr std::size_t places_of_shift(std::int32_t root, std::size_t n) {
+  const auto size = static_cast<std::int64_t>(n);
+  return static_cast<std::size_t>((root % size + size) % size);
+}
 
 /// Sends to a peer; pairs with the receive of the peer that has the same tag and comes in the same order.  Operands: x.
 struct Send {
