@@ -191,7 +191,7 @@ TEST_CASE("peaks are summed by role and name the op", "[timeline]") {
   const OpId a = p.add("a", gemm());
   p.plan.layouts.push_back(Layout::contiguous({16}));
   for (const TensorRole role : {TensorRole::Parameter, TensorRole::Activation, TensorRole::Activation})
-    p.plan.tensors.push_back({p.plan.names.intern("t"), LayoutId{0}, {}, {}, DType::F32, role});
+    p.plan.tensors.push_back({p.plan.names.intern("t"), LayoutId{0}, {}, DType::F32, role});
   Timeline t;
   ran(t, a, 0, 0, 1);
   t.peaks.push_back(

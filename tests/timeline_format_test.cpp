@@ -28,7 +28,7 @@ Trace sample_trace() {
   prefill.plan.groups[0].only = {{0, 1}};
   prefill.plan.layouts.push_back(Layout::contiguous({16}));
   prefill.plan.tensors.push_back(
-      {prefill.plan.names.intern("kv"), LayoutId{0}, {}, {}, DType::F32, TensorRole::KvCache});
+      {prefill.plan.names.intern("kv"), LayoutId{0}, {}, DType::F32, TensorRole::KvCache});
   prefill.plan.purpose = {512, Flops{1e12}};
   decode.plan.name = "decode";
   const OpId b = decode.add("b", gemm());

@@ -240,8 +240,11 @@ void Rules::operator()(const AddRows& a) {
 }
 
 void Rules::operator()(const Dropout& d) {
-  const TensorId dy = tape_.gradient(in(1));
-  if (!dy.is_none()) one(0, d, {reads(dy)});
+  const TensorId dy = tape_.gradient(node_.operands.back().tensor());
+  if (dy.is_none()) return;
+  std::vector<Operand> operands{reads(dy)};
+  if (d.by_row) operands.push_back(reads(in(1)));
+  one(0, d, operands);
 }
 
 void Rules::operator()(const BroadcastHeads& b) {

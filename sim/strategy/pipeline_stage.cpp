@@ -121,7 +121,9 @@ void StageLowering::run_schedule() {
       forward(a);
     else
       backward(a);
-    action_ends_.push_back(OpId{b_.plan().ops.size() - 1});
+    std::size_t last = b_.plan().ops.size() - 1;  // that computes: a message may wait for its receiver
+    while (b_.plan().ops[last].stream != Stream::Compute) --last;
+    action_ends_.push_back(OpId{last});
   }
 }
 
