@@ -81,8 +81,9 @@ class SingleDevice final : public Strategy {
     const TensorId logits = lower_network(layers, inputs.front(), sizes);
     b.add("logits.store", CopyRows{rows, classes, dtype},
           {reads(logits), writes(result(b, "logits", Shape{rows, classes}, dtype))});
-    b.plan().purpose = {double(rows), model_flops(b.plan())};
-    return b.take(workspaces);
+    Plan plan = b.take(workspaces);
+    plan.purpose = {double(rows), model_flops(plan)};
+    return plan;
   }
 
  private:
@@ -155,8 +156,9 @@ Plan SingleDevice::generation_plan(const Model& model, const GenerateOptions& o,
                .dtype = dtype},
         {reads(kept), writes(next)});
   b.add("read_tokens", HostWork{.bytes = size_of(DType::I32, o.batch)}, {reads(next)}, Stream::Host);
-  b.plan().purpose = {double(o.batch) * (fill ? double(o.prompt) : 1.0), model_flops(b.plan())};
-  return b.take(workspaces);
+  Plan plan = b.take(workspaces);
+  plan.purpose = {double(o.batch) * (fill ? double(o.prompt) : 1.0), model_flops(plan)};
+  return plan;
 }
 
 }  // namespace

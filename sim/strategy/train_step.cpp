@@ -155,8 +155,9 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
     StageLowering{b, step, static_cast<int>(s)}.run();
   }
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
-  b.plan().purpose = {double(output_rows(model, sizes)), model_flops(b.plan())};
-  return b.take(workspaces);
+  Plan plan = b.take(workspaces);
+  plan.purpose = {double(output_rows(model, sizes)), model_flops(plan)};
+  return plan;
 }
 
 }  // namespace orrery
