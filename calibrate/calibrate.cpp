@@ -93,7 +93,8 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.l2 = caches.l2, p.l3 = caches.l3;
   p.peak = best_rate(m);
   p.probe = Seconds{campaign.probe().seconds()};
-  p.drift = campaign.drift();
+  p.drift = parts.steps_end > parts.steps_begin ? campaign.drift(parts.steps_begin, parts.steps_end)
+                                                : campaign.probe().drift();
   p.dispatch = usual_gap(m);
   const double moved = 2 * 4 * double(kBandwidthElements) * double(std::min(detected_cores(), kMostRanks));
   p.memory_bandwidth = BytesPerSecond{moved / m.plans[parts.bandwidth].seconds.median};

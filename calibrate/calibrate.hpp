@@ -47,7 +47,7 @@ struct StepCheck {
 struct Calibration {
   HostParameters parameters;
   std::vector<StepCheck> steps;
-  double drift = 0;      // from round to round, of all plans together
+  double drift = 0;      // of the time of a step, from one half of the campaign to the other
   double disturbed = 0;  // part of the drift probe's samples that something interrupted
   std::vector<std::string> warnings;
 };

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kFewestRounds = 3;
 constexpr int kVisitsPerSample = 4;               // between two samples of the probe
+constexpr double kMiddleOfNormal = 0.6745;        // half of a normal distribution lies within so many σ
 constexpr double kGoodEnough = 0.004;             // relative error of the medians at which measuring ends
 constexpr std::int64_t kProbeElements = 1 << 22;  // of the pass over memory
 constexpr double kDisturbed = 1.1;                // times the middle one
@@ -55,18 +56,15 @@ double DriftProbe::disturbed() const {
   return samples_.empty() ? 0 : double(n) / double(samples_.size());
 }
 
-double Campaign::drift() const {
-  std::vector<std::vector<double>> by_round;
-  for (const auto& run : runs_) {
-    const double middle = median(run->visits());
-    for (std::size_t i = 0; i < run->visits().size(); ++i) {
-      if (by_round.size() <= i) by_round.emplace_back();
-      by_round[i].push_back(std::log(run->visits()[i] / middle));
-    }
+double Campaign::drift(std::size_t first, std::size_t last) const {
+  std::vector<double> sizes;
+  for (std::size_t i = first; i < last; ++i) {
+    const std::vector<double>& visits = runs_[i]->visits();
+    const auto half = visits.begin() + static_cast<std::ptrdiff_t>(visits.size() / 2);
+    if (visits.size() < 2) continue;
+    sizes.push_back(std::abs(std::log(median({visits.begin(), half}) / median({half, visits.end()}))));
   }
-  double squares = 0;
-  for (const auto& round : by_round) squares += std::pow(median(round), 2);
-  return by_round.size() > 1 ? std::sqrt(squares / double(by_round.size() - 1)) : 0;
+  return median(std::move(sizes)) / kMiddleOfNormal / std::sqrt(2.0);
 }
 
 bool Campaign::is_enough(int rounds) const {

@@ -37,8 +37,9 @@ class Campaign {
   bool measure(Seconds budget, Random& random, const CalibrateCallback& progress);
   const std::vector<std::unique_ptr<BenchRun>>& runs() const { return runs_; }
   const DriftProbe& probe() const { return probe_; }
-  /// Relative standard deviation, from round to round, of what the times of all plans have in common.
-  double drift() const;
+  /// Relative standard deviation of the median of a few visits of one plan from one time to another: between the first
+  /// and the second half of the campaign, over these plans.
+  double drift(std::size_t first, std::size_t last) const;
 
  private:
   bool is_enough(int rounds) const;

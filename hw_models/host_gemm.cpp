@@ -96,6 +96,7 @@ constexpr Feature kFewFeatures[] = {
     {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use"},
     {"b_cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
     {"b_cold_row", Spends::Memory, "the same, times rows of A"},
+    {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache"},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
 
 /// Time of a product with at most 8 rows, which reads B once where it lies:
@@ -103,10 +104,11 @@ constexpr Feature kFewFeatures[] = {
 ///   t = call + b·matrix + math·2·b·m·n·k + pack_a·b·m·k + stream_b·b·k·n + tail·b·m·(what vectors leave)
 ///     + result·b·m·n·k/8 (B straight) or column·b·m·n + reload·b·m·n·k/c (B transposed; c columns at once: 4, of more
 ///     than four rows 2)
-///     + (b_warm, b_cold, m·b_cold_row) · what of B has left a cache + call_cold
+///     + (b_warm, b_cold, m·b_cold_row) · what of B has left a cache + run_cold·rows of it + call_cold
 ///
-/// The more rows, the fewer loads of B a processor looks ahead while it waits for one: hence b_cold_row. Leaves out
-/// that the registers fit five to eight rows less well than one to four. Coefficients: `gemm.few_*`.
+/// The more rows, the fewer loads of B a processor looks ahead while it waits for one: hence b_cold_row. What fetches
+/// ahead by itself starts anew with each row of B: hence run_cold. Leaves out that the registers fit five to eight rows
+/// less well than one to four. Coefficients: `gemm.few_*`.
 FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
   const Gemm g = product(in.work);
   const double b = double(g.batch), m = double(g.m), n = double(g.n), k = double(g.k), item = bits(g.dtype) / 8.0;
@@ -126,6 +128,7 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           mb * evicted(step, caches.l2),
           cold,
           cold * m,
+          b * (g.transpose_b ? n : k) / kMillion * evicted(step, caches.l3),
           evicted(step, caches.l2)};
 }
 

@@ -56,7 +56,7 @@ struct HostParameters {
     v.required("dispatch", dispatch, "time between two ops of a stream", at_least(Seconds{0}));
     v.field("probe", probe, "time of the drift probe; another time says that the machine is slower or faster now",
             at_least(Seconds{0}));
-    v.field("drift", drift, "relative standard deviation of the machine's speed from one minute to another",
+    v.field("drift", drift, "relative standard deviation of the time of one step from one time to another",
             at_least(0));
     v.required("laws", laws, "fits by kind of op");
     v.field("communication", communication, "messages that leave the computer");

@@ -10,6 +10,7 @@ namespace orrery {
 namespace {
 
 constexpr double kMillion = 1e6;
+constexpr Bytes kStart{32768.0};  // of a pass, before the processor fetches ahead
 
 /// An op that passes over its operands.
 struct Pass {
@@ -84,6 +85,7 @@ constexpr Feature kStreamFeatures[] = {
     {"warm", Spends::Memory, "MB, as far as the step does not fit into the second-level cache"},
     {"cold", Spends::Memory, "MB, as far as the step does not fit into the last cache"},
     {"row_cold", Spends::Memory, "10^6 rows, as far as the step does not fit into the last cache"},
+    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as the step does not fit into the last cache"},
     {"call_cold", Spends::Overhead, "op, as far as the step does not fit into the second-level cache"},
     {"call_far", Spends::Overhead, "op, as far as the step does not fit into the last cache"}};
 constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
@@ -91,7 +93,8 @@ constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
 /// Time of a pass over memory, with a ramp from the caches to memory:
 ///
 ///   t = call + row·rows + element·elements + bytes·(far·spill(R, L2) + dram·spill(R, L3) + away·spill(12·R, L3))
-///     + (warm·bytes + call_cold)·evicted(W, L2) + (cold·bytes + row_cold·rows + call_far)·evicted(W, L3)
+///     + (warm·bytes + call_cold)·evicted(W, L2) + (cold·bytes + start_cold·min(bytes, 32 KiB) + row_cold·rows +
+///     call_far)·evicted(W, L3)
 ///
 /// 12·R is what a step touches between two uses of an activation. R is the operands, and the whole table where rows of
 /// one are picked: what the op itself pushes out of a cache. W is what a step touches: operands that an earlier part of
@@ -110,6 +113,7 @@ FeatureRow stream_values(const LawInput& in, const Caches& caches) {
           mb * evicted(step, caches.l2),
           mb * evicted(step, caches.l3),
           p.rows / kMillion * evicted(step, caches.l3),
+          std::min(p.moved, kStart).base() / kMillion * evicted(step, caches.l3),
           evicted(step, caches.l2),
           evicted(step, caches.l3)};
 }
