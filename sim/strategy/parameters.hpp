@@ -103,13 +103,14 @@ class ParameterStorage {
     TensorId weight, own_weight, gradient, own_gradient;  // own: the part that the rank updates
     bool has_gradient = false, accumulates = false;       // in this step
   };
+  using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
   struct Unit {
     int chunk = 0, first = 0, last = 0;  // parts of the chunk that it serves
     std::vector<std::size_t> buckets;
     std::int64_t left = 1;  // backward passes to come in this step
     bool gathered = false;
+    Used used;  // in the pass that is differentiated
   };
-  using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
 
   // parameters.cpp: what lies where
   void make_units(const Options& o);
@@ -138,6 +139,7 @@ class ParameterStorage {
   Used used_weights(const Unit& unit) const;
   void begin_backward(Tape& tape, std::size_t unit, const Used& used);
   void finish_backward(std::size_t unit);
+  void zero_untouched(const Unit& unit);
   void reduce(Bucket& b, bool last);
   void collect(CollectiveKind kind, const std::string& name, const std::vector<std::int8_t>& axes, TensorId in,
                TensorId out, std::int64_t elements, Stream stream = Stream::Comm);
