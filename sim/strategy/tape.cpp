@@ -22,20 +22,39 @@ OpId Tape::add_plain(std::string_view name, const Work& work, std::initializer_l
 
 OpId Tape::record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream,
                   bool has_rule) {
-  const auto index = static_cast<std::uint32_t>(nodes_.size());
   const OpId op = builder_.add(name, work, operands, stream);
-  TapeNode node{plan()[op].name, work, {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(),
-                recompute_,      has_rule, stream, {}};
+  TapeNode node{.name = plan()[op].name, .work = work, .operands = {operands.begin(), operands.end()}};
+  node.has_rule = has_rule;
+  node.stream = stream;
+  keep_node(std::move(node));
+  return op;
+}
+
+void Tape::add_group(std::string_view name, std::span<const Operand> operands, GroupOps emit) {
+  std::vector<TensorId> tensors;
+  for (const Operand& o : operands) tensors.push_back(o.tensor());
+  emit(std::string{name}, tensors);
+  TapeNode node{.name = builder_.plan().names.intern(name), .operands = {operands.begin(), operands.end()}};
+  node.has_rule = false;
+  node.group = std::move(emit);
+  keep_node(std::move(node));
+}
+
+/// Outputs lead to a parameter where inputs do.
+void Tape::keep_node(TapeNode node) {
+  const auto index = static_cast<std::uint32_t>(nodes_.size());
+  node.layer = builder_.layer();
+  node.microbatch = builder_.microbatch();
+  node.recomputed = recompute_;
   bool wanted = false;
-  for (const Operand& o : operands) wanted = wanted || (o.reads() && wants(o.tensor()));
-  for (const Operand& o : operands) {
+  for (const Operand& o : node.operands) wanted = wanted || (o.reads() && wants(o.tensor()));
+  for (const Operand& o : node.operands) {
     if (!o.writes()) continue;
     const std::uint32_t owner = plan().owner(o.tensor()).value;
     makers_[owner].push_back(index);
     if (wanted && plan().tensors[owner].dtype != DType::I32) wanted_[owner] = true;
   }
   nodes_.push_back(std::move(node));
-  return op;
 }
 
 void Tape::on_backward(std::function<void()> step) {
@@ -201,7 +220,14 @@ void Tape::replay(std::size_t index) {
                                                 plan().layouts[plan().tensors[o.tensor().index()].layout.index()]);
     operands.push_back({target, o.access()});
   }
-  builder_.add(std::string{plan().names[node.name]} + ".again", node.work, operands, node.stream);
+  const std::string name = std::string{plan().names[node.name]} + ".again";
+  if (!node.group) {
+    builder_.add(name, node.work, operands, node.stream);
+    return;
+  }
+  std::vector<TensorId> tensors;
+  for (const Operand& o : operands) tensors.push_back(o.tensor());
+  node.group(name, tensors);
 }
 
 }  // namespace orrery

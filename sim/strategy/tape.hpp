@@ -11,7 +11,10 @@
 
 namespace orrery {
 
-/// One recorded op of the forward pass, or a backward step that stands for several.
+/// Emits the ops of a group under a name, for the tensors that its operands stand for.
+using GroupOps = std::function<void(const std::string& name, std::span<const TensorId> tensors)>;
+
+/// One recorded op of the forward pass, a group of ops, or a backward step that stands for several.
 struct TapeNode {
   NameId name;
   Work work;
@@ -21,6 +24,7 @@ struct TapeNode {
   bool recomputed = false;  // its outputs are dropped and made again when the backward pass asks for them
   bool has_rule = true;     // differentiated by the rule of its kind
   Stream stream = Stream::Compute;
+  GroupOps group;                  // instead of an op
   std::function<void()> backward;  // instead of an op
 };
 
@@ -63,6 +67,13 @@ class Tape {
   /// An op that is recomputed like others but has no rule: `on_backward` gives the gradient of a group of such ops.
   OpId add_plain(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
                  Stream stream = Stream::Compute);
+  OpId add_plain(std::string_view name, const Work& work, std::span<const Operand> operands,
+                 Stream stream = Stream::Compute) {
+    return record(name, work, operands, stream, false);
+  }
+  /// Ops that are recomputed together, with storage of their own between them: `emit` adds them now and again.
+  /// `on_backward` gives the gradient.
+  void add_group(std::string_view name, std::span<const Operand> operands, GroupOps emit);
   /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
   void on_backward(std::function<void()> step);
   /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage sent.
@@ -133,6 +144,7 @@ class Tape {
     return it != aliases_.end() ? it->second : plan().owner(t).value;
   }
   OpId record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream, bool has_rule);
+  void keep_node(TapeNode node);
 
   PlanBuilder& builder_;
   GradientTargets& targets_;
