@@ -297,6 +297,7 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
   const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()));
+  out.program->leave_out_samples();
   out.recording = drive(*out.program, *runner, before_step);
   out.recording.timeline.machine = machine.cost->machine();
   out.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

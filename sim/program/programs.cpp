@@ -25,13 +25,15 @@ class Training final : public Program {
         data_{model, std::move(text), static_cast<std::uint64_t>(options.seed)} {}
 
   std::span<const Plan> plans() const override { return plans_; }
+  void leave_out_samples() override { with_samples_ = false; }
 
   std::optional<Step> next() override {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    s.inputs = data_.batch(
-        {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
+    if (with_samples_)
+      s.inputs = data_.batch(
+          {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
     s.outputs = {"loss"};
     if (plans_.front().has_port("grad_norm2")) s.outputs.push_back("grad_norm2");
     return s;
@@ -44,6 +46,7 @@ class Training final : public Program {
   std::vector<Plan> plans_;
   DataSource data_;
   std::int64_t step_ = 0;
+  bool with_samples_ = true;
 };
 
 class Inference final : public Program {
@@ -52,13 +55,15 @@ class Inference final : public Program {
       : options_{options}, plans_{list(std::move(plan))}, data_{model, {}, static_cast<std::uint64_t>(options.seed)} {}
 
   std::span<const Plan> plans() const override { return plans_; }
+  void leave_out_samples() override { with_samples_ = false; }
 
   std::optional<Step> next() override {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    s.inputs = data_.batch(
-        {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
+    if (with_samples_)
+      s.inputs = data_.batch(
+          {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
     s.outputs = {"logits"};
     return s;
   }
@@ -70,6 +75,7 @@ class Inference final : public Program {
   std::vector<Plan> plans_;
   DataSource data_;
   std::int64_t step_ = 0;
+  bool with_samples_ = true;
 };
 
 class Generation final : public Program {

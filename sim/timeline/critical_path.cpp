@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -17,19 +18,29 @@ SpanIndex last_span(const Timeline& timeline) {
   return last;
 }
 
-/// The partner that arrived last; `s` itself when nobody arrived later.
-SpanIndex last_partner(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
-  SpanIndex last = s;
-  for (const SpanIndex p : graph.meeting(s))
-    if (timeline.spans[p].start_ps > timeline.spans[last].start_ps) last = p;
-  return last;
-}
-
 SpanIndex latest_before(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
   SpanIndex latest = kNoSpan;
   for (const SpanIndex b : graph.before(s))
     if (latest == kNoSpan || timeline.spans[b].end_ps > timeline.spans[latest].end_ps) latest = b;
   return latest;
+}
+
+/// The partner that arrived last; `s` itself when nobody arrived later. Spans of a meeting may begin only when all are
+/// there: then the last is the one whose own rank was busy for longest.
+SpanIndex last_partner(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
+  const auto arrival = [&](SpanIndex p) {
+    const SpanIndex before = latest_before(timeline, graph, p);
+    return std::pair{timeline.spans[p].start_ps, before == kNoSpan ? 0 : timeline.spans[before].end_ps};
+  };
+  SpanIndex last = s;
+  auto latest = arrival(s);
+  for (const SpanIndex p : graph.meeting(s)) {
+    const auto at = arrival(p);
+    if (at <= latest) continue;
+    latest = at;
+    last = p;
+  }
+  return last;
 }
 
 class PathWalk {
