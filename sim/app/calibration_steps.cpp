@@ -129,7 +129,7 @@ Bench step_bench(const Scenario& s, const Wiring& wiring) {
   const Step step = telling_step(*program, s.options.workload.generate ? s.options.workload.generate->batch : 1);
   Bench bench{program->plans()[step.plan], {}, step.bindings, kStepWeight};
   bench.plan.name = s.name;
-  for (const Constant& c : bench.plan.constants) bench.contents.push_back({c.tensor, c.values()});
+  for (const Constant& c : bench.plan.constants) bench.contents.push_back({c.tensor, c.values({})});
   for (const PortValues& port : step.inputs) bench.contents.push_back({bench.plan.find_port(port.port), numbers(port)});
   return bench;
 }

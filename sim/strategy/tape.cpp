@@ -20,32 +20,31 @@ OpId Tape::add_plain(std::string_view name, const Work& work, std::initializer_l
   return record(name, work, {operands.begin(), operands.size()}, stream, false);
 }
 
-OpId Tape::record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream,
-                  bool has_rule) {
-  const OpId op = builder_.add(name, work, operands, stream);
-  TapeNode node{.name = plan()[op].name, .work = work, .operands = {operands.begin(), operands.end()}};
-  node.has_rule = has_rule;
-  node.stream = stream;
-  keep_node(std::move(node));
-  return op;
-}
-
-void Tape::add_group(std::string_view name, std::span<const Operand> operands, GroupOps emit) {
+void Tape::add_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
   std::vector<TensorId> tensors;
   for (const Operand& o : operands) tensors.push_back(o.tensor());
-  emit(std::string{name}, tensors);
-  TapeNode node{.name = builder_.plan().names.intern(name), .operands = {operands.begin(), operands.end()}};
-  node.has_rule = false;
-  node.group = std::move(emit);
-  keep_node(std::move(node));
-}
-
-/// Outputs lead to a parameter where inputs do.
-void Tape::keep_node(TapeNode node) {
-  const auto index = static_cast<std::uint32_t>(nodes_.size());
+  emit(tensors);
+  TapeNode node;
+  node.operands = {operands.begin(), operands.end()};
   node.layer = builder_.layer();
   node.microbatch = builder_.microbatch();
   node.recomputed = recompute_;
+  node.has_rule = false;
+  node.steps = std::move(emit);
+  file(std::move(node));
+}
+
+OpId Tape::record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream,
+                  bool has_rule) {
+  const OpId op = builder_.add(name, work, operands, stream);
+  file({plan()[op].name, work, {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(), recompute_,
+        has_rule, stream, {}});
+  return op;
+}
+
+/// Remembers who makes what, and what takes part in differentiation.
+void Tape::file(TapeNode node) {
+  const auto index = static_cast<std::uint32_t>(nodes_.size());
   bool wanted = false;
   for (const Operand& o : node.operands) wanted = wanted || (o.reads() && wants(o.tensor()));
   for (const Operand& o : node.operands) {
@@ -220,14 +219,13 @@ void Tape::replay(std::size_t index) {
                                                 plan().layouts[plan().tensors[o.tensor().index()].layout.index()]);
     operands.push_back({target, o.access()});
   }
-  const std::string name = std::string{plan().names[node.name]} + ".again";
-  if (!node.group) {
-    builder_.add(name, node.work, operands, node.stream);
+  if (!node.steps) {
+    builder_.add(std::string{plan().names[node.name]} + ".again", node.work, operands, node.stream);
     return;
   }
   std::vector<TensorId> tensors;
   for (const Operand& o : operands) tensors.push_back(o.tensor());
-  node.group(name, tensors);
+  node.steps(tensors);
 }
 
 }  // namespace orrery

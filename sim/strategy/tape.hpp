@@ -11,10 +11,7 @@
 
 namespace orrery {
 
-/// Emits the ops of a group under a name, for the tensors that its operands stand for.
-using GroupOps = std::function<void(const std::string& name, std::span<const TensorId> tensors)>;
-
-/// One recorded op of the forward pass, a group of ops, or a backward step that stands for several.
+/// One recorded op of the forward pass, or a backward step that stands for several.
 struct TapeNode {
   NameId name;
   Work work;
@@ -24,8 +21,8 @@ struct TapeNode {
   bool recomputed = false;  // its outputs are dropped and made again when the backward pass asks for them
   bool has_rule = true;     // differentiated by the rule of its kind
   Stream stream = Stream::Compute;
-  GroupOps group;                  // instead of an op
   std::function<void()> backward;  // instead of an op
+  std::function<void(std::span<const TensorId>)> steps = {};  // several ops, for tensors that stand for the operands
 };
 
 /// Where the gradients of parameters go in a step, shared by the tapes of its microbatches.
@@ -71,9 +68,12 @@ class Tape {
                  Stream stream = Stream::Compute) {
     return record(name, work, operands, stream, false);
   }
-  /// Ops that are recomputed together, with storage of their own between them: `emit` adds them now and again.
-  /// `on_backward` gives the gradient.
-  void add_group(std::string_view name, std::span<const Operand> operands, GroupOps emit);
+  /// Several ops that are recomputed as one and have no rule: `emit` adds them for the tensors that it is given in place
+  /// of those of `operands`.
+  void add_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit);
+  void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
+    add_steps(std::span<const Operand>{operands.begin(), operands.size()}, std::move(emit));
+  }
   /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
   void on_backward(std::function<void()> step);
   /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage sent.
@@ -144,7 +144,7 @@ class Tape {
     return it != aliases_.end() ? it->second : plan().owner(t).value;
   }
   OpId record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream, bool has_rule);
-  void keep_node(TapeNode node);
+  void file(TapeNode node);
 
   PlanBuilder& builder_;
   GradientTargets& targets_;
@@ -160,6 +160,21 @@ class Tape {
   std::unordered_map<std::uint32_t, std::uint32_t> aliases_;  // alias or view of one → the alias
   std::vector<std::function<void()>> later_;  // deferred
   bool recompute_ = false, deferred_ = false;
+};
+
+/// While it lives ops are recomputed, if `on`; otherwise as before.
+class RecomputeScope {
+ public:
+  RecomputeScope(Tape& tape, bool on) : tape_{tape}, before_{tape.recompute()} {
+    if (on) tape.set_recompute(true);
+  }
+  ~RecomputeScope() { tape_.set_recompute(before_); }
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+
+ private:
+  Tape& tape_;
+  bool before_;
 };
 
 }  // namespace orrery

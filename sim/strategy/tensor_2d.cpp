@@ -51,7 +51,7 @@ TensorId Tensor2d::linear(Layers& l, std::string_view name, TensorId x, std::int
                  bias = w.bias.is_none() ? TensorId{} : l.weight(w.bias);
   std::vector<Operand> operands{reads(x), reads(weight), writes(y)};
   if (!bias.is_none()) operands.push_back(reads(bias));
-  tape.add_group(name, operands, [s, g](const std::string& n, std::span<const TensorId> t) {
+  tape.add_steps(operands, [s, g, n = std::string{name}](std::span<const TensorId> t) {
     s.multiply(n, g, {t[0], s.col}, {t[1], s.row}, t.size() > 3 ? t[3] : TensorId{}, t[2]);
   });
   tape.on_backward([&tape, s, g, x, weight, bias, y, n = std::string{name}] {
@@ -85,7 +85,7 @@ TensorId Tensor2d::logits(Layers& l, std::string_view name, TensorId x, const Li
   const TensorId y = l.activation_tensor(name, Shape{rows, w.out}), table = l.weight(w.weight);
   const Gemm g{.m = rows, .n = w.out, .k = w.in, .transpose_b = true, .dtype = s.dtype};
   const std::vector<Operand> operands{reads(x), reads(table), writes(y)};
-  tape.add_group(name, operands, [s, g](const std::string& n, std::span<const TensorId> t) {
+  tape.add_steps(operands, [s, g, n = std::string{name}](std::span<const TensorId> t) {
     s.multiply(n, g, {t[0], {}}, {t[1], s.row}, {}, t[2], s.col);
   });
   tape.on_backward([&tape, s, g, x, table, y, n = std::string{name}] {
@@ -114,7 +114,7 @@ TensorId Tensor2d::embed(Layers& l, std::string_view name, TensorId table, Tenso
   const std::int64_t rows = tape.plan().shape(index).elements(), cols = part[1];
   const TensorId y = l.activation_tensor(name, Shape{rows, cols});
   const std::vector<Operand> operands{reads(table), reads(index), writes(y)};
-  tape.add_group(name, operands, [s, part, rows, cols](const std::string& n, std::span<const TensorId> t) {
+  tape.add_steps(operands, [s, part, rows, cols, n = std::string{name}](std::span<const TensorId> t) {
     const TensorId fetched = s.buffer(n + ".table", part), more = s.buffer(n + ".more", Shape{rows, cols});
     for (std::int64_t i = 0; i < s.row.ranks; ++i) {
       s.broadcast(n + ".table", t[0], s.row, i, fetched);

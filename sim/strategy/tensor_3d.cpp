@@ -89,21 +89,18 @@ struct Product {
 
 void Product::forward(const std::string& name) {
   if (!cube.keeps) {
-    tape.add_group(name, std::vector<Operand>{reads(x), reads(w), writes(y)},
-                   [c = cube, g = g](const std::string& n, std::span<const TensorId> t) {
-                     const TensorId rows = c.gather(n + ".rows", t[0], c.y), block = c.gather(n + ".block", t[1], c.x);
-                     c.multiply(n, g, rows, block, c.z, t[2]);
-                   });
+    tape.add_steps({reads(x), reads(w), writes(y)}, [c = cube, g = g, n = name](std::span<const TensorId> t) {
+      const TensorId rows = c.gather(n + ".rows", t[0], c.y), block = c.gather(n + ".block", t[1], c.x);
+      c.multiply(n, g, rows, block, c.z, t[2]);
+    });
     return;
   }
   all_x = cube.builder.tensor(name + ".rows", cube.gathered(x, cube.y), {.dtype = cube.dtype});
   all_w = cube.builder.tensor(name + ".block", cube.gathered(w, cube.x), {.dtype = cube.dtype});
   tape.add_plain(name + ".rows", cube.gather_work(x, cube.y), {reads(x), writes(all_x)});
   tape.add_plain(name + ".block", cube.gather_work(w, cube.x), {reads(w), writes(all_w)});
-  tape.add_group(name, std::vector<Operand>{reads(all_x), reads(all_w), writes(y)},
-                 [c = cube, g = g](const std::string& n, std::span<const TensorId> t) {
-                   c.multiply(n, g, t[0], t[1], c.z, t[2]);
-                 });
+  tape.add_steps({reads(all_x), reads(all_w), writes(y)},
+                 [c = cube, g = g, n = name](std::span<const TensorId> t) { c.multiply(n, g, t[0], t[1], c.z, t[2]); });
 }
 
 void Product::backward(const std::string& name) const {
@@ -181,12 +178,10 @@ TensorId Tensor3d::logits(Layers& l, std::string_view name, TensorId x, const Li
   if (w.bias.is_none()) return sum;
   const Shape shape = tape.plan().shape(sum);
   const TensorId y = l.activation_tensor(n, shape), bias = l.weight(w.bias);
-  tape.add_group(
-      n, std::vector<Operand>{reads(sum), reads(bias), writes(y)},
-      [c, shape](const std::string& name, std::span<const TensorId> t) {
-        const TensorId all = c.gather(name + ".all", t[1], c.x);
-        c.builder.add(name, AddRows{shape[0], shape[1], 1, c.dtype}, {reads(t[0]), reads(all), writes(t[2])});
-      });
+  tape.add_steps({reads(sum), reads(bias), writes(y)}, [c, shape, name = n](std::span<const TensorId> t) {
+    const TensorId all = c.gather(name + ".all", t[1], c.x);
+    c.builder.add(name, AddRows{shape[0], shape[1], 1, c.dtype}, {reads(t[0]), reads(all), writes(t[2])});
+  });
   tape.on_backward([&tape, c, shape, sum, bias, y, n = n + ".db"] {
     const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
@@ -205,8 +200,8 @@ TensorId Tensor3d::project_outside(Layers& l, std::string_view name, TensorId x,
   const TensorId turned = product(l, cube, name, x, w);
   const std::string turn = fmt::format("{}.turn", name);
   const TensorId y = l.activation_tensor(turn, tape.plan().shape(turned));
-  tape.add_group(turn, std::vector<Operand>{reads(turned), writes(y)},
-                 [cube](const std::string& n, std::span<const TensorId> t) { cube.turn(n, t[0], t[1]); });
+  tape.add_steps({reads(turned), writes(y)},
+                 [cube, turn](std::span<const TensorId> t) { cube.turn(turn, t[0], t[1]); });
   tape.on_backward([&tape, cube, turned, y, n = turn + ".dx"] {
     const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
@@ -230,14 +225,12 @@ TensorId Tensor3d::embed(Layers& l, std::string_view name, TensorId table, Tenso
                  {reads(index), writes(tokens)});
   const TensorId local = l.local_indices(name, tokens, each, c.y),
                  out = l.activation_tensor(name, Shape{rows / c.y.ranks, cols});
-  tape.add_group(
-      name, std::vector<Operand>{reads(table), reads(local), writes(out)},
-      [=](const std::string& name, std::span<const TensorId> t) {
-        const TensorId part = c.gather(name + ".block", t[0], c.x),
-                       found = c.buffer(name + ".part", Shape{rows, cols}, c.dtype);
-        c.builder.add(name, Gather{rows, cols, each, 0, each, c.dtype}, {reads(part), reads(t[1]), writes(found)});
-        c.scatter(name + ".scatter", found, c.y, t[2], Stream::Compute);
-      });
+  tape.add_steps({reads(table), reads(local), writes(out)}, [=, name = n](std::span<const TensorId> t) {
+    const TensorId part = c.gather(name + ".block", t[0], c.x),
+                   found = c.buffer(name + ".part", Shape{rows, cols}, c.dtype);
+    c.builder.add(name, Gather{rows, cols, each, 0, each, c.dtype}, {reads(part), reads(t[1]), writes(found)});
+    c.scatter(name + ".scatter", found, c.y, t[2], Stream::Compute);
+  });
   tape.on_backward([&tape, c, each, cols, rows, table, local, out, n = n + ".dw"] {
     const TensorId dy = tape.gradient(out);
     if (dy.is_none()) return;
