@@ -138,7 +138,7 @@ void ParameterStorage::set_axes(Bucket& b, const Cut& cut) {
   };
   for (const Split* s : {&roles_.dp, &roles_.fsdp, &roles_.cp}) add(*s, b.sum);
   if (!cut.expert) add(roles_.ep, b.sum);
-  if (cut.partial_over_tp) add(roles_.tp, b.sum);
+  b.sum.insert(b.sum.end(), cut.partial.begin(), cut.partial.end());
   std::sort(b.sum.begin(), b.sum.end());
   const bool splits = data_.kind != DataKind::Ddp;
   for (const std::int8_t a : b.sum) {

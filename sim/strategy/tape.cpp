@@ -20,12 +20,12 @@ OpId Tape::add_plain(std::string_view name, const Work& work, std::initializer_l
   return record(name, work, {operands.begin(), operands.size()}, stream, false);
 }
 
-void Tape::add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
+void Tape::add_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
   std::vector<TensorId> tensors;
   for (const Operand& o : operands) tensors.push_back(o.tensor());
   emit(tensors);
   TapeNode node;
-  node.operands = operands;
+  node.operands = {operands.begin(), operands.end()};
   node.layer = builder_.layer();
   node.microbatch = builder_.microbatch();
   node.recomputed = recompute_;

@@ -64,9 +64,16 @@ class Tape {
   /// An op that is recomputed like others but has no rule: `on_backward` gives the gradient of a group of such ops.
   OpId add_plain(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
                  Stream stream = Stream::Compute);
+  OpId add_plain(std::string_view name, const Work& work, std::span<const Operand> operands,
+                 Stream stream = Stream::Compute) {
+    return record(name, work, operands, stream, false);
+  }
   /// Several ops that are recomputed as one and have no rule: `emit` adds them for the tensors that it is given in place
   /// of those of `operands`.
-  void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit);
+  void add_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit);
+  void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
+    add_steps(std::span<const Operand>{operands.begin(), operands.size()}, std::move(emit));
+  }
   /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
   void on_backward(std::function<void()> step);
   /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage sent.

@@ -104,11 +104,16 @@ namespace {
 /// The axes of the mesh with their communicators in a plan.
 Roles make_roles(PlanBuilder& b, const ParallelOptions& p) {
   Roles r = roles_of(b.plan().mesh);
-  for (Split* s : {&r.tp, &r.cp, &r.ep})
+  for (Split* s : {&r.tp, &r.cp, &r.ep, &r.row, &r.col, &r.x, &r.y, &r.z})
     if (s->axis >= 0)
       s->group = b.group({b.plan().mesh.axes[static_cast<std::size_t>(s->axis)].name,
                           {static_cast<std::uint8_t>(s->axis)}, {}});
   r.sequence_parallel = p.sequence_parallel && r.tp;
+  if (p.sequence_parallel && (r.row || r.x))
+    throw UserError{"sequence_parallel splits rows over tp, which the mesh does not have",
+                    "leave it out: row and col or x, y and z split rows between blocks anyway"};
+  r.summa_overlap = p.summa_overlap;
+  r.keep_gathered = p.keep_gathered;
   r.context = p.context;
   r.zigzag = p.zigzag;
   return r;
