@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "runtime/host/exchange_rows.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
 #include "runtime/rendezvous.hpp"
@@ -158,6 +159,7 @@ static void run(const Collective& w, const OpContext<void>& c) {
     if (!c.operand(i).contiguous) c.refuse_layout(i, "its elements one after another for a collective");
   if (w.kind == CollectiveKind::Shift && c.operand(0).owner == c.operand(c.size() - 1).owner)
     c.fail("a shift cannot put its output where its input is");
+  if (w.row > 0) return exchange_rows(w, c);
   switch (w.dtype) {
     case DType::F32:
       return exchange<float>(w, c.call());
