@@ -20,6 +20,13 @@ struct KvCache {
   std::vector<TensorId> cross_keys, cross_values;  // of the encoder's output (encoder-decoder), filled in the prefill
 };
 
+/// How many rows find room at the experts, see TrainOptions and ParallelOptions.
+struct ExpertRoom {
+  double capacity_factor = 0;
+  std::int64_t capacity_groups = 1;  // of a rank
+  double buffer = 0;
+};
+
 /// What attention does with a cache.
 enum class CacheUse : std::uint8_t { None, Fill, Extend };
 
@@ -35,6 +42,7 @@ class Layers {
     bool training = false;
     Recompute recompute = Recompute::None;
     CacheUse cache_use = CacheUse::None;
+    ExpertRoom room;
   };
 
   /// `model` as a rank computes it (see LocalModel); `slices` says which part of the batch is at hand.

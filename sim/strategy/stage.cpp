@@ -48,6 +48,10 @@ bool is_shared_bias(const Model& model, ParameterId id) {
 
 }  // namespace
 
+std::int64_t capacity_groups_of(const TrainOptions& train, const Slices& slices) {
+  return train.capacity_groups > 0 ? train.capacity_groups / slices.replicas() : 1;
+}
+
 StageLowering::StageLowering(PlanBuilder& builder, const StepPlan& step, int stage)
     : b_{builder},
       step_{step},
@@ -186,7 +190,10 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .seed = o.seed,
                  .microbatch = microbatch,
                  .training = true,
-                 .recompute = o.recompute}};
+                 .recompute = o.recompute,
+                 .room = {.capacity_factor = o.capacity_factor,
+                          .capacity_groups = capacity_groups_of(o, step_.slices),
+                          .buffer = step_.parallel.expert_buffer}}};
 }
 
 void StageLowering::make_ports() {

@@ -159,6 +159,12 @@ void Tape::contribute(TensorId input, TensorId contribution) {
   }
 }
 
+TensorId Tape::gradient_so_far(TensorId input) const {
+  const auto it = gradients_.find(input.value);
+  return it == gradients_.end() || key(input) != input.value || shared_.contains(it->second.value) ? TensorId{}
+                                                                                                   : it->second;
+}
+
 void Tape::pass_through(TensorId input, TensorId gradient) {
   shared_[plan().owner(gradient).value] = true;
   contribute(input, gradient);

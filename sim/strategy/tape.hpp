@@ -113,6 +113,8 @@ class Tape {
   /// A new tensor for a contribution to the gradient of `input`; pass it to `contribute` after the op that writes it.
   TensorId contribution(TensorId input, std::string_view suffix = ".grad");
   void contribute(TensorId input, TensorId gradient);
+  /// What has been contributed to the gradient of `input`, if a rule may add to it in place; else none.
+  TensorId gradient_so_far(TensorId input) const;
   /// `input` receives exactly the gradient of the output: no op, shared storage.
   void pass_through(TensorId input, TensorId gradient);
   /// The gradient storage of a parameter and whether something has been written there in this step already.

@@ -126,6 +126,19 @@ Slices make_slices(const Mesh& mesh, const Roles& roles, const TrainOptions& o) 
   return s;
 }
 
+void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {
+  if (!(p.expert_buffer >= 0))
+    throw UserError{fmt::format("expert_buffer is {}", p.expert_buffer), "1 has room for even experts, 0 for the worst case"};
+  if (p.expert_buffer > 0 && (!s.roles.ep || o.capacity_factor > 0))
+    throw UserError{"expert_buffer is for experts on an axis ep that take all tokens",
+                    o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};
+  if (o.capacity_groups == 0) return;
+  require_multiple(o.capacity_groups, s.replicas(), "capacity_groups", "the replicas of the mesh");
+  if (const std::int64_t samples = s.batch * s.replicas(); samples % o.capacity_groups != 0)
+    throw UserError{fmt::format("{} capacity_groups do not divide the {} samples of a microbatch", o.capacity_groups, samples),
+                    fmt::format("capacity_groups can be {} or {}", s.replicas(), samples)};
+}
+
 std::int64_t block_count(const Model& model) {
   const auto* t = std::get_if<Transformer>(&model.network);
   return t ? static_cast<std::int64_t>(t->encoder.size() + t->decoder.size()) : 0;
@@ -182,6 +195,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
     step.bounds = part_bounds(p, block_count(model), step.schedule->parts);
   }
   if (roles.cp) check_context(model, step.slices);
+  check_experts(o, p, step.slices);
   const std::int64_t rows = step.slices.batch * (o.sequence / roles.cp.ranks);
   if (roles.sequence_parallel)
     require_multiple(rows, roles.tp.ranks, "rows of a microbatch", "split over tp by sequence_parallel");

@@ -27,6 +27,7 @@ struct ParallelOptions {
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
   std::vector<std::int64_t> stage_layers;
+  double expert_buffer = 0;
 
   template <class V>
   void visit(V& v) {
@@ -48,6 +49,8 @@ struct ParallelOptions {
     v.field("schedule", schedule, "order of the passes of a pipeline");
     v.field("chunks", chunks, "interleaved: parts of the model per stage");
     v.field("stage_layers", stage_layers, "blocks of each part of the pipeline, in order; empty: as even as can be");
+    v.field("expert_buffer", expert_buffer,
+            "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case");
   }
 };
 
