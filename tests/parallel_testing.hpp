@@ -19,8 +19,8 @@ struct Trained {
   std::vector<std::vector<double>> gradients, weights;
 };
 
-inline Trained train(const Model& model, const TrainOptions& o, const Strategy& strategy) {
-  auto program = training_program(model, o, strategy.train_step(model, o, &host_workspaces()), {});
+inline Trained train(const Model& model, const TrainOptions& o, Plan lowered) {
+  auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();
   auto executor = make_host_executor();
   executor->prepare(plan);
@@ -37,6 +37,10 @@ inline Trained train(const Model& model, const TrainOptions& o, const Strategy& 
     t.weights.push_back(read_parameter(*executor, plan, ParameterId{i}, n));
   }
   return t;
+}
+
+inline Trained train(const Model& model, const TrainOptions& o, const Strategy& strategy) {
+  return train(model, o, strategy.train_step(model, o, &host_workspaces()));
 }
 
 inline double norm(const std::vector<double>& a) {

@@ -31,6 +31,10 @@ void for_each_stack(const Model& model, F f) {
     }
 }
 
+bool same_group(const Group* a, const Group* b) {
+  return a == b || (a && b && a->axes == b->axes && a->only == b->only);
+}
+
 std::string part_name(int part) {
   if (part == kEmbeddingPart) return "outside";
   return part == kHeadPart ? "head" : std::to_string(part);
@@ -118,7 +122,7 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   set_axes(wanted, local_->cuts[id.index()]);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   for (const std::size_t i : unit.buckets)
-    if (!separate_ && buckets_[i].sum == wanted.sum && buckets_[i].tie == wanted.tie &&
+    if (!separate_ && buckets_[i].sum == wanted.sum && same_group(buckets_[i].tie, wanted.tie) &&
         buckets_[i].copies == wanted.copies)
       return buckets_[i];
   if (separate_)

@@ -171,9 +171,9 @@ void Tape::pass_through(TensorId input, TensorId gradient) {
 }
 
 Tape::ParameterTarget Tape::parameter_target(TensorId parameter) {
-  GradientTargets::Target* target = targets_.find(parameter);
-  if (!target) bug("no place for the gradient of " + name_of(parameter));
-  return {target->tensor, std::exchange(target->written, true)};
+  const TensorId* target = targets_.find(parameter);
+  if (!target || target->is_none()) bug("no place for the gradient of " + name_of(parameter));
+  return {*target, targets_.mark_written(*target)};
 }
 
 TensorId Tape::added_parameter_target(TensorId parameter) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "sim/plan/builder.hpp"
@@ -28,23 +29,21 @@ struct TapeNode {
 /// Where the gradients of parameters go in a step, shared by the tapes of its microbatches.
 class GradientTargets {
  public:
-  /// From here on contributions to the gradient of `parameter` (the tensor that ops read) go to `gradient`; the first
-  /// one writes, the others add. `written`: there are contributions already.
-  void set(TensorId parameter, TensorId gradient, bool written = false) {
-    targets_[parameter.value] = {gradient, written};
-  }
-  struct Target {
-    TensorId tensor;
-    bool written = false;
-  };
-  Target* find(TensorId parameter) {
+  /// From here on contributions to the gradient of `parameter` (the tensor that ops read) go to `gradient`. The first
+  /// contribution to a gradient writes, the others add, whichever parameter tensor they come through.
+  void set(TensorId parameter, TensorId gradient) { targets_[parameter.value] = gradient; }
+  /// Null when the tensor is no parameter.
+  const TensorId* find(TensorId parameter) const {
     const auto it = targets_.find(parameter.value);
     return it == targets_.end() ? nullptr : &it->second;
   }
-  const Target* find(TensorId parameter) const { return const_cast<GradientTargets*>(this)->find(parameter); }
+  bool is_written(TensorId gradient) const { return written_.contains(gradient.value); }
+  /// Whether it was written before.
+  bool mark_written(TensorId gradient) { return !written_.insert(gradient.value).second; }
 
  private:
-  std::unordered_map<std::uint32_t, Target> targets_;
+  std::unordered_map<std::uint32_t, TensorId> targets_;
+  std::unordered_set<std::uint32_t> written_;
 };
 
 /// One pass forward and back. Records the forward ops that it adds to a plan and differentiates them: reverse mode, one rule per op kind
