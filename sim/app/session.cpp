@@ -17,6 +17,7 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kTellingSteps = 3;
+constexpr std::size_t kLargePlan = 20'000;  // ops
 
 bool is_given(const Scenario& s, std::string_view workload, std::string_view key) {
   const Node* map = s.document.find("workload")->find(workload);
@@ -220,7 +221,8 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
       text = *request.tokens;
     else if (!s.text_path.empty())
       text = encode(s, read_file(s.text_path));
-    return training_program(s.model, o, strategy->train_step(s.model, o, request.workspaces), std::move(text));
+    return training_program(s.model, o, strategy->train_step(s.model, o, request.workspaces), std::move(text),
+                            request.inputs);
   }
   if (s.options.workload.infer) return make_inference(s, *s.options.workload.infer, *strategy, request);
   GenerateOptions o = *s.options.workload.generate;
@@ -251,9 +253,9 @@ void finish(Recording& r, Timeline timeline) {
 
 }  // namespace
 
-Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step) {
+Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step, std::size_t most) {
   Recording r;
-  while (true) {
+  while (r.steps.size() < most) {
     before_step(r.steps.size());
     std::optional<Step> step = program.next();
     if (!step) break;
@@ -289,7 +291,8 @@ PlanDigests digests_of(const Program& program) { return describe(plans_of(progra
 Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring,
                              std::optional<std::int64_t> steps, const StepCallback& before_step) {
   const auto start = std::chrono::steady_clock::now();
-  ProgramRequest request{.workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps};
+  ProgramRequest request{
+      .workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps, .inputs = Inputs::None};
   const Workload& w = s.options.workload;
   const std::int64_t asked = w.train ? w.train->steps : w.infer ? w.infer->steps : 0;
   if (!steps && asked > kTellingSteps) request.steps = kTellingSteps;
@@ -297,7 +300,8 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
   const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()));
-  out.recording = drive(*out.program, *runner, before_step);
+  const bool is_large = out.program->plans().front().ops.size() > kLargePlan && !steps && !w.generate;
+  out.recording = drive(*out.program, *runner, before_step, is_large ? 1 : SIZE_MAX);
   out.recording.timeline.machine = machine.cost->machine();
   out.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;

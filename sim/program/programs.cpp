@@ -19,8 +19,9 @@ std::vector<Plan> list(Plan first) {
 
 class Training final : public Program {
  public:
-  Training(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text)
+  Training(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text, Inputs inputs)
       : options_{options},
+        inputs_{inputs},
         plans_{list(std::move(plan))},
         data_{model, std::move(text), static_cast<std::uint64_t>(options.seed)} {}
 
@@ -30,8 +31,9 @@ class Training final : public Program {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    s.inputs = data_.batch(
-        {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
+    if (inputs_ == Inputs::Drawn)
+      s.inputs = data_.batch(
+          {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
     s.outputs = {"loss"};
     if (plans_.front().has_port("grad_norm2")) s.outputs.push_back("grad_norm2");
     return s;
@@ -41,6 +43,7 @@ class Training final : public Program {
 
  private:
   TrainOptions options_;
+  Inputs inputs_;
   std::vector<Plan> plans_;
   DataSource data_;
   std::int64_t step_ = 0;
@@ -147,8 +150,8 @@ class Generation final : public Program {
 }  // namespace
 
 std::unique_ptr<Program> training_program(const Model& model, const TrainOptions& options, Plan plan,
-                                          std::vector<std::int32_t> text) {
-  return std::make_unique<Training>(model, options, std::move(plan), std::move(text));
+                                          std::vector<std::int32_t> text, Inputs inputs) {
+  return std::make_unique<Training>(model, options, std::move(plan), std::move(text), inputs);
 }
 
 std::unique_ptr<Program> generation_program(const Model& model, const GenerateOptions& options, GenerationPlans plans,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -17,19 +18,29 @@ SpanIndex last_span(const Timeline& timeline) {
   return last;
 }
 
-/// The partner that arrived last; `s` itself when nobody arrived later.
-SpanIndex last_partner(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
-  SpanIndex last = s;
-  for (const SpanIndex p : graph.meeting(s))
-    if (timeline.spans[p].start_ps > timeline.spans[last].start_ps) last = p;
-  return last;
-}
-
 SpanIndex latest_before(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
   SpanIndex latest = kNoSpan;
   for (const SpanIndex b : graph.before(s))
     if (latest == kNoSpan || timeline.spans[b].end_ps > timeline.spans[latest].end_ps) latest = b;
   return latest;
+}
+
+/// When a span was started at the latest, and when the last op that it comes after ended: a simulated meeting starts for
+/// all of its partners together, and what came before tells who was last.
+std::pair<std::int64_t, std::int64_t> arrival(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
+  const SpanIndex before = latest_before(timeline, graph, s);
+  return {timeline.spans[s].start_ps, before == kNoSpan ? INT64_MIN : timeline.spans[before].end_ps};
+}
+
+/// The partner that arrived last; `s` itself when nobody arrived later.
+SpanIndex last_partner(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
+  const auto partners = graph.meeting(s);
+  if (partners.empty()) return s;
+  SpanIndex last = s;
+  auto latest = arrival(timeline, graph, s);
+  for (const SpanIndex p : partners)
+    if (const auto at = arrival(timeline, graph, p); at > latest) last = p, latest = at;
+  return last;
 }
 
 class PathWalk {
