@@ -141,7 +141,7 @@ Report make_report(const ReportSource& source) {
   r.critical_path = path_of(a, steps, digests, count);
   r.exposed_communication = a.exposed_communication.base() / count;
   r.bubble = a.bubble;
-  r.ops = a.ops / steady.size();
+  r.ops = plan.ops.size();
   r.ranks = plan.mesh.size(), r.rank_classes = static_cast<std::int64_t>(plan.classes.size());
   FlopsPerSecond peak;
   if (source.machine != nullptr) {
