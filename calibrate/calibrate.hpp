@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "calibrate/bench.hpp"
 #include "hw_models/host_parameters.hpp"
 #include "sim/base/options.hpp"
-#include "sim/plan/plan.hpp"
 
 namespace orrery {
 
@@ -26,12 +26,6 @@ struct CalibrateOptions {
     v.field("budget", budget, "time to measure for; 0: 60 s, quick 14 s", at_least(Seconds{0}));
     v.field("tool", tool, "program and version that the file names");
   }
-};
-
-/// A plan of the caller's that is measured as well, each op a point of its law: real steps in the user's own sizes.
-struct ContextPlan {
-  const Plan* plan = nullptr;
-  Bindings bindings;
 };
 
 /// How far a calibration is: `done` from 0 to 1.
@@ -53,14 +47,16 @@ struct StepCheck {
 struct Calibration {
   HostParameters parameters;
   std::vector<StepCheck> steps;
-  double drift = 0;
+  double drift = 0;      // of the time of a step, from one half of the campaign to the other
+  double disturbed = 0;  // part of the drift probe's samples that something interrupted
   std::vector<std::string> warnings;
 };
 
-/// Measures this computer and fits the laws of its ops. Nothing when the callback stopped it. Throws DeviceError when a
-/// plan does not run.
-std::optional<Calibration> calibrate(const CalibrateOptions& options, const CalibrateCallback& progress,
-                                     const std::vector<ContextPlan>& context = {});
+/// Measures this computer and fits the laws of its ops. `steps` are whole steps, executed on one rank, that show each
+/// op in the state in which a step leaves the caches; every second one in turn is left out of a fit to see how well
+/// steps are predicted. Nothing when the callback stopped it. Throws DeviceError when a plan does not run.
+std::optional<Calibration> calibrate(const CalibrateOptions& options, std::vector<Bench> steps,
+                                     const CalibrateCallback& progress);
 
 /// Writes the parameter file, whole or not at all.
 void write_calibration(const Calibration& calibration, const std::string& path);

@@ -10,8 +10,11 @@ namespace orrery {
 namespace {
 
 constexpr int kFewestRounds = 3;
-constexpr double kGoodEnough = 0.004;  // relative error of the medians at which measuring ends
-constexpr int kProbeRuns = 3;
+constexpr int kVisitsPerSample = 4;               // between two samples of the probe
+constexpr double kMiddleOfNormal = 0.6745;        // half of a normal distribution lies within so many σ
+constexpr double kGoodEnough = 0.004;             // relative error of the medians at which measuring ends
+constexpr std::int64_t kProbeElements = 1 << 22;  // of the pass over memory
+constexpr double kDisturbed = 1.1;                // times the middle one
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -22,6 +25,7 @@ Bench probe_bench() {
   builder.begin_class("all", {});
   OperandMaker maker{builder, random};
   maker.add(Gemm{.m = 256, .n = 256, .k = 512, .transpose_b = true});
+  maker.add(Copy{size_of(DType::F32, kProbeElements)});
   return {builder.take(&host_workspaces()), {}, {}, 1};
 }
 
@@ -30,10 +34,8 @@ Bench probe_bench() {
 DriftProbe::DriftProbe() : run_{std::make_unique<BenchRun>(probe_bench())} {}
 
 void DriftProbe::sample() {
-  BenchRun& run = *run_;
-  const std::size_t before = run.totals().size();
-  run.run(1, kProbeRuns);
-  samples_.push_back(*std::min_element(run.totals().begin() + static_cast<std::ptrdiff_t>(before), run.totals().end()));
+  run_->run(1, 1);
+  samples_.push_back(run_->totals().back());
 }
 
 double DriftProbe::drift() const {
@@ -48,6 +50,23 @@ double DriftProbe::worst() const {
   return worst;
 }
 
+double DriftProbe::disturbed() const {
+  const double much = kDisturbed * median(samples_);
+  const auto n = std::count_if(samples_.begin(), samples_.end(), [&](double s) { return s > much; });
+  return samples_.empty() ? 0 : double(n) / double(samples_.size());
+}
+
+double Campaign::drift(std::size_t first, std::size_t last) const {
+  std::vector<double> sizes;
+  for (std::size_t i = first; i < last; ++i) {
+    const std::vector<double>& visits = runs_[i]->visits();
+    const auto half = visits.begin() + static_cast<std::ptrdiff_t>(visits.size() / 2);
+    if (visits.size() < 2) continue;
+    sizes.push_back(std::abs(std::log(median({visits.begin(), half}) / median({half, visits.end()}))));
+  }
+  return median(std::move(sizes)) / kMiddleOfNormal / std::sqrt(2.0);
+}
+
 bool Campaign::is_enough(int rounds) const {
   if (rounds < kFewestRounds) return false;
   return std::all_of(runs_.begin(), runs_.end(), [](const auto& run) { return run->relative_error() <= kGoodEnough; });
@@ -55,6 +74,7 @@ bool Campaign::is_enough(int rounds) const {
 
 bool Campaign::measure(Seconds budget, Random& random, const CalibrateCallback& progress) {
   const auto start = Clock::now();
+  int visit = 0;
   std::vector<std::size_t> order(runs_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (int round = 0; !is_enough(round); ++round) {
@@ -63,8 +83,8 @@ bool Campaign::measure(Seconds budget, Random& random, const CalibrateCallback& 
       const double spent = seconds_since(start) / budget.base();
       if (!progress({"measuring", std::min(1.0, spent), probe_.drift()})) return false;
       if (spent >= 1 && round >= kFewestRounds) return true;
-      probe_.sample();
-      runs_[i]->run(round == 0 ? 2 : 1, 2);
+      if (++visit % kVisitsPerSample == 0) probe_.sample();
+      runs_[i]->visit();
     }
   }
   return true;

@@ -9,15 +9,19 @@
 
 namespace orrery {
 
-/// A fixed product that is repeated throughout, to see whether the machine keeps its speed.
+/// A fixed product and a fixed pass over memory that no cache holds, repeated throughout, to see whether the machine
+/// keeps its speed and whether anything interrupts it.
 class DriftProbe {
  public:
   DriftProbe();
   void sample();
-  /// Relative: σ of the samples about their median, robust.
+  /// The middle time of a sample.
+  double seconds() const { return median(samples_); }
+  /// Relative standard deviation of the samples, and the largest difference from their median.
   double drift() const;
-  /// Relative distance of the most distant sample.
   double worst() const;
+  /// The part of the samples that took much longer than the middle one: something else ran at that time.
+  double disturbed() const;
 
  private:
   std::unique_ptr<BenchRun> run_;
@@ -33,6 +37,9 @@ class Campaign {
   bool measure(Seconds budget, Random& random, const CalibrateCallback& progress);
   const std::vector<std::unique_ptr<BenchRun>>& runs() const { return runs_; }
   const DriftProbe& probe() const { return probe_; }
+  /// Relative standard deviation of the median of a few visits of one plan from one time to another: between the first
+  /// and the second half of the campaign, over these plans.
+  double drift(std::size_t first, std::size_t last) const;
 
  private:
   bool is_enough(int rounds) const;

@@ -23,19 +23,19 @@ CheckRow op_row(const HostModel& model, const Point& p) {
 }
 
 /// A step's interval: deviations add up as independent, biases of a law as one.
-CheckRow step_row(const HostModel& model, const BenchRun& run) {
-  const Plan& plan = run.bench().plan;
+CheckRow step_row(const HostModel& model, const MeasuredPlan& step) {
   const Scales scales;
   double predicted = 0, variance = 0;
   std::vector<double> by_law(kNumSlots, 0.0);
-  for (const Op& op : plan.ops) {
-    const OpCost c = model.cost(plan.work(op), run.bench().bindings, scales);
-    predicted += c.duration.base() + model.launch(plan.work(op), scales).enqueue.base();
-    variance += std::pow(c.duration.base() * c.deviation, 2);
-    by_law[slot_of(plan.work(op))] += c.duration.base() * c.bias;
+  for (const Point& p : step.points) {
+    const double ops = double(p.ops);
+    const OpCost c = model.cost(p.work, p.bindings, scales);
+    predicted += ops * (c.duration + model.launch(p.work, scales).enqueue).base();
+    variance += ops * std::pow(c.duration.base() * c.deviation, 2);
+    by_law[slot_of(p.work)] += ops * c.duration.base() * c.bias;
   }
   for (const double b : by_law) variance += b * b;
-  return make_row(plan.name, {}, median(run.totals()), predicted, std::sqrt(variance) / predicted);
+  return make_row(step.name, {}, step.seconds.median, predicted, std::sqrt(variance) / predicted);
 }
 
 }  // namespace
@@ -59,24 +59,19 @@ CheckSummary summarise(const std::vector<CheckRow>& rows) {
   return s;
 }
 
-std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options,
+std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options, std::vector<Bench> steps,
                                         const CalibrateCallback& progress) {
   Random random{static_cast<std::uint64_t>(options.seed)};
   Campaign campaign;
   for (Bench& bench : make_benches(draw_works(random, options.share), random)) campaign.add(std::move(bench));
   const std::size_t first_step = campaign.runs().size();
-  for (std::int64_t i = 0; i < options.steps; ++i)
-    campaign.add(i % 3 == 2 ? decode_step_bench(draw_decode(random), random)
-                            : train_step_bench(draw_step(random), random));
+  for (Bench& step : steps) campaign.add(std::move(step));
   if (!campaign.measure(options.budget, random, progress)) return {};
   CheckReport report;
   for (std::size_t i = 0; i < campaign.runs().size(); ++i) {
-    const BenchRun& run = *campaign.runs()[i];
-    if (i >= first_step) {
-      report.steps.push_back(step_row(model, run));
-      continue;
-    }
-    for (const Point& p : run.points()) report.ops.push_back(op_row(model, p));
+    const MeasuredPlan measured = campaign.runs()[i]->measured();
+    if (i >= first_step) report.steps.push_back(step_row(model, measured));
+    for (const Point& p : measured.points) report.ops.push_back(op_row(model, p));
   }
   return report;
 }

@@ -34,13 +34,12 @@ struct CheckReport {
 struct CheckOptions {
   std::int64_t seed = 1000;
   double share = 0.25;  // of the points of a calibration, at least four per suite
-  std::int64_t steps = 16;
   Seconds budget{20.0};
 };
 
-/// Measures ops and steps of random sizes (another seed than the calibration's) and compares with the model. Nothing
-/// when stopped.
-std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options,
+/// Measures ops of random sizes (another seed than the calibration's) and whole steps, and compares with the model.
+/// Nothing when stopped.
+std::optional<CheckReport> check_points(const HostModel& model, const CheckOptions& options, std::vector<Bench> steps,
                                         const CalibrateCallback& progress);
 
 }  // namespace orrery

@@ -4,14 +4,18 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 
 namespace orrery {
 namespace {
 
 constexpr int kFolds = 6;
+constexpr std::size_t kFewestToJudge = 12;  // observations that features are left out by
 constexpr int kHuberRounds = 6;
 constexpr double kHuber = 1.345;        // σ beyond which a residual counts linearly
 constexpr double kFloor = 0.005;        // least σ that the weights assume
+constexpr double kLeastSigma = 0.005;   // no op is predicted better than that
 constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the error falls below this part of its
 
 using Matrix = Eigen::MatrixXd;
@@ -80,6 +84,7 @@ class RelativeFit {
       weights_[i] = std::sqrt(o.weight);
     }
     scale_columns();
+    share_out(observations);
   }
 
   Eigen::Index features() const { return a_.cols(); }
@@ -88,7 +93,7 @@ class RelativeFit {
   Vector solve(const std::vector<bool>& used, int left_out) const {
     std::vector<Eigen::Index> rows, cols;
     for (Eigen::Index i = 0; i < a_.rows(); ++i)
-      if (left_out < 0 || fold(i) != left_out) rows.push_back(i);
+      if (left_out < 0 || fold_[static_cast<std::size_t>(i)] != left_out) rows.push_back(i);
     for (Eigen::Index j = 0; j < a_.cols(); ++j)
       if (used[static_cast<std::size_t>(j)]) cols.push_back(j);
     const Matrix a = a_(rows, cols);
@@ -114,7 +119,8 @@ class RelativeFit {
     for (int f = 0; f < kFolds; ++f) {
       const Vector predicted = a_ * solve(used, f);
       for (Eigen::Index i = 0; i < a_.rows(); ++i)
-        if (fold(i) == f) out[static_cast<std::size_t>(i)] = -std::log(std::max(1e-3, predicted[i]));
+        if (fold_[static_cast<std::size_t>(i)] == f)
+          out[static_cast<std::size_t>(i)] = -std::log(std::max(1e-3, predicted[i]));
     }
     return out;
   }
@@ -153,9 +159,13 @@ class RelativeFit {
   }
 
  private:
-  /// A fixed scatter of rows over folds, so that neighbours in a sweep do not share one.
-  static int fold(Eigen::Index i) {
-    return static_cast<int>((static_cast<std::uint64_t>(i) * 2654435761u >> 7) % kFolds);
+  /// Groups go to the folds in turn; a single group, or none, is scattered.
+  void share_out(const std::vector<Observation>& observations) {
+    std::map<std::uint32_t, int> folds;
+    for (const Observation& o : observations) folds.try_emplace(o.group, static_cast<int>(folds.size()) % kFolds);
+    const bool has_groups = folds.size() >= kFolds;
+    for (std::size_t i = 0; i < observations.size(); ++i)
+      fold_.push_back(has_groups ? folds[observations[i].group] : static_cast<int>((i * 2654435761u >> 7) % kFolds));
   }
 
   void scale_columns() {
@@ -166,6 +176,7 @@ class RelativeFit {
 
   Matrix a_;
   Vector weights_, scales_;
+  std::vector<int> fold_;  // of each row
 };
 
 }  // namespace
@@ -194,8 +205,7 @@ FitResult fit_relative(const std::vector<Observation>& observations) {
   if (observations.empty()) return {};
   const RelativeFit fit{observations};
   std::vector<bool> used(static_cast<std::size_t>(fit.features()), true);
-  if (observations.size() < 2 * used.size())  // too few points to judge
-    return centred(fit, used, fit.left_out_residuals(used));
+  if (observations.size() < kFewestToJudge) return centred(fit, used, fit.left_out_residuals(used));
   std::vector<double> residuals = fit.left_out_residuals(used);
   double error = fit.error(residuals);
   for (std::size_t j = used.size(); j-- > 1;) {  // the first feature, the call, stays
@@ -209,39 +219,86 @@ FitResult fit_relative(const std::vector<Observation>& observations) {
   return centred(fit, used, std::move(residuals));
 }
 
-double spread(std::vector<double> residuals) {
-  for (double& r : residuals) r = std::abs(r);
-  return quantile(std::move(residuals), 0.9) / kNinetyPercent;
+namespace {
+
+using Weighted = std::vector<std::pair<double, double>>;  // values with weights
+
+double quantile_of(Weighted values, double share) {
+  double all = 0, below = 0;
+  for (const auto& [value, weight] : values) all += weight;
+  std::sort(values.begin(), values.end());
+  for (const auto& [value, weight] : values)
+    if ((below += weight) >= share * all) return value;
+  return 0;
+}
+
+/// Under this floor: the relative part that 90 % need, and the mean logarithm of the widths.
+std::pair<double, double> sigma_above(const std::vector<Residual>& residuals, double floor) {
+  Weighted needed;
+  for (const Residual& r : residuals)
+    needed.emplace_back(std::pow(r.value / kNinetyPercent, 2) - std::pow(floor / r.seconds, 2) - r.known * r.known,
+                        r.weight);
+  const double sigma = std::sqrt(std::max(kLeastSigma * kLeastSigma, quantile_of(std::move(needed), 0.9)));
+  double width = 0, all = 0;
+  for (const Residual& r : residuals) {
+    width += r.weight * std::log(std::hypot(sigma, floor / r.seconds, r.known));
+    all += r.weight;
+  }
+  return {sigma, width / all};
+}
+
+void widen(std::vector<double>& range, double value) {
+  if (range.empty()) range = {value, value};
+  range = {std::min(range[0], value), std::max(range[1], value)};
+}
+
+}  // namespace
+
+Spread spread(const std::vector<Residual>& residuals) {
+  if (residuals.empty()) return {};
+  Spread best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const double floor : {0.0, 5e-9, 1e-8, 2e-8, 5e-8, 1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4}) {
+    const auto [sigma, width] = sigma_above(residuals, floor);
+    if (width < least) least = width, best = {sigma, floor};
+  }
+  return best;
 }
 
 LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches) {
   std::vector<Observation> observations;
-  std::vector<double> noise;
   LawFit fit;
   for (const Point* p : points) {
     const LawInput input{p->work, p->bindings, p->ranks};
     const FeatureRow row = form.values(input, caches);
-    observations.push_back(
-        {{row.begin(), row.begin() + static_cast<std::ptrdiff_t>(form.features.size())}, p->seconds.median, p->weight});
-    noise.push_back(p->seconds.deviation / p->seconds.median);
+    observations.push_back({{row.begin(), row.begin() + static_cast<std::ptrdiff_t>(form.features.size())},
+                            p->seconds.median,
+                            p->weight,
+                            p->plan});
     const AxisRow sizes = form.sizes(input);
-    for (std::size_t i = 0; i < form.axes.size(); ++i) {
-      auto& range =
-          fit.range.try_emplace(std::string{form.axes[i]}, std::vector<double>{sizes[i], sizes[i]}).first->second;
-      range = {std::min(range[0], sizes[i]), std::max(range[1], sizes[i])};
-    }
+    for (std::size_t i = 0; i < form.axes.size(); ++i) widen(fit.range[std::string{form.axes[i]}], sizes[i]);
   }
   const FitResult result = fit_relative(observations);
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (result.coefficients[i] > 0)
       fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
-  std::vector<double> sizes;
-  for (const double r : result.residuals) sizes.push_back(std::abs(r));
+  std::vector<Residual> residuals;
+  Weighted noise, sizes;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const RobustSummary& s = points[i]->seconds;
+    const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
+    residuals.push_back(
+        {result.residuals[i], s.median, points[i]->weight, cache_doubt(form, result.coefficients, input, caches)});
+    noise.emplace_back(s.deviation / s.median, points[i]->weight);
+    sizes.emplace_back(std::abs(result.residuals[i]), points[i]->weight);
+  }
+  const Spread s = spread(residuals);
   fit.points = static_cast<std::int64_t>(points.size());
-  fit.deviation = median(noise);
-  fit.bias = std::sqrt(std::max(0.0, std::pow(spread(result.residuals), 2) - fit.deviation * fit.deviation));
-  fit.median_error = median(sizes);
-  fit.worst_error = *std::max_element(sizes.begin(), sizes.end());
+  fit.floor = Seconds{s.floor};
+  fit.deviation = std::min(s.sigma, quantile_of(noise, 0.5));
+  fit.bias = std::sqrt(s.sigma * s.sigma - fit.deviation * fit.deviation);
+  fit.median_error = quantile_of(sizes, 0.5);
+  fit.worst_error = std::max_element(sizes.begin(), sizes.end())->first;
   return fit;
 }
 

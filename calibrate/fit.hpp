@@ -15,6 +15,7 @@ struct Observation {
   std::vector<double> features;
   double seconds = 0;
   double weight = 1;
+  std::uint32_t group = 0;  // those of one group are left out together
 };
 
 /// min Σ wᵢ (aᵢ·x − bᵢ)² over x ≥ 0: the active-set method of Lawson and Hanson. Rows of `a` are observations.
@@ -24,14 +25,23 @@ std::vector<double> nonnegative_least_squares(const std::vector<std::vector<doub
 /// not help to predict points left out of the fit are left out themselves (coefficient 0).
 struct FitResult {
   std::vector<double> coefficients;
-  std::vector<double> residuals;  // ln(measured / predicted) of each observation, from a fit without it
+  std::vector<double> residuals;  // ln(measured / predicted) of each observation, from a fit without its group
 };
 FitResult fit_relative(const std::vector<Observation>& observations);
 
-/// σ of a normal distribution whose central 90 % holds 90 % of the residuals.
-double spread(std::vector<double> residuals);
+/// A prediction that missed: ln(measured / predicted), how long it took, how much it counts, and the part of its
+/// standard deviation that is known already.
+struct Residual {
+  double value = 0, seconds = 0, weight = 1, known = 0;
+};
+/// Errors of size √(sigma² + (floor / seconds)² + known²): relative ones, and what short ops err by.
+struct Spread {
+  double sigma = 0, floor = 0;
+};
+/// The narrowest normal intervals (in the mean of their logarithms) that hold 90 % of the residuals.
+Spread spread(const std::vector<Residual>& residuals);
 
-/// Fits the law of one slot to its points.
+/// Fits the law of one slot to its points. Plans are left out as a whole to see how far it may be off elsewhere.
 LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches);
 
 }  // namespace orrery

@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+
+#include "calibrate/this_machine.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr std::size_t kOpsPerPlan = 40;
+constexpr std::ptrdiff_t kOpsPerPlan = 40;
 constexpr double kPicosecond = 1e-12;
+constexpr double kVisit = 0.005;  // seconds that a visit measures for, if the plan is short
+constexpr int kFewestRuns = 2, kMostRuns = 8;
+constexpr int kSettlingRuns = 6;  // until the caches keep what they will keep of a working set that they may hold
 
 bool is_message(const Work& w) {
   return std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
@@ -24,9 +30,28 @@ Bytes footprint(const Work& w) {
 /// Ranks of an op's class: as many as meet in a collective of a plan that has one group only.
 std::int64_t ranks_of(const Plan& plan, const Work& w) { return is_message(w) ? plan.mesh.size() : 1; }
 
-/// Writes every persistent tensor of numbers once. Memory that nobody has written is one shared page of zeros, which a cache
-/// holds however large the tensor is.
-void touch_all(Executor& executor, const Plan& plan) {
+/// A number that depends on nothing but its place.
+double scattered(std::size_t i) { return static_cast<double>((i * 2654435761u >> 7) % 1024) / 1024 - 0.5; }
+
+/// Values by place, made once for the largest tensor.
+class UsualValues {
+ public:
+  std::span<const double> of(const Tensor& t, const Shape& shape) {
+    const bool is_parameter = t.role == TensorRole::Parameter;
+    std::vector<double>& values = !is_parameter ? small_ : shape.rank > 1 ? weights_ : ones_;
+    const auto n = static_cast<std::size_t>(shape.elements());
+    for (std::size_t i = values.size(); i < n; ++i)
+      values.push_back(!is_parameter ? 1e-3 * static_cast<double>(i % 17) : shape.rank > 1 ? 0.07 * scattered(i) : 1.0);
+    return std::span{values}.first(n);
+  }
+
+ private:
+  std::vector<double> weights_, ones_, small_;
+};
+
+/// Writes every persistent tensor of numbers once. Memory that nobody has written is one shared page of zeros, which a
+/// cache holds however large the tensor is.
+void touch_all(Executor& executor, const Plan& plan, UsualValues& values) {
   const std::vector<ClassId> classes = plan.class_of_ranks();
   for (std::size_t r = 0; r < classes.size(); ++r) {
     std::vector<bool> seen(plan.tensors.size(), false);
@@ -36,11 +61,22 @@ void touch_all(Executor& executor, const Plan& plan) {
         const Tensor& t = plan.tensors[owner.index()];
         if (seen[owner.index()] || !t.persistent || (t.dtype != DType::F32 && t.dtype != DType::F64)) continue;
         seen[owner.index()] = true;
-        std::vector<double> values(static_cast<std::size_t>(plan.shape(owner).elements()));
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = 1e-3 * static_cast<double>(i % 17);
-        executor.write(plan, owner, RankId{r}, values);
+        executor.write(plan, owner, RankId{r}, values.of(t, plan.shape(owner)));
       }
   }
+}
+
+/// Ops of one work stand for each other: the mean of their medians, so that a plan's points add up to its time.
+RobustSummary mean_of(const std::vector<RobustSummary>& ops) {
+  RobustSummary mean;
+  const double n = static_cast<double>(ops.size());
+  for (const RobustSummary& s : ops) {
+    mean.median += s.median / n;
+    mean.deviation += s.deviation / n;
+    mean.median_error += s.median_error / n;
+    mean.count += s.count;
+  }
+  return mean;
 }
 
 struct OpInstance {
@@ -50,12 +86,14 @@ struct OpInstance {
 }  // namespace
 
 BenchRun::BenchRun(Bench bench)
-    : bench_{std::make_unique<Bench>(std::move(bench))},
+    : cache_{detected_caches().l3},
+      bench_{std::make_unique<Bench>(std::move(bench))},
       executor_{make_host_executor({.record_spans = true, .record_memory = false})},
       samples_(bench_->plan.ops.size()) {
   bench_->bindings.working_set = working_set(bench_->plan).base();
   executor_->prepare(bench_->plan);
-  touch_all(*executor_, bench_->plan);
+  UsualValues values;
+  touch_all(*executor_, bench_->plan, values);
   for (const Contents& c : bench_->contents) {
     const DType type = bench_->plan.tensors[c.tensor.index()].dtype;
     if (type == DType::I32) {
@@ -65,6 +103,16 @@ BenchRun::BenchRun(Bench bench)
       executor_->write(bench_->plan, c.tensor, RankId{0}, c.values);
     }
   }
+  bench_->contents.clear();
+}
+
+void BenchRun::visit() {
+  const bool stays = bench_->bindings.working_set <= cache_.base();
+  const double usual = totals_.empty() ? 0 : totals_.back();
+  const int runs = usual > 0 ? std::clamp(static_cast<int>(kVisit / usual), kFewestRuns, kMostRuns) : kFewestRuns;
+  const auto before = static_cast<std::ptrdiff_t>(totals_.size());
+  run(stays ? kSettlingRuns : 1, runs);
+  visits_.push_back(median({totals_.begin() + before, totals_.end()}));
 }
 
 void BenchRun::run(int warm_up, int runs) {
@@ -95,18 +143,23 @@ void BenchRun::keep(const Timeline& timeline, std::uint32_t first_instance) {
   for (const auto& [instance, t] : totals) totals_.push_back(static_cast<double>(t.second - t.first) * kPicosecond);
 }
 
-std::vector<Point> BenchRun::points() const {
-  std::vector<Point> points;
-  for (std::size_t i = 0; i < samples_.size(); ++i) {
-    if (samples_[i].empty()) continue;
-    const Work& work = bench_->plan.work(OpId{i});
-    points.push_back({.work = work,
-                      .bindings = bench_->bindings,
-                      .ranks = ranks_of(bench_->plan, work),
-                      .seconds = summarise(samples_[i]),
-                      .weight = bench_->weight});
+MeasuredPlan BenchRun::measured() const {
+  const Plan& plan = bench_->plan;
+  MeasuredPlan m{.name = plan.name, .seconds = summarise(totals_), .gap = median(gaps_)};
+  std::vector<std::vector<RobustSummary>> by_work(plan.works.size());
+  for (std::size_t i = 0; i < samples_.size(); ++i)
+    if (!samples_[i].empty() && plan.name_of(plan.ops[i]) != kProducer)
+      by_work[plan.ops[i].work.index()].push_back(summarise(samples_[i]));
+  for (std::size_t w = 0; w < by_work.size(); ++w) {
+    if (by_work[w].empty()) continue;
+    m.points.push_back({.work = plan.works[w],
+                        .bindings = bench_->bindings,
+                        .ranks = ranks_of(plan, plan.works[w]),
+                        .seconds = mean_of(by_work[w]),
+                        .weight = bench_->weight,
+                        .ops = static_cast<std::int64_t>(by_work[w].size())});
   }
-  return points;
+  return m;
 }
 
 double BenchRun::relative_error() const {
@@ -116,21 +169,41 @@ double BenchRun::relative_error() const {
   return errors.empty() ? 1 : median(std::move(errors));
 }
 
+namespace {
+
+/// Picks rows of a table. What it touches of it is less than what the working set of a plan counts.
+bool picks_rows(const Work& w) {
+  return std::visit(
+      [](const auto& k) {
+        return requires { k.table_rows; };
+      },
+      w);
+}
+
+Bench bench_of(std::vector<Work> works, std::size_t serial, Random& random) {
+  for (std::size_t i = works.size(); i > 1; --i) std::swap(works[i - 1], works[random.below(i)]);
+  PlanBuilder builder{fmt::format("bench {}", serial)};
+  builder.begin_class("all", {});
+  OperandMaker maker{builder, random};
+  for (const Work& w : works) maker.add(w);
+  Bench bench{builder.take(&host_workspaces()), maker.contents(), {}, 1};
+  bench.bindings[Symbol::Step] = 1;
+  return bench;
+}
+
+}  // namespace
+
 std::vector<Bench> make_benches(std::vector<Work> works, Random& random) {
-  std::stable_sort(works.begin(), works.end(),
-                   [](const Work& a, const Work& b) { return footprint(a) < footprint(b); });
+  std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) {
+    return std::pair{picks_rows(a), footprint(a)} < std::pair{picks_rows(b), footprint(b)};
+  });
+  const auto tables = std::find_if(works.begin(), works.end(), picks_rows);
   std::vector<Bench> benches;
-  for (std::size_t first = 0; first < works.size(); first += kOpsPerPlan) {
-    const std::size_t last = std::min(works.size(), first + kOpsPerPlan);
-    std::vector<Work> part(works.begin() + static_cast<std::ptrdiff_t>(first),
-                           works.begin() + static_cast<std::ptrdiff_t>(last));
-    for (std::size_t i = part.size(); i > 1; --i) std::swap(part[i - 1], part[random.below(i)]);
-    PlanBuilder builder{fmt::format("bench {}", benches.size())};
-    builder.begin_class("all", {});
-    OperandMaker maker{builder, random};
-    for (const Work& w : part) maker.add(w);
-    benches.push_back({builder.take(&host_workspaces()), maker.contents(), {}, 1});
-    benches.back().bindings[Symbol::Step] = 1;
+  for (auto first = works.begin(); first != works.end();) {
+    const auto end = first < tables ? tables : works.end();
+    const auto last = first + std::min<std::ptrdiff_t>(kOpsPerPlan, end - first);
+    benches.push_back(bench_of({first, last}, benches.size(), random));
+    first = last;
   }
   return benches;
 }

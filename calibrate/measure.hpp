@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,22 +11,23 @@
 
 namespace orrery {
 
-/// One measured op.
+/// A measured work; one for all ops of a plan that have it.
 struct Point {
   Work work;
   Bindings bindings;
   std::int64_t ranks = 1;  // that took part: more than one for messages only
-  RobustSummary seconds;
+  RobustSummary seconds;   // the mean of the ops' summaries
   double weight = 1;       // in a fit
   std::uint32_t plan = 0;  // which plan of a suite it stands in
+  std::int64_t ops = 1;    // of the plan that have this work
 };
 
-/// A plan to measure, with what its persistent tensors hold.
-struct Bench {
-  Plan plan;
-  std::vector<Contents> contents;
-  Bindings bindings;
-  double weight = 1;
+/// What is kept of a plan that was measured.
+struct MeasuredPlan {
+  std::string name;
+  std::vector<Point> points;
+  RobustSummary seconds;  // of a whole execution
+  double gap = 0;         // median time between two ops of a stream; 0 when it was not seen
 };
 
 /// A plan on an executor of its own, and all that was measured of it so far.
@@ -35,14 +35,19 @@ class BenchRun {
  public:
   explicit BenchRun(Bench bench);
 
+  /// Executes a few times, after as many that are not kept as the caches need to settle: a plan that the last cache may
+  /// hold needs several, since what a cache keeps it learns from one execution to the next.
+  void visit();
   /// Executes `warm_up` + `runs` times; the first ones are not kept.
   void run(int warm_up, int runs);
-  /// One point per op: the time it took, messages from when their last rank had arrived.
-  std::vector<Point> points() const;
+  /// Ops take the time they took, messages from when their last rank had arrived.
+  MeasuredPlan measured() const;
   /// Times of whole executions, from the start of the first to the end of the last op, and between neighbouring ops of
   /// a stream.
   const std::vector<double>& totals() const { return totals_; }
   const std::vector<double>& gaps() const { return gaps_; }
+  /// The middle time of an execution of each visit.
+  const std::vector<double>& visits() const { return visits_; }
   /// Median over the ops of the relative error of their medians; 1 before there are three executions.
   double relative_error() const;
   const Bench& bench() const { return *bench_; }
@@ -50,10 +55,11 @@ class BenchRun {
  private:
   void keep(const Timeline& timeline, std::uint32_t first_instance);
 
+  Bytes cache_;                   // the last one, as reported
   std::unique_ptr<Bench> bench_;  // the executor keeps the plan's address
   std::unique_ptr<Executor> executor_;
   std::vector<std::vector<double>> samples_;  // per op, seconds
-  std::vector<double> totals_, gaps_;
+  std::vector<double> totals_, gaps_, visits_;
 };
 
 /// Puts works into plans of their own kind of size: works of small operands stay in the caches together, as the ops of

@@ -11,7 +11,7 @@ TensorId OperandMaker::tensor(const Shape& shape, const TensorSpec& spec) {
 
 Operand OperandMaker::fresh(const Shape& shape) {
   const TensorId t = tensor(shape, {});
-  builder_.add("producer", Fill{.elements = shape.elements(), .value = 0.01}, {writes(t)});
+  builder_.add(kProducer, Fill{.elements = shape.elements(), .value = 0.01}, {writes(t)});
   return reads(t);
 }
 

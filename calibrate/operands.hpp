@@ -5,16 +5,14 @@
 #include <string_view>
 #include <vector>
 
+#include "calibrate/bench.hpp"
 #include "sim/base/random.hpp"
 #include "sim/plan/builder.hpp"
 
 namespace orrery {
 
-/// What a persistent tensor holds before the plan runs; tensors without an entry hold zeros.
-struct Contents {
-  TensorId tensor;
-  std::vector<double> values;
-};
+/// Name of the ops that write what another op reads; they are no points of a law.
+constexpr std::string_view kProducer = "producer";
 
 /// Adds ops that stand alone to a plan. What a step would just have computed is written right before the op; weights,
 /// caches and states were last touched the time before, with all other operands of the plan in between.

@@ -25,18 +25,18 @@ double stretch(const std::vector<StepCheck>& steps, double shared) {
 
 }  // namespace
 
-StepCheck check_step(const HostModel& model, const BenchRun& run) {
+StepCheck check_step(const HostModel& model, const MeasuredPlan& step) {
   const Scales scales;
-  StepCheck s{.name = run.bench().plan.name, .measured = median(run.totals())};
+  StepCheck s{.name = step.name, .measured = step.seconds.median};
   std::map<std::size_t, double> by_law;
   double independent = 0;
-  for (const Op& op : run.bench().plan.ops) {
-    const Work& work = run.bench().plan.work(op);
-    const OpCost c = model.cost(work, run.bench().bindings, scales);
+  for (const Point& p : step.points) {
+    const double ops = double(p.ops);
+    const OpCost c = model.cost(p.work, p.bindings, scales);
     const double error = c.duration.base() * std::hypot(c.deviation, c.bias);
-    s.predicted += c.duration.base() + model.launch(work, scales).enqueue.base();
-    by_law[slot_of(work)] += error;
-    independent += error * error;
+    s.predicted += ops * (c.duration + model.launch(p.work, scales).enqueue).base();
+    by_law[slot_of(p.work)] += ops * error;
+    independent += ops * error * error;
   }
   double shared = 0;
   for (const auto& [slot, error] : by_law) shared += error * error;

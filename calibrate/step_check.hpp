@@ -10,7 +10,7 @@
 namespace orrery {
 
 /// A measured step beside the sum of its ops' predictions.
-StepCheck check_step(const HostModel& model, const BenchRun& run);
+StepCheck check_step(const HostModel& model, const MeasuredPlan& step);
 
 /// Decides which part of the laws' errors ops of a law share, so that 90 % intervals of whole steps hold 90 % of them:
 /// with σ of one op,

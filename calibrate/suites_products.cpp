@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Suites of what multiplies: products, attention, small dense algebra.
 #include "calibrate/suites_products.hpp"
+
+#include <fmt/format.h>
+
 #include "calibrate/draw.hpp"
+#include "calibrate/operands.hpp"
+#include "calibrate/suites.hpp"
+#include "runtime/executor.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr double kMostFlops = 1.2e9;  // of one measured op
+constexpr double kMostFlops = 1.2e9;             // of one measured op
+constexpr std::int64_t kMostElements = 1 << 24;  // of a right operand: far more than caches hold
 
 /// Sizes of a product, drawn until it is short enough; one in eight may have the width of a vocabulary.
 Gemm draw_sizes(Random& r, std::int64_t m_low, std::int64_t m_high) {
@@ -14,7 +21,7 @@ Gemm draw_sizes(Random& r, std::int64_t m_low, std::int64_t m_high) {
     Gemm g{.m = log_integer(r, m_low, m_high), .n = width(r, 32, 4096), .k = width(r, 32, 4096)};
     if (m_high > 64 && r.below(2) == 0) g.m = (g.m + 31) / 32 * 32;
     if (r.below(8) == 0) g.n = width(r, 4096, 32768);
-    if (2.0 * double(g.m) * double(g.n) * double(g.k) <= kMostFlops) return g;
+    if (g.n * g.k <= kMostElements && 2.0 * double(g.m) * double(g.n) * double(g.k) <= kMostFlops) return g;
   }
 }
 
@@ -98,6 +105,28 @@ Work draw_attention_decode(Random& r) {
   s.kv = width(r, 16, 2048);
   if (s.kv.base < s.q) s.kv = s.q;
   return AttentionForward{s, false};
+}
+
+std::vector<Bench> cache_sweep(Random& r) {
+  constexpr double kMegabytes[] = {0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 56};
+  constexpr std::int64_t kProducts = 16, kDepths[] = {128, 192, 256, 384, 512};
+  constexpr double kWeight = 5;  // of a product in a fit: as it stands in a step
+  std::vector<Bench> benches;
+  for (const double megabytes : kMegabytes) {
+    PlanBuilder builder{fmt::format("{} MB of weights", megabytes)};
+    builder.begin_class("all", {});
+    OperandMaker maker{builder, r};
+    for (std::int64_t i = 0; i < kProducts; ++i) {
+      const std::int64_t k = one_of(r, kDepths);
+      const double n = megabytes * 1e6 / 4 / double(kProducts) / double(k);
+      maker.add(Gemm{.m = log_integer(r, 1, 8),
+                     .n = std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32),
+                     .k = k,
+                     .transpose_b = i % 2 == 0});
+    }
+    benches.push_back({builder.take(&host_workspaces()), maker.contents(), {}, kWeight});
+  }
+  return benches;
 }
 
 Work draw_cholesky(Random& r) { return Cholesky{log_integer(r, 8, 192)}; }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "hw_models/collective_forms.hpp"
+
 namespace orrery {
 namespace {
 
@@ -20,6 +22,16 @@ Spread spread_of(const Cluster& cluster, std::span<const RankId> ranks) {
   Spread s{1, static_cast<std::int64_t>(count.size())};
   for (const auto& [node, ranks_of_node] : count) s.per_node = std::max(s.per_node, ranks_of_node);
   return s;
+}
+
+/// Whether the ranks lie node after node, `per_node` on each.
+bool fills_nodes(const Cluster& cluster, std::span<const RankId> ranks, std::int64_t per_node) {
+  if (std::ssize(ranks) % per_node != 0) return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::size_t first = i - i % static_cast<std::size_t>(per_node);
+    if (!cluster.same_node(ranks[i], ranks[first])) return false;
+  }
+  return true;
 }
 
 /// Which ways the messages of a shift take.
@@ -132,24 +144,59 @@ OpCost ClusterCostModel::cost(const Work& work, const Bindings& bindings, RankId
   return device_->cost(work, bindings, scales_);
 }
 
-/// Time of a collective: the closed forms of collective.hpp over the cluster's links, plus a start on the device;
-/// between threads of one computer the device's own laws. Leaves out other traffic on the links, which the engine adds.
+TwoLevels ClusterCostModel::levels(std::span<const RankId> ranks) const {
+  const Spread spread = spread_of(cluster_, ranks);
+  return {spread.per_node, spread.nodes, hop_inside(), spread.nodes > 1 ? hop_between(spread.per_node) : Hop{}};
+}
+
+Hop ClusterCostModel::hop_alone(const TwoLevels& levels) const { return levels.nodes > 1 ? hop_between(1) : Hop{}; }
+
+/// How it is done: by the chosen algorithm, or the cheapest.
+CollectiveShape ClusterCostModel::shape(const Collective& work, std::span<const RankId> ranks,
+                                        const TwoLevels& levels) const {
+  const auto n = static_cast<std::int64_t>(ranks.size());
+  const bool even = levels.nodes > 1 && fills_nodes(cluster_, ranks, levels.per_node);
+  CollectiveShape s = shape_of(work, CollectiveAlgorithm::Auto, n, even ? levels.per_node : 1);
+  if (algorithm_.value_or(CollectiveAlgorithm::Auto) == CollectiveAlgorithm::Auto)
+    s.algorithm = cheapest_algorithm(s, work.bytes, levels, hop_alone(levels));
+  else
+    s.algorithm = usable_algorithm(work.kind, *algorithm_, n, s.per_node);
+  return s;
+}
+
+CollectiveSetup ClusterCostModel::setup(const Collective& work, std::span<const RankId> ranks) const {
+  const CollectiveShape s = shape(work, ranks, levels(ranks));
+  const CommunicationParameters& p = device_->communication();
+  return {s.algorithm, s.per_node, p.overhead * scales_[Knob::LaunchOverhead], p.sm_share};
+}
+
+/// Inside of a node over the links of both devices, between nodes over the cards of both.
+Way ClusterCostModel::way(RankId from, RankId to) const {
+  const bool inside = cluster_.same_node(from, to);
+  if (inside && !cluster_.device_link) return CostModel::way(from, to);
+  const Hop hop = inside ? hop_inside() : hop_between(1);
+  return {hop.latency, hop.bandwidth, inside ? Resource::Link : Resource::Nic,
+          inside ? Resource::LinkIn : Resource::NicIn};
+}
+
+/// Time of a collective: the closed forms of collective.hpp over the cluster's links, or of the chosen algorithm, plus
+/// a start on the device; between threads of one computer the device's own laws. Leaves out other traffic on the links,
+/// which the engine adds.
 OpCost ClusterCostModel::collective(const Collective& work, std::span<const RankId> ranks) const {
   if (ranks.size() <= 1) return {};
-  const Spread spread = spread_of(cluster_, ranks);
-  if (spread.nodes == 1 && !cluster_.device_link)
+  const TwoLevels t = levels(ranks);
+  if (t.nodes == 1 && !cluster_.device_link)
     if (auto c = device_->collective(work, static_cast<std::int64_t>(ranks.size()), scales_)) return *c;
   if (work.kind == CollectiveKind::Shift) return shift(work, ranks);
-  const Hop between = spread.nodes > 1 ? hop_between(spread.per_node) : Hop{};
   const CommunicationParameters& p = device_->communication();
-  OpCost c =
-      uncertain(p.overhead * scales_[Knob::LaunchOverhead] +
-                two_level_collective(work.kind, work.bytes, {spread.per_node, spread.nodes, hop_inside(), between}));
+  const Seconds time = algorithm_ ? algorithm_time(shape(work, ranks, t), work.bytes, t, hop_alone(t))
+                                  : two_level_collective(work.kind, work.bytes, t);
+  OpCost c = uncertain(p.overhead * scales_[Knob::LaunchOverhead] + time);
   if (p.sm_share > 0) c.demand(Resource::Sm, p.sm_share);
   if (work.bytes > Bytes{0}) {
-    if (spread.per_node > 1) c.demand(Resource::Link, 1);
-    if (spread.nodes > 1)
-      c.demand(Resource::Nic, cluster_.nic->per == NicPlacement::PerNode ? 1.0 / double(spread.per_node) : 1.0);
+    if (t.per_node > 1) c.demand(Resource::Link, 1);
+    if (t.nodes > 1)
+      c.demand(Resource::Nic, cluster_.nic->per == NicPlacement::PerNode ? 1.0 / double(t.per_node) : 1.0);
   }
   return c;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,10 +23,17 @@ class ClusterCostModel final : public CostModel {
   OpCost collective(const Collective& work, std::span<const RankId> ranks) const override;
   OpCost transfer(Bytes bytes, RankId from, RankId to) const override;
   LaunchCost launch(const Work& work, RankId rank) const override;
+  CollectiveSetup setup(const Collective& work, std::span<const RankId> ranks) const override;
+  Way way(RankId from, RankId to) const override;
+  std::int64_t node_of(RankId rank) const override { return cluster_.node_of(rank); }
   std::string extrapolation(const Work& work, const Bindings& bindings, RankId rank) const override;
 
   /// Makes a parameter faster or slower by a factor, for what-if; see `knobs()`. Throws UserError on unknown names.
   void scale_parameter(std::string_view name, double factor) { scales_.scale(name, factor); }
+
+  /// By which algorithm all collectives run whose kind has it; Auto takes the cheapest of each. Not called: the closed
+  /// forms of collective.hpp, and the cheapest algorithm step by step.
+  void choose_algorithm(CollectiveAlgorithm algorithm) { algorithm_ = algorithm; }
 
   const DeviceModel& device() const { return *device_; }
   const Cluster& cluster() const { return cluster_; }
@@ -39,6 +47,9 @@ class ClusterCostModel final : public CostModel {
   Hop hop(const Link& link) const;
   Hop hop_inside() const;
   Hop hop_between(std::int64_t ranks_of_node) const;
+  TwoLevels levels(std::span<const RankId> ranks) const;
+  Hop hop_alone(const TwoLevels& levels) const;
+  CollectiveShape shape(const Collective& work, std::span<const RankId> ranks, const TwoLevels& levels) const;
   OpCost shift(const Collective& work, std::span<const RankId> ranks) const;
   OpCost copy(const Copy& work, const Bindings& bindings) const;
   OpCost uncertain(Seconds duration) const;
@@ -46,6 +57,7 @@ class ClusterCostModel final : public CostModel {
   Cluster cluster_;
   std::unique_ptr<DeviceModel> device_;
   Scales scales_;
+  std::optional<CollectiveAlgorithm> algorithm_;
 };
 
 }  // namespace orrery

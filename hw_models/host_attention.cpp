@@ -63,7 +63,8 @@ constexpr Feature kFeatures[] = {{"call", Spends::Overhead, "op"},
                                  {"pack", Spends::Memory, "10^6 elements of keys and values"},
                                  {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
                                  {"far", Spends::Memory, "MB beyond the second-level cache"},
-                                 {"dram", Spends::Memory, "MB beyond the last cache"}};
+                                 {"dram", Spends::Memory, "MB beyond the last cache"},
+                                 {"cold", Spends::Memory, "MB, as far as the step does not fit into the last cache"}};
 constexpr std::string_view kAxes[] = {"q", "kv", "dim", "heads"};
 
 Bytes moved(const LawInput& in) {
@@ -91,7 +92,8 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
           b * double(s.kv_heads) * pad(kv, kKeyTile) * (double(s.qk_dim) + width) / kMillion,
           heads * double(s.q) * double(s.qk_dim + s.v_dim) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
-          size.base() / kMillion * spill(size, caches.l3)};
+          size.base() / kMillion * spill(size, caches.l3),
+          size.base() / kMillion * evicted(reuse_distance(in, size), caches.l3)};
 }
 
 /// Time of the gradient: the five products of each visited tile, and packing of keys, values, queries and outputs both
@@ -115,7 +117,8 @@ FeatureRow backward_values(const LawInput& in, const Caches& caches) {
           b * double(s.kv_heads) * pad(kv, kKeyTile) * (dk + dv + 2 * wk + wv) / kMillion,
           heads * double(s.q) * 2 * (dk + dv) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
-          size.base() / kMillion * spill(size, caches.l3)};
+          size.base() / kMillion * spill(size, caches.l3),
+          size.base() / kMillion * evicted(reuse_distance(in, size), caches.l3)};
 }
 
 constexpr Feature kDecodeFeatures[] = {
@@ -124,15 +127,18 @@ constexpr Feature kDecodeFeatures[] = {
     {"math", Spends::Math, "10^6 FLOP"},
     {"scores", Spends::Math, "10^6 scores"},
     {"keys", Spends::Memory, "10^6 elements of keys and values"},
-    {"far", Spends::Memory, "MB of keys and values beyond the second-level cache"},
+    {"row", Spends::Memory, "10^6 keys"},
+    {"warm", Spends::Memory, "MB of keys and values that have left the second-level cache since their last use"},
     {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use"},
-    {"dram", Spends::Memory, "MB of keys and values beyond the last cache"}};
+    {"row_cold", Spends::Memory, "10^6 keys that have left the last cache since their last use"},
+    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
 
 /// Time of attention of few queries, which reads keys and values once, where they lie:
 ///
-///   t = call + b·Hkv·head + math·2·b·H·q·kv·(dk + dv) + scores·b·H·q·kv + keys·b·Hkv·kv·(dk + dv) + misses of keys and
-///   values
+///   t = call + b·Hkv·head + math·2·b·H·q·kv·(dk + dv) + scores·b·H·q·kv + b·Hkv·kv·(keys·(dk + dv) + row) + misses of
+///   keys and values, by bytes and by keys
 ///
+/// The part of a head in a key is a few lines, and the next key's lie far from it: hence the cost by key.
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
 FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
@@ -142,15 +148,18 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
                                    : all;
   const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv,
                keys = b * double(s.kv_heads) * kv * dims;
-  const Bytes size{keys * bits(s.dtype) / 8.0};
+  const Bytes size{keys * bits(s.dtype) / 8.0}, step = reuse_distance(in, size);
+  const double rows = b * double(s.kv_heads) * kv / kMillion, mb = size.base() / kMillion;
   return {1,
           b * double(s.kv_heads),
           2 * scores * dims / kMillion,
           scores / kMillion,
           keys / kMillion,
-          size.base() / kMillion * spill(size, caches.l2),
-          size.base() / kMillion * spill(reuse_distance(in, size), caches.l3),
-          size.base() / kMillion * spill(size, caches.l3)};
+          rows,
+          mb * evicted(step, caches.l2),
+          mb * evicted(step, caches.l3),
+          rows * evicted(step, caches.l3),
+          evicted(step, caches.l2)};
 }
 
 AxisRow attention_sizes(const LawInput& in) {

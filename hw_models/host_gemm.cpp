@@ -35,7 +35,9 @@ constexpr Feature kGemmFeatures[] = {
     {"b_far", Spends::Memory, "MB of B beyond the second-level cache"},
     {"c_far", Spends::Memory, "MB of C beyond the second-level cache, each time"},
     {"cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
-    {"dram", Spends::Memory, "MB of all operands beyond the last cache"}};
+    {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use"},
+    {"dram", Spends::Memory, "MB of all operands beyond the last cache"},
+    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
 constexpr std::string_view kGemmAxes[] = {"m", "n", "k", "mflop"};
 
 /// Time of a packed product C[m,n] (+)= op(A)·op(B), batch of b, with tiles of 8 × 32, blocks of k by 256 and of n by
@@ -69,8 +71,10 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
           mb * m * n * c_passes * spill(c_size, caches.l2),
-          mb * k * n * spill(g.transpose_a ? kReuseDistance * b * b_size : reuse_distance(in, b * b_size), caches.l3),
-          mb * (m * k + k * n + m * n) * spill(b * (a_size + b_size + c_size), caches.l3)};
+          mb * k * n * evicted(reuse_distance(in, b * b_size), caches.l3),
+          mb * m * k * evicted(reuse_distance(in, b * a_size), caches.l3),
+          mb * (m * k + k * n + m * n) * spill(b * (a_size + b_size + c_size), caches.l3),
+          evicted(reuse_distance(in, b * (a_size + b_size + c_size)), caches.l2)};
 }
 
 AxisRow gemm_sizes(const LawInput& in) {
@@ -85,36 +89,47 @@ constexpr Feature kFewFeatures[] = {
     {"math", Spends::Math, "10^6 FLOP"},
     {"pack_a", Spends::Math, "10^6 elements of A"},
     {"stream_b", Spends::Memory, "10^6 elements of B"},
-    {"result", Spends::Memory, "10^6 elements of C, each time they are read or written"},
+    {"result", Spends::Memory, "10^6 elements of C, each time they are read or written (B straight)"},
     {"column", Spends::Math, "10^6 sums over k (B transposed)"},
+    {"reload", Spends::Math, "10^6 elements of A, each time they are read (B transposed)"},
+    {"tail", Spends::Math, "10^6 multiplications that do not fill a vector"},
     {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use"},
-    {"b_far", Spends::Memory, "MB of B beyond the second-level cache"},
     {"b_cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
-    {"dram", Spends::Memory, "MB of B beyond the last cache"}};
+    {"b_cold_row", Spends::Memory, "the same, times rows of A"},
+    {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache"},
+    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
 
 /// Time of a product with at most 8 rows, which reads B once where it lies:
 ///
-///   t = call + b·matrix + math·2·b·m·n·k + pack_a·b·m·k + stream_b·b·k·n + result·b·m·n·k/8 (B straight) +
-///   column·b·m·n (B transposed)
-///     + what of B misses caches
+///   t = call + b·matrix + math·2·b·m·n·k + pack_a·b·m·k + stream_b·b·k·n + tail·b·m·(what vectors leave)
+///     + result·b·m·n·k/8 (B straight) or column·b·m·n + reload·b·m·n·k/c (B transposed; c columns at once: 4, of more
+///     than four rows 2)
+///     + (b_warm, b_cold, m·b_cold_row) · what of B has left a cache + run_cold·rows of it + call_cold
 ///
-/// Leaves out that the registers fit five to eight rows less well than one to four. Coefficients: `gemm.few_*`.
+/// The more rows, the fewer loads of B a processor looks ahead while it waits for one: hence b_cold_row. What fetches
+/// ahead by itself starts anew with each row of B: hence run_cold. Leaves out that the registers fit five to eight rows
+/// less well than one to four. Coefficients: `gemm.few_*`.
 FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
   const Gemm g = product(in.work);
   const double b = double(g.batch), m = double(g.m), n = double(g.n), k = double(g.k), item = bits(g.dtype) / 8.0;
-  const double mb = b * k * n * item / kMillion;
-  const Bytes size{b * k * n * item};
+  const double lanes = tile_cols(g.dtype) / 2, columns = m > 4 ? 2 : 4;
+  const double left = g.transpose_b ? n * std::fmod(k, lanes) : k * std::fmod(n, 2 * lanes);
+  const Bytes size{b * k * n * item}, step = reuse_distance(in, size);
+  const double mb = size.base() / kMillion, cold = mb * evicted(step, caches.l3);
   return {1,
           b,
           2 * b * m * n * k / kMillion,
           b * m * k / kMillion,
           b * k * n / kMillion,
           g.transpose_b ? 0 : b * m * n * std::ceil(k / kFewDepth) / kMillion,
-          b * m * n / kMillion,
-          mb * spill(reuse_distance(in, size), caches.l2),
-          mb * spill(size, caches.l2),
-          mb * spill(reuse_distance(in, size), caches.l3),
-          mb * spill(size, caches.l3)};
+          g.transpose_b ? b * m * n / kMillion : 0,
+          g.transpose_b ? b * m * n * k / columns / kMillion : 0,
+          b * m * left / kMillion,
+          mb * evicted(step, caches.l2),
+          cold,
+          cold * m,
+          b * (g.transpose_b ? n : k) / kMillion * evicted(step, caches.l3),
+          evicted(step, caches.l2)};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -84,6 +85,22 @@ std::span<const std::string_view> variants_at(std::size_t kind, std::index_seque
 
 }  // namespace
 
+double law_seconds(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                   const Caches& caches) {
+  const FeatureRow row = form.values(input, caches);
+  double seconds = 0;
+  for (std::size_t i = 0; i < form.features.size(); ++i) seconds += coefficients[i] * row[i];
+  return seconds;
+}
+
+double cache_doubt(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                   const Caches& caches) {
+  constexpr double kThird = 4.0 / 3;
+  const double less = law_seconds(form, coefficients, input, {caches.l2, kThird * caches.l3}),
+               more = law_seconds(form, coefficients, input, {caches.l2, 1 / kThird * caches.l3});
+  return less > 0 && more > 0 ? std::abs(std::log(more / less)) / 2 : 0;
+}
+
 Gemm even_groups(const GroupedGemm& g) {
   const std::int64_t rows = (g.rows + g.groups - 1) / std::max<std::int64_t>(1, g.groups);
   Gemm even{.batch = g.groups, .accumulate = g.accumulate, .dtype = g.dtype};
@@ -106,6 +123,11 @@ Bytes reuse_distance(const LawInput& input, Bytes size) { return std::max(size, 
 double spill(Bytes size, Bytes cache) {
   const double x = size / cache;
   return x * x / (1 + x * x);
+}
+
+double evicted(Bytes distance, Bytes cache) {
+  const double x = std::pow(distance / cache, 8);
+  return x / (1 + x);
 }
 
 std::size_t slot_of(const Work& work) {

@@ -53,6 +53,15 @@ struct LawForm {
   AxisRow (*sizes)(const LawInput& input) = nullptr;
 };
 
+/// Σ coefficient · feature.
+double law_seconds(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                   const Caches& caches);
+
+/// How far that may be off because nobody knows how much of the last cache there is for this program at another time:
+/// half of ln of the ratio under a capacity a third larger and a third smaller.
+double cache_doubt(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                   const Caches& caches);
+
 /// Products, tiled and with few rows; attention, tiled and decoding, and its gradient; what streams through memory;
 /// small dense algebra; messages between ranks of one computer.
 const LawForm& gemm_form();
@@ -75,12 +84,18 @@ const LawForm& form_of(std::size_t slot);
 /// The product that a grouped one amounts to when its groups are even: one batch entry per group.
 Gemm even_groups(const GroupedGemm& g);
 
-/// The part of `size` that a cache of capacity `cache` does not keep: size² / (size² + cache²), a smooth step.
+/// The part of `size` that a cache of capacity `cache` does not keep while an op walks over it: size² / (size² +
+/// cache²), a smooth step.
 double spill(Bytes size, Bytes cache);
+/// The part of what was used `distance` bytes ago that a cache of capacity `cache` no longer keeps. A step walks over
+/// the same bytes again and again, of which a cache that replaces the oldest keeps all or nothing: the same step, with
+/// eighth powers.
+double evicted(Bytes distance, Bytes cache);
 
-/// Between two uses of an activation a step touches about so many times its size: the state of the caches that an op finds.
+/// Between two uses of an activation a step touches about so many times its size.
 constexpr double kReuseDistance = 12;
-/// What is touched between two uses of a weight or a cached key of `size`: all that the step touches.
+/// What is touched between two uses of what a step keeps, such as a weight or a cached key, of `size`: all that the
+/// step touches.
 Bytes reuse_distance(const LawInput& input, Bytes size);
 
 }  // namespace orrery

@@ -70,7 +70,12 @@ HostModel::HostModel(std::string name, HostParameters parameters)
 }
 
 HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form, const LawFit& fit) {
-  Law law{.form = &form, .deviation = fit.deviation, .bias = fit.bias, .fitted = true, .name = name};
+  Law law{.form = &form,
+          .deviation = fit.deviation,
+          .bias = fit.bias,
+          .floor = fit.floor.base(),
+          .fitted = true,
+          .name = name};
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (const auto c = fit.coefficients.find(std::string{form.features[i].name}); c != fit.coefficients.end())
       law.coefficients[i] = c->second.base();
@@ -120,21 +125,21 @@ double HostModel::distance(const Law& law, const LawInput& input) const {
 }
 
 /// Time of one op on one thread: the law's coefficients times the features of its sizes. The interval is the fit's; it
-/// widens with the distance from the fitted range. Leaves out what other threads do at the same time: the demands say
-/// so to the engine.
+/// widens with the distance from the fitted range, and for short ops. Leaves out what other threads do at the same
+/// time: the demands say so to the engine.
 OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& scales) const {
-  const FeatureRow row = law.form->values(input, caches_);
-  OpCost c;
-  double seconds = 0;
+  std::array<double, kMaxFeatures> scaled{};
   for (std::size_t i = 0; i < law.form->features.size(); ++i) {
     const Feature& f = law.form->features[i];
-    seconds += law.coefficients[i] * row[i] * scale_of(f, *law.form, scales) *
-               (f.on == Spends::Math ? lanes(input.work) : 1.0);
+    scaled[i] = law.coefficients[i] * scale_of(f, *law.form, scales) * (f.on == Spends::Math ? lanes(input.work) : 1.0);
   }
+  OpCost c;
+  const double seconds = law_seconds(*law.form, scaled, input, caches_);
   const double outside = distance(law, input);
   c.duration = Seconds{seconds};
-  c.deviation = static_cast<float>(law.deviation);
-  c.bias = static_cast<float>(std::hypot(law.bias, kWidening * outside));
+  c.deviation = static_cast<float>(seconds > 0 ? std::hypot(law.deviation, law.floor / seconds) : law.deviation);
+  c.bias =
+      static_cast<float>(std::hypot(law.bias, kWidening * outside, cache_doubt(*law.form, scaled, input, caches_)));
   c.calibrated = law.fitted && outside == 0 && is_f32(input.work) && host_.provenance.status == FitStatus::Fitted;
   c.demand(Resource::CpuCores, 1);
   const Amount a = amount(input.work, input.bindings);

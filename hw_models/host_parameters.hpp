@@ -15,6 +15,7 @@ struct LawFit {
   std::map<std::string, std::vector<double>> range;  // by axis: least and most of the points fitted
   double deviation = 0;
   double bias = 0;
+  Seconds floor;
   std::int64_t points = 0;
   double median_error = 0, worst_error = 0;
 
@@ -24,6 +25,8 @@ struct LawFit {
     v.required("range", range, "least and most of each size that was measured");
     v.required("deviation", deviation, "relative standard deviation of one op, independent of all others", at_least(0));
     v.required("bias", bias, "relative standard deviation that all ops of the law share", at_least(0));
+    v.field("floor", floor, "standard deviation of one op on top of the relative ones: what short ops err by",
+            at_least(Seconds{0}));
     v.field("points", points, "measured points that the fit used", at_least(0));
     v.field("median_error", median_error, "median of the residuals, relative", at_least(0));
     v.field("worst_error", worst_error, "largest residual, relative", at_least(0));
@@ -37,6 +40,7 @@ struct HostParameters {
   BytesPerSecond memory_bandwidth;
   FlopsPerSecond peak;
   Seconds dispatch;
+  Seconds probe;
   double drift = 0;
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
@@ -50,7 +54,10 @@ struct HostParameters {
                more_than(BytesPerSecond{0}));
     v.required("peak", peak, "most arithmetic of one core that a product reached", more_than(FlopsPerSecond{0}));
     v.required("dispatch", dispatch, "time between two ops of a stream", at_least(Seconds{0}));
-    v.field("drift", drift, "how much the machine's speed varied while it was measured", at_least(0));
+    v.field("probe", probe, "time of the drift probe; another time says that the machine is slower or faster now",
+            at_least(Seconds{0}));
+    v.field("drift", drift, "relative standard deviation of the time of one step from one time to another",
+            at_least(0));
     v.required("laws", laws, "fits by kind of op");
     v.field("communication", communication, "messages that leave the computer");
   }

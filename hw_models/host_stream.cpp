@@ -10,6 +10,7 @@ namespace orrery {
 namespace {
 
 constexpr double kMillion = 1e6;
+constexpr Bytes kStart{32768.0};  // of a pass, before the processor fetches ahead
 
 /// An op that passes over its operands.
 struct Pass {
@@ -80,30 +81,43 @@ constexpr Feature kStreamFeatures[] = {
     {"call", Spends::Overhead, "op"},
     {"row", Spends::Overhead, "10^6 rows"},
     {"element", Spends::Memory, "10^6 elements read or written"},
-    {"cold", Spends::Memory, "MB that have left the second-level cache since their last use"},
     {"far", Spends::Memory, "MB beyond the second-level cache"},
-    {"cold_dram", Spends::Memory, "MB that have left the last cache since their last use"},
-    {"dram", Spends::Memory, "MB beyond the last cache"}};
+    {"dram", Spends::Memory, "MB beyond the last cache"},
+    {"away", Spends::Memory, "MB that have left the last cache since an op or two before"},
+    {"warm", Spends::Memory, "MB, as far as the step does not fit into the second-level cache"},
+    {"cold", Spends::Memory, "MB, as far as the step does not fit into the last cache"},
+    {"row_cold", Spends::Memory, "10^6 rows, as far as the step does not fit into the last cache"},
+    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as the step does not fit into the last cache"},
+    {"call_cold", Spends::Overhead, "op, as far as the step does not fit into the second-level cache"},
+    {"call_far", Spends::Overhead, "op, as far as the step does not fit into the last cache"}};
 constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
 
 /// Time of a pass over memory, with a ramp from the caches to memory:
 ///
-///   t = call + row·rows + element·elements + bytes·(cold·spill(12·R, L2) + far·spill(R, L2) + cold_dram·spill(12·R,
-///   L3) + dram·spill(R, L3))
+///   t = call + row·rows + element·elements + bytes·(far·spill(R, L2) + dram·spill(R, L3) + away·spill(12·R, L3))
+///     + (warm·bytes + call_cold)·evicted(W, L2) + (cold·bytes + start_cold·min(bytes, 32 KiB) + row_cold·rows +
+///     call_far)·evicted(W, L3)
 ///
-/// R is the operands, and the whole table where rows of one are picked; 12·R is what a step touches between two uses of
-/// a tensor. Leaves out which operands the op before left in a cache. Fitted by calibrate, one set per kind and
-/// variant.
+/// 12·R is what a step touches between two uses of an activation. R is the operands, and the whole table where rows of
+/// one are picked: what the op itself pushes out of a cache. W is what a step touches: operands that an earlier part of
+/// the step or the step before made are found where W leaves them, and so are the op's own descriptions. Leaves out
+/// which operands the op before left in a cache. Fitted by calibrate, one set per kind and variant.
 FeatureRow stream_values(const LawInput& in, const Caches& caches) {
   const Pass p = pass_of(in);
   const double mb = p.moved.base() / kMillion;
+  const Bytes step = reuse_distance(in, p.resident);
   return {1,
           p.rows / kMillion,
           p.elements / kMillion,
-          mb * spill(kReuseDistance * p.resident, caches.l2),
           mb * spill(p.resident, caches.l2),
+          mb * spill(p.resident, caches.l3),
           mb * spill(kReuseDistance * p.resident, caches.l3),
-          mb * spill(p.resident, caches.l3)};
+          mb * evicted(step, caches.l2),
+          mb * evicted(step, caches.l3),
+          p.rows / kMillion * evicted(step, caches.l3),
+          std::min(p.moved, kStart).base() / kMillion * evicted(step, caches.l3),
+          evicted(step, caches.l2),
+          evicted(step, caches.l3)};
 }
 
 AxisRow stream_sizes(const LawInput& in) {
@@ -111,16 +125,19 @@ AxisRow stream_sizes(const LawInput& in) {
   return {p.rows, p.elements};
 }
 
-constexpr Feature kDenseFeatures[] = {{"call", Spends::Overhead, "op"},
-                                      {"row", Spends::Overhead, "10^6 rows"},
-                                      {"element", Spends::Memory, "10^6 elements read or written"},
-                                      {"math", Spends::Math, "10^6 FLOP"}};
+constexpr Feature kDenseFeatures[] = {
+    {"call", Spends::Overhead, "op"},
+    {"row", Spends::Overhead, "10^6 rows"},
+    {"element", Spends::Memory, "10^6 elements read or written"},
+    {"math", Spends::Math, "10^6 FLOP"},
+    {"warm", Spends::Memory, "MB, as far as the step does not fit into the second-level cache"}};
 
-/// Time of small dense algebra (factorisations, pairwise dots): t = call + row·rows + element·elements + math·flops.
-/// Leaves out caches.
-FeatureRow dense_values(const LawInput& in, const Caches&) {
+/// Time of small dense algebra (factorisations, pairwise dots): t = call + row·rows + element·elements + math·flops +
+/// warm·bytes·evicted(W, L2), W as for passes over memory. Leaves out what lies behind the second-level cache.
+FeatureRow dense_values(const LawInput& in, const Caches& caches) {
   const Pass p = pass_of(in);
-  return {1, p.rows / kMillion, p.elements / kMillion, p.flops.base() / kMillion};
+  return {1, p.rows / kMillion, p.elements / kMillion, p.flops.base() / kMillion,
+          p.moved.base() / kMillion * evicted(reuse_distance(in, p.moved), caches.l2)};
 }
 
 /// Bytes that each rank reads to take part, with slices of a reduction shared by the ranks.

@@ -36,7 +36,7 @@ PreparedPlan& PlanExecutor::prepared(const Plan& plan) {
     memories_.push_back(std::make_unique<RankMemory>(
         RankId{memories_.size()},
         RankMemory::Options{options_.arena_bytes, device_->holds_data(), options_.record_memory}));
-  auto fresh = std::make_unique<PreparedPlan>(plan, *device_, memories_, options_.record_spans);
+  auto fresh = std::make_unique<PreparedPlan>(plan, *device_, memories_, options_);
   if (fresh->num_threads() > 1) workers_.reserve(fresh->num_threads());
   in_order_.push_back(fresh.get());
   return *(plans_[&plan] = std::move(fresh));

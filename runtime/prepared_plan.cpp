@@ -2,37 +2,15 @@
 #include "runtime/prepared_plan.hpp"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "runtime/clock.hpp"
+#include "runtime/meeting_planner.hpp"
 #include "sim/base/error.hpp"
 #include "sim/plan/placement.hpp"
 
 namespace orrery {
 namespace {
-
-/// Finds or makes the meeting of a key, in a map that lives while a plan is prepared.
-template <class Map, class Key>
-Meeting& meeting_of(Map& map, const Key& key, std::size_t seats, std::vector<std::unique_ptr<Meeting>>& all) {
-  Meeting*& m = map[key];
-  if (!m) {
-    all.push_back(std::make_unique<Meeting>());
-    m = all.back().get();
-    m->seats.resize(seats);
-  }
-  return *m;
-}
-
-std::unordered_map<std::uint32_t, const OpRecord*> records_of(const ClassProgram& program) {
-  std::unordered_map<std::uint32_t, const OpRecord*> records;
-  for (const auto& lane : program.lanes)
-    for (const OpRecord& r : lane)
-      if (r.meeting >= 0) records[r.id.value] = &r;
-  return records;
-}
 
 RankMemory& memory_of(std::vector<std::unique_ptr<RankMemory>>& memories, RankId rank) {
   return *memories[rank.index()];
@@ -40,61 +18,18 @@ RankMemory& memory_of(std::vector<std::unique_ptr<RankMemory>>& memories, RankId
 
 }  // namespace
 
-/// Seats the ranks of a plan at their meetings: the k-th collective of a communicator, the k-th message of a pair and
-/// tag.
-class MeetingPlanner {
- public:
-  MeetingPlanner(const Plan& plan, std::vector<std::unique_ptr<Meeting>>& all) : plan_{plan}, all_{all} {}
-
-  void seat(RankRun& r) {
-    const auto records = records_of(*r.program);
-    calls_.clear();
-    r.seats.reserve(r.program->meetings.size());
-    for (std::uint32_t id : r.program->meetings) {
-      const Work& work = plan_.work(OpId{id});
-      Seat seat;
-      if (const auto* c = std::get_if<Collective>(&work)) seat = collective(r.rank, *c);
-      if (const auto* s = std::get_if<Send>(&work))
-        seat = message(r.rank, peer_of(plan_.mesh, r.rank, s->peer), s->tag, 0);
-      if (const auto* v = std::get_if<Recv>(&work))
-        seat = message(peer_of(plan_.mesh, r.rank, v->peer), r.rank, v->tag, 1);
-      seat.meeting->seats[seat.member] = {records.at(id), r.places.data()};
-      r.seats.push_back(seat);
-    }
-  }
-
- private:
-  Seat collective(RankId rank, const Collective& work) {
-    const auto ranks = members(plan_.mesh, plan_.groups[work.group.index()], rank);
-    const auto at = std::find(ranks.begin(), ranks.end(), rank);
-    if (at == ranks.end()) bug("a rank issues a collective of a group that it is not in");
-    const std::uint32_t k = calls_[{work.group.index(), 0, 0, false}]++;
-    Meeting& m = meeting_of(collectives_, std::tuple{work.group.index(), ranks.front().index(), k}, ranks.size(), all_);
-    return {&m, static_cast<std::uint32_t>(at - ranks.begin())};
-  }
-  Seat message(RankId from, RankId to, std::int64_t tag, std::uint32_t member) {
-    const std::uint32_t k = calls_[{from.index(), to.index(), tag, true}]++;
-    return {&meeting_of(messages_, std::tuple{from.index(), to.index(), tag, k}, 2, all_), member};
-  }
-
-  const Plan& plan_;
-  std::vector<std::unique_ptr<Meeting>>& all_;
-  std::map<std::tuple<std::size_t, std::size_t, std::uint32_t>, Meeting*> collectives_;
-  std::map<std::tuple<std::size_t, std::size_t, std::int64_t, std::uint32_t>, Meeting*> messages_;
-  std::map<std::tuple<std::size_t, std::size_t, std::int64_t, bool>, std::uint32_t> calls_;  // of the rank being seated
-};
-
 PreparedPlan::PreparedPlan(const Plan& plan, const Device& device, std::vector<std::unique_ptr<RankMemory>>& memories,
-                           bool records_spans)
-    : plan_{plan}, records_spans_{records_spans} {
+                           const HostOptions& options)
+    : plan_{plan}, records_spans_{options.record_spans} {
   device.check_tensors(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) programs_.push_back(compile(plan, ClassId{c}, device));
   const std::vector<ClassId> class_of_rank = plan.class_of_ranks();
   ranks_.resize(class_of_rank.size());
   for (std::size_t i = 0; i < ranks_.size(); ++i)
     ready_rank(ranks_[i], RankId{i}, class_of_rank[i], memory_of(memories, RankId{i}));
-  MeetingPlanner planner{plan, meetings_};
+  MeetingPlanner planner{plan, options, meetings_};
   for (RankRun& r : ranks_) planner.seat(r);
+  planner.choose_algorithms(device.holds_data());
 }
 
 void PreparedPlan::ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& memory) {
@@ -113,6 +48,7 @@ void PreparedPlan::ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& m
       r.workspaces[s] = reinterpret_cast<std::byte*>(r.places[w.index()]);
   const std::size_t lanes = r.program->lanes.size();
   r.spans.resize(lanes);
+  r.stages.resize(lanes);
   for (std::size_t lane = 0; lane < lanes; ++lane) tasks_.push_back({&r, lane});
   shares_ranks_ = shares_ranks_ || lanes > 1;
 }
@@ -175,6 +111,7 @@ void PreparedPlan::cancel(std::exception_ptr error) {
   for (auto& m : meetings_) {
     m->before.cancel();
     m->after.cancel();
+    for (std::size_t i = 0; i < m->seats.size(); ++i) m->progress[i].cancel();
   }
 }
 
@@ -212,6 +149,7 @@ std::int64_t PreparedPlan::meet(const OpRecord& op, OpCall& call, const RankRun&
   const auto seats = static_cast<std::uint32_t>(seat.meeting->seats.size());
   call.meeting = seat.meeting;
   call.member = seat.member;
+  seat.meeting->progress[seat.member].reset();
   seat.meeting->before.pass(seats, round_);
   const std::int64_t start = now_ns();
   op.kernel(call);

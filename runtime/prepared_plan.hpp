@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/class_program.hpp"
+#include "runtime/executor.hpp"
 #include "runtime/rank_memory.hpp"
 #include "runtime/rendezvous.hpp"
 #include "runtime/workers.hpp"
@@ -35,9 +36,10 @@ struct RankRun {
   std::vector<std::uintptr_t> places;  // per tensor of the plan
   std::array<std::byte*, kNumStreams> workspaces{};
   std::vector<Signal> signals;
-  std::vector<std::uint32_t> counters;      // of the running execution, see ClassProgram
-  std::vector<Seat> seats;                  // per meeting ordinal of the class
-  std::vector<std::vector<RawSpan>> spans;  // per lane
+  std::vector<std::uint32_t> counters;         // of the running execution, see ClassProgram
+  std::vector<Seat> seats;                     // per meeting ordinal of the class
+  std::vector<std::vector<RawSpan>> spans;     // per lane
+  std::vector<std::vector<std::byte>> stages;  // per lane: scratch of its collectives
   PlacementScript script;
 };
 
@@ -45,7 +47,7 @@ struct RankRun {
 class PreparedPlan final : private Workers::Jobs {
  public:
   PreparedPlan(const Plan& plan, const Device& device, std::vector<std::unique_ptr<RankMemory>>& memories,
-               bool records_spans);
+               const HostOptions& options);
 
   struct Task {
     RankRun* run;

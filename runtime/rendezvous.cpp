@@ -28,4 +28,29 @@ void Gate::cancel() {
   arrived_.notify_all();
 }
 
+// Each side first says what it has done or wants, then looks at the other: one of them sees the other.
+
+void Progress::advance() {
+  const std::uint32_t done = done_.fetch_add(1) + 1;
+  if ((done & ~kCancelled) >= wanted_.load()) done_.notify_all();
+}
+
+void Progress::wait(std::uint32_t steps) {
+  for (;;) {
+    std::uint32_t done = done_.load(std::memory_order_acquire);
+    if (done & kCancelled) throw Cancelled{};
+    if (done >= steps) return;
+    std::uint32_t wanted = wanted_.load();
+    while (steps < wanted && !wanted_.compare_exchange_weak(wanted, steps)) {
+    }
+    done = done_.load();
+    if ((done & kCancelled) == 0 && done < steps) done_.wait(done, std::memory_order_acquire);
+  }
+}
+
+void Progress::cancel() {
+  done_.fetch_or(kCancelled);
+  done_.notify_all();
+}
+
 }  // namespace orrery

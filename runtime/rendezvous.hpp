@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/op_call.hpp"
+#include "sim/plan/collective_steps.hpp"
 
 namespace orrery {
 
@@ -41,14 +43,37 @@ class Gate {
   std::atomic<std::uint32_t> arrived_{0};
 };
 
+/// How many steps of a collective a member has ended. Who waits says for how many: nobody is woken before the first of
+/// them has reason to be.
+class alignas(64) Progress {
+ public:
+  void reset() {
+    done_.store(0, std::memory_order_relaxed);
+    wanted_.store(~0u, std::memory_order_relaxed);
+  }
+  void advance();
+  void wait(std::uint32_t steps);
+  void cancel();
+
+ private:
+  static constexpr std::uint32_t kCancelled = 1u << 31;
+  std::atomic<std::uint32_t> done_{0};
+  std::atomic<std::uint32_t> wanted_{~0u};  // the fewest that somebody has waited for
+};
+
 /// One collective of one communicator, or one message: who takes part and where their operands are.
 struct Meeting {
   struct Seat {
     const OpRecord* op = nullptr;
     const std::uintptr_t* places = nullptr;
+    std::byte* stage = nullptr;  // scratch of the collective's algorithm
   };
+  explicit Meeting(std::size_t members) : seats(members), progress{std::make_unique<Progress[]>(members)} {}
+
   std::vector<Seat> seats;  // in rank order; of a message: sender, receiver
-  Gate before, after;       // nobody starts before all stand here, nobody goes on before all have finished
+  CollectiveShape shape;    // of a collective
+  std::unique_ptr<Progress[]> progress;
+  Gate before, after;  // nobody starts before all stand here, nobody goes on before all have finished
 
   std::uintptr_t place(std::size_t seat, const OperandRecord& operand) const {
     return seats[seat].places[operand.owner.index()] + static_cast<std::uintptr_t>(operand.byte_offset);

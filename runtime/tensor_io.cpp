@@ -59,6 +59,10 @@ void write_values(const Plan& plan, TensorId tensor, std::uintptr_t place, int f
   const Contents contents{plan, plan.owner(tensor), place, file};
   with_elements(t.dtype, contents.bytes(), layout.offset, [&](auto* p) {
     using T = std::remove_pointer_t<decltype(p)>;
+    if (layout.is_contiguous()) {
+      std::transform(values.begin(), values.end(), p, [](From v) { return static_cast<T>(v); });
+      return;
+    }
     for (std::size_t i = 0; i < values.size(); ++i)
       p[dims.offset(static_cast<std::int64_t>(i))] = static_cast<T>(values[i]);
   });

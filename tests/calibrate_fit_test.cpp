@@ -54,10 +54,32 @@ TEST_CASE("a feature that explains nothing is left out", "[calibrate]") {
 }
 
 TEST_CASE("the spread of normal residuals is their standard deviation", "[calibrate]") {
-  std::vector<double> residuals;
+  std::vector<Residual> residuals;
   Random r{3};
-  for (int i = 0; i < 20000; ++i) residuals.push_back(r.normal(0, 0.07));
-  CHECK(spread(residuals) == Approx(0.07).epsilon(0.03));
+  for (int i = 0; i < 20000; ++i) residuals.push_back({r.normal(0, 0.07), 1e-3});
+  CHECK(spread(residuals).sigma == Approx(0.07).epsilon(0.03));
+}
+
+TEST_CASE("what short ops err by is told from what all ops err by", "[calibrate]") {
+  // σ² = 0.03² + (100 ns / t)², t from 0.1 us to 1 ms.
+  std::vector<Residual> residuals;
+  Random r{3};
+  for (int i = 0; i < 20000; ++i) {
+    const double t = std::exp(r.uniform(std::log(1e-7), std::log(1e-3)));
+    residuals.push_back({r.normal(0, std::hypot(0.03, 1e-7 / t)), t});
+  }
+  const Spread s = spread(residuals);
+  CHECK(s.sigma == Approx(0.03).epsilon(0.1));
+  CHECK(s.floor == Approx(1e-7));
+}
+
+TEST_CASE("a group is judged by a fit without it", "[calibrate]") {
+  // Eight plans; the ops of plan 7 take twice as long as others of their size. A fit with them would meet half way.
+  std::vector<Observation> points;
+  for (std::uint32_t plan = 0; plan < 8; ++plan)
+    for (int i = 1; i <= 6; ++i) points.push_back({{1, double(i)}, (1e-6 + 1e-6 * i) * (plan == 7 ? 2 : 1), 1, plan});
+  const FitResult fit = fit_relative(points);
+  for (std::size_t i = 42; i < 48; ++i) CHECK(fit.residuals[i] == Approx(std::log(2)).margin(0.05));
 }
 
 TEST_CASE("intervals of a law fitted to noise of known size hold nine of ten new points", "[calibrate]") {

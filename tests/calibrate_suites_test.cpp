@@ -34,7 +34,7 @@ TEST_CASE("each suite's plan runs and gives a time for each op", "[calibrate]") 
   for (Bench& bench : make_benches(works, r)) {
     BenchRun run{std::move(bench)};
     run.run(1, 1);
-    for (const Point& p : run.points()) {
+    for (const Point& p : run.measured().points) {
       CHECK(p.seconds.median > 0);
       kinds.insert(std::string{kind_name(p.work)});
     }
@@ -42,24 +42,37 @@ TEST_CASE("each suite's plan runs and gives a time for each op", "[calibrate]") 
   CHECK(kinds.size() >= 50);
 }
 
-TEST_CASE("a bench of a training step and of a decode step runs", "[calibrate]") {
+TEST_CASE("ops of one work are one point, and what only feeds another op is none", "[calibrate]") {
   Random r{3};
-  for (const bool llama : {false, true}) {
-    const StepShape s{.llama = llama,
-                      .hidden = 64,
-                      .heads = 2,
-                      .kv_heads = llama ? 1 : 2,
-                      .ffn = 128,
-                      .layers = 1,
-                      .vocab = 256,
-                      .batch = 2,
-                      .sequence = 16};
-    BenchRun train{train_step_bench(s, r)}, decode{decode_step_bench(s, r)};
-    train.run(1, 3);
-    decode.run(1, 3);
-    CHECK(train.totals().size() == 3);
-    CHECK(decode.points().size() == decode.bench().plan.ops.size());
+  const Work add{Add{16, 64}};
+  std::vector<Bench> benches = make_benches({add, add, add}, r);
+  REQUIRE(benches.size() == 1);
+  BenchRun run{std::move(benches.front())};
+  run.run(1, 3);
+  const MeasuredPlan m = run.measured();
+  REQUIRE(m.points.size() == 1);  // not the fills that write the operands
+  CHECK(m.points[0].ops == 3);
+  CHECK(m.seconds.count == 3);
+}
+
+TEST_CASE("a visit runs a plan that the caches hold until it is settled, and keeps the runs behind", "[calibrate]") {
+  Random r{3};
+  BenchRun run{std::move(make_benches({Add{16, 64}}, r).front())};
+  run.visit();
+  run.visit();
+  CHECK(run.visits().size() == 2);
+  CHECK(run.totals().size() >= 4);
+}
+
+TEST_CASE("the cache sweep grows from a part of the second-level cache to more than the last one", "[calibrate]") {
+  Random r{5};
+  double before = 0;
+  for (const Bench& bench : cache_sweep(r)) {
+    const double bytes = working_set(bench.plan).base();
+    CHECK(bytes > before);
+    before = bytes;
   }
+  CHECK(before > 40e6);
 }
 
 TEST_CASE("two ranks exchange messages of every kind", "[calibrate]") {
@@ -68,7 +81,7 @@ TEST_CASE("two ranks exchange messages of every kind", "[calibrate]") {
   for (Bench& bench : message_benches(2, r)) {
     BenchRun run{std::move(bench)};
     run.run(1, 1);
-    for (const Point& p : run.points()) {
+    for (const Point& p : run.measured().points) {
       CHECK(p.ranks == 2);
       laws.insert(slot_name(slot_of(p.work)));
     }
@@ -78,6 +91,6 @@ TEST_CASE("two ranks exchange messages of every kind", "[calibrate]") {
 
 TEST_CASE("a calibration that is told to stop gives nothing", "[calibrate]") {
   int calls = 0;
-  CHECK_FALSE(calibrate({.quick = true}, [&](const CalibrateProgress&) { return ++calls < 1; }));
+  CHECK_FALSE(calibrate({.quick = true}, {}, [&](const CalibrateProgress&) { return ++calls < 1; }));
   CHECK(calls == 1);
 }

@@ -71,7 +71,7 @@ class Members {
       std::vector<std::size_t> ended;
       for (std::size_t l = 0; l < lanes_.size(); ++l) {
         if (at[l] == lanes_[l].steps.size()) continue;
-        const Step s = lanes_[l].steps[at[l]];
+        const CollectiveStep s = lanes_[l].steps[at[l]];
         if (s.from == kNobody || got_[l] == at[l] || at[lane_of(s.from, l)] != s.from_step) continue;
         ended.push_back(l);
       }
@@ -80,7 +80,7 @@ class Members {
         return turns;
       }
       for (const std::size_t l : ended) {
-        const Step s = lanes_[l].steps[at[l]];
+        const CollectiveStep s = lanes_[l].steps[at[l]];
         got_[l] = at[l];
         --left[l], --left[lane_of(s.from, l)];
       }
@@ -91,12 +91,12 @@ class Members {
 
   std::int64_t sent(std::int64_t member) const {
     std::int64_t sum = 0;
-    for_each_step(member, [&](const Step& s) { sum += s.to == kNobody ? 0 : s.source.count; });
+    for_each_step(member, [&](const CollectiveStep& s) { sum += s.to == kNobody ? 0 : s.source.count; });
     return sum;
   }
   std::int64_t exchanges(std::int64_t member) const {
     std::int64_t sum = 0;
-    for_each_step(member, [&](const Step& s) { sum += s.is_local() ? 0 : 1; });
+    for_each_step(member, [&](const CollectiveStep& s) { sum += s.is_local() ? 0 : 1; });
     return sum;
   }
 
@@ -104,7 +104,7 @@ class Members {
   struct Lane {
     CollectiveSteps steps;
     std::int64_t done = 0;
-    Step last = {};
+    CollectiveStep last = {};
   };
 
   template <class F>
@@ -124,36 +124,37 @@ class Members {
     return is_output ? outputs_[member] : inputs_[member];
   }
   List read(std::size_t member, const StepSlot& s) {
-    List out(static_cast<std::size_t>(s.count));
-    for_each_stretch(s, [&](std::int64_t offset, std::int64_t first, std::int64_t n) {
+    List out;
+    for_each_stretch(s, s, s, [&](std::int64_t first, std::int64_t, std::int64_t, std::int64_t n) {
       const List& b = buffer(member, s.buffer);
       REQUIRE(first + n <= static_cast<std::int64_t>(b.size()));
-      std::copy_n(b.begin() + first, n, out.begin() + offset);
+      out.insert(out.end(), b.begin() + first, b.begin() + first + n);
     });
     return out;
   }
   void write(std::size_t member, const StepSlot& s, const List& values) {
     REQUIRE(s.count == static_cast<std::int64_t>(values.size()));
-    for_each_stretch(s, [&](std::int64_t offset, std::int64_t first, std::int64_t n) {
+    const StepSlot all{.count = s.count};
+    for_each_stretch(all, s, s, [&](std::int64_t from, std::int64_t first, std::int64_t, std::int64_t n) {
       List& b = buffer(member, s.buffer);
       REQUIRE(first + n <= static_cast<std::int64_t>(b.size()));
-      std::copy_n(values.begin() + offset, n, b.begin() + first);
+      std::copy_n(values.begin() + from, n, b.begin() + first);
     });
   }
   bool can_step(std::size_t l) {
     Lane& lane = lanes_[l];
     if (lane.done == lane.steps.size()) return false;
-    const Step s = lane.steps[lane.done];
+    const CollectiveStep s = lane.steps[lane.done];
     if (s.reuses && lane.last.to != kNobody && lanes_[lane_of(lane.last.to, l)].done <= lane.last.to_step) return false;
-    return s.from == kNobody || lanes_[lane_of(s.from, l)].done >= s.from_step;
+    return s.from == kNobody || lanes_[lane_of(s.from, l)].done >= s.since;
   }
   void step(std::size_t l) {
     Lane& lane = lanes_[l];
     const std::size_t member = l / static_cast<std::size_t>(num_lanes(shape_));
-    const Step s = lane.steps[lane.done];
+    const CollectiveStep s = lane.steps[lane.done];
     if (s.is_local()) write(member, s.target, read(member, s.own));
     if (s.from != kNobody) {
-      const Step sender = lanes_[lane_of(s.from, l)].steps[s.from_step];
+      const CollectiveStep sender = lanes_[lane_of(s.from, l)].steps[s.from_step];
       REQUIRE(sender.to == static_cast<std::int32_t>(member));
       REQUIRE(sender.to_step == lane.done);
       REQUIRE(sender.source == s.theirs);
@@ -170,7 +171,7 @@ class Members {
   void enter(std::size_t l, std::int64_t& at, int& left) {
     got_.resize(lanes_.size(), -1);
     while (left < 0 && at < lanes_[l].steps.size()) {
-      const Step s = lanes_[l].steps[at];
+      const CollectiveStep s = lanes_[l].steps[at];
       if (!s.is_local())
         left = (s.to != kNobody) + (s.from != kNobody);
       else

@@ -133,3 +133,31 @@ TEST_CASE("a cache keeps half of what is as large as itself", "[hw_models]") {
   CHECK(spill(1.0_MiB, 1.0_MiB) == 0.5);
   CHECK(spill(10.0_MiB, 1.0_MiB) == Approx(100.0 / 101));
 }
+
+TEST_CASE("a step keeps in a cache all or nothing of what it walks over", "[hw_models]") {
+  CHECK(evicted(16.0_MiB, 16.0_MiB) == 0.5);
+  CHECK(evicted(11.0_MiB, 16.0_MiB) == Approx(0.0475).epsilon(0.01));  // (11/16)^8 = 0.0499
+  CHECK(evicted(28.0_MiB, 16.0_MiB) == Approx(0.989).epsilon(0.001));  // (28/16)^8 = 87.96
+}
+
+TEST_CASE("weights that the last cache may or may not hold make a prediction doubtful", "[hw_models]") {
+  std::string text = kHost;
+  text +=
+      "  gemm.few_nt:\n    coefficients: {b_cold: 60 us}\n    range: {m: [1, 8], n: [32, 4096], k: [32, 4096], mflop: "
+      "[0, 100]}\n"
+      "    deviation: 0\n    bias: 0.01\n    floor: 10 ns\n";
+  const HostModel model = host(text);
+  const Gemm g{.m = 1, .n = 1024, .k = 1024, .transpose_b = true};
+  const auto bias = [&](double step) {
+    Bindings b;
+    b.working_set = step;
+    return model.cost(g, b, {}).bias;
+  };
+  CHECK(bias(16e6) > 0.5);
+  CHECK(bias(200e6) == Approx(0.01).epsilon(0.01));
+  // 4.19 MB of 60 us are 252 us, of which 10 ns are 0.004 %.
+  Bindings far;
+  far.working_set = 200e6;
+  CHECK(model.cost(g, far, {}).duration.base() == Approx(251.7e-6).epsilon(0.001));
+  CHECK(model.cost(g, far, {}).deviation == Approx(1e-8 / 251.7e-6).epsilon(0.01));
+}

@@ -130,6 +130,20 @@ TEST_CASE("mismatched collectives and a circular wait are found by the checker",
         "collective group=0 bytes=32 as op 1 'sum'");
 }
 
+TEST_CASE("collectives of one group meet in the order of the plan, whatever stream they are on", "[plan][verify]") {
+  PlanBuilder b{"p", Mesh{{{"cp", 2}}}};
+  const GroupId cp = b.group({"cp", {0}, {}});
+  for (int rank = 0; rank < 2; ++rank) {
+    b.begin_class("rank " + std::to_string(rank), {{rank, rank + 1}});
+    const TensorId x = vector_of(b, "x", true), y = vector_of(b, "y", true);
+    // Rank 1 comes to the second one only when it has got through the first; rank 0 comes to both at once.
+    b.add("hop", Collective{.group = cp, .bytes = Bytes{64}}, {updates(x)}, Stream::Ring);
+    if (rank == 1) b.add("add", Add{.rows = 1, .cols = 16}, {reads(x), updates(y)});
+    b.add("sum", Collective{.group = cp, .bytes = Bytes{64}}, {updates(y)}, Stream::Comm);
+  }
+  CHECK(b.take(nullptr).classes.size() == 2);
+}
+
 TEST_CASE("work is counted as the formulas say", "[plan][work]") {
   // 2·m·n·k = 2·8·16·32 = 8192 FLOP; reads 8·32 + 32·16 = 768, writes 128 numbers of 4 B.
   const Amount g = amount(Gemm{.m = 8, .n = 16, .k = 32});

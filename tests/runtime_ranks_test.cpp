@@ -20,9 +20,9 @@ struct Exchange {
   TensorId tensor(std::string_view name, std::int64_t elements) {
     return builder.tensor(name, Shape{elements}, {.dtype = DType::F64, .persistent = true});
   }
-  void run() {
+  void run(const HostOptions& options = {}, int times = 20) {
     plan = builder.take(&host_workspaces());
-    executor = make_host_executor();
+    executor = make_host_executor(options);
     executor->prepare(plan);
     // Rank r holds r·100, r·100 + 1, …
     for (std::int64_t r = 0; r < n; ++r) {
@@ -30,7 +30,7 @@ struct Exchange {
       for (std::int64_t i = 0; i < plan.shape(in).elements(); ++i) values.push_back(static_cast<double>(r * 100 + i));
       executor->write(plan, in, RankId{static_cast<std::size_t>(r)}, values);
     }
-    for (int i = 0; i < 20; ++i) executor->execute(plan, {});
+    for (int i = 0; i < times; ++i) executor->execute(plan, {});
   }
   List result(TensorId t, std::int64_t rank) { return executor->read(plan, t, RankId{static_cast<std::size_t>(rank)}); }
 
@@ -77,6 +77,54 @@ TEST_CASE("collectives move and add what their names say", "[runtime]") {
       if (kind == CollectiveKind::Reduce) want = me == root ? sum + ranks * at : 0;
       CHECK(x.result(x.out, me)[static_cast<std::size_t>(i)] == want);
     }
+}
+
+TEST_CASE("each algorithm of a collective gives every rank the same sums", "[runtime]") {
+  const std::int64_t n = GENERATE(2, 5, 8, 16);
+  const CollectiveAlgorithm algorithm =
+      GENERATE(CollectiveAlgorithm::Ring, CollectiveAlgorithm::Tree, CollectiveAlgorithm::DoubleTree,
+               CollectiveAlgorithm::Halving, CollectiveAlgorithm::Hierarchical, CollectiveAlgorithm::Direct);
+  const bool in_place = GENERATE(false, true);
+  CAPTURE(n, name_of(algorithm), in_place);
+  const std::int64_t elements = 200'003;  // 1.6 MB: several pieces, uneven chunks
+  Exchange x{n};
+  x.in = x.tensor("in", elements);
+  x.out = in_place ? x.in : x.tensor("out", elements);
+  const Collective work = collective(CollectiveKind::AllReduce, x.group, elements);
+  if (in_place)
+    x.builder.add("exchange", work, {updates(x.in)}, Stream::Comm);
+  else
+    x.builder.add("exchange", work, {reads(x.in), writes(x.out)}, Stream::Comm);
+  x.run({.collectives = algorithm, .ranks_per_node = n % 4 == 0 ? 4 : 1}, in_place ? 1 : 3);
+  const double ranks = static_cast<double>(n);
+  List want;
+  for (std::int64_t i = 0; i < elements; ++i)
+    want.push_back(100 * ranks * (ranks - 1) / 2 + ranks * static_cast<double>(i));
+  for (std::int64_t me = 0; me < n; ++me) CHECK((x.result(x.out, me) == want));
+}
+
+TEST_CASE("all-to-alls and shifts in place do not lose what others still read", "[runtime]") {
+  const std::int64_t n = GENERATE(2, 3, 8);
+  const auto [kind, algorithm] =
+      GENERATE(table<CollectiveKind, CollectiveAlgorithm>({{CollectiveKind::AllToAll, CollectiveAlgorithm::Direct},
+                                                           {CollectiveKind::AllToAll, CollectiveAlgorithm::Bruck},
+                                                           {CollectiveKind::Shift, CollectiveAlgorithm::Direct}}));
+  CAPTURE(n, name_of(kind), name_of(algorithm));
+  const std::int64_t part = 1000;
+  Exchange x{n};
+  x.in = x.out = x.tensor("in", part * n);
+  x.builder.add("exchange", collective(kind, x.group, part * n, 1), {updates(x.in)}, Stream::Comm);
+  x.run({.collectives = algorithm}, 1);
+  std::int64_t wrong = 0;
+  for (std::int64_t me = 0; me < n; ++me) {
+    const List got = x.result(x.out, me);
+    for (std::int64_t i = 0; i < part * n; ++i) {
+      const std::int64_t from = kind == CollectiveKind::Shift ? (me + n - 1) % n : i / part,
+                         at = kind == CollectiveKind::Shift ? i : me * part + i % part;
+      wrong += got[static_cast<std::size_t>(i)] != static_cast<double>(from * 100 + at);
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("an all-reduce in place gives every rank the same bits", "[runtime]") {

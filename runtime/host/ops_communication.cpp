@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank moves between the two gates of a meeting. Sums are taken in rank order, each element by one rank for
-// all: every rank gets the same bits. Results may lie where the inputs lie.
-#include <fmt/format.h>
-
+// What each rank moves between the two gates of a meeting. Sums are taken in the order of the algorithm: the same in
+// each execution. Results may lie where the inputs lie.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "runtime/host/families.hpp"
@@ -14,141 +11,84 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kBlock = 512;  // elements that are summed at a time
-
-struct Slice {
-  std::int64_t first = 0, count = 0;
-};
-
-/// A communicator seen from one of its ranks: where everyone's input and output are.
+/// One member's part of a collective: takes the steps of the meeting's algorithm, and reads the others' buffers where
+/// they lie, once these are far enough.
 template <class T>
-class Circle {
+class Exchange {
  public:
-  explicit Circle(const OpCall& call) : meeting_{*call.meeting}, rank_{call.member} {}
+  Exchange(const OpCall& call, ReduceOp op) : m_{*call.meeting}, me_{call.member}, op_{op} {}
 
-  std::int64_t size() const { return static_cast<std::int64_t>(meeting_.seats.size()); }
-  std::int64_t rank() const { return rank_; }
-  T* in(std::int64_t rank) const {
-    return at(rank, meeting_.seats[static_cast<std::size_t>(rank)].op->operands.front());
-  }
-  T* out(std::int64_t rank) const {
-    return at(rank, meeting_.seats[static_cast<std::size_t>(rank)].op->operands.back());
-  }
-  /// The part of n elements that this rank works on.
-  Slice share(std::int64_t n) const {
-    const std::int64_t first = n * rank() / size();
-    return {first, n * (rank() + 1) / size() - first};
+  void run() {
+    for (lane_ = 0; lane_ < num_lanes(m_.shape); ++lane_) {
+      const CollectiveSteps steps{m_.shape, me_, lane_};
+      const std::int64_t size = steps.size();
+      CollectiveStep last;
+      for (std::int64_t k = 0; k < size; ++k) {
+        const CollectiveStep s = steps[k];
+        if (s.reuses && last.to != kNobody) wait_for(last.to, last.to_step + 1);
+        take(s);
+        m_.progress[me_].advance();
+        last = s;
+      }
+    }
   }
 
  private:
-  T* at(std::int64_t rank, const OperandRecord& o) const {
-    return reinterpret_cast<T*>(meeting_.place(static_cast<std::size_t>(rank), o));
+  void take(const CollectiveStep& s) {
+    if (s.from == kNobody) {
+      if (s.is_local()) copy(start(me_, s.own.buffer), s.own, s.target);
+      return;
+    }
+    const auto from = static_cast<std::uint32_t>(s.from);
+    wait_for(s.from, s.since);
+    if (s.reduces)
+      add(start(from, s.theirs.buffer), s);
+    else
+      copy(start(from, s.theirs.buffer), s.theirs, s.target);
   }
-  const Meeting& meeting_;
-  std::uint32_t rank_;
+  void wait_for(std::int32_t member, std::int32_t steps) {
+    const std::int64_t before = lane_ == 0 ? 0 : CollectiveSteps{m_.shape, member, 0}.size();
+    m_.progress[static_cast<std::size_t>(member)].wait(static_cast<std::uint32_t>(before + steps));
+  }
+  T* start(std::uint32_t member, StepBuffer b) const {
+    const Meeting::Seat& seat = m_.seats[member];
+    if (b == StepBuffer::Stage) return reinterpret_cast<T*>(seat.stage);
+    return reinterpret_cast<T*>(
+        m_.place(member, b == StepBuffer::In ? seat.op->operands.front() : seat.op->operands.back()));
+  }
+  void copy(const T* from, const StepSlot& source, const StepSlot& target) const {
+    T* to = start(me_, target.buffer);
+    for_each_stretch(source, target, target, [&](std::int64_t i, std::int64_t j, std::int64_t, std::int64_t n) {
+      if (from + i != to + j) std::memmove(to + j, from + i, static_cast<std::size_t>(n) * sizeof(T));
+    });
+  }
+  void add(const T* from, const CollectiveStep& s) const {
+    const T* own = start(me_, s.own.buffer);
+    T* to = start(me_, s.target.buffer);
+    for_each_stretch(s.theirs, s.own, s.target, [&](std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t n) {
+      reduce(to + k, own + j, from + i, n);
+    });
+  }
+  /// The sum may lie on the member's own part of it, element on element.
+  void reduce(T* sum, const T* own, const T* theirs, std::int64_t n) const {
+    if (op_ == ReduceOp::Sum) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = own[i] + theirs[i];
+    } else {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = std::max(own[i], theirs[i]);
+    }
+  }
+
+  const Meeting& m_;
+  std::uint32_t me_;
+  ReduceOp op_;
+  int lane_ = 0;
 };
 
 template <class T>
-void reduce_block(T* sum, const T* x, std::int64_t n, ReduceOp op) {
-  if (op == ReduceOp::Sum)
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];
-  else
-    for (std::int64_t i = 0; i < n; ++i) sum[i] = std::max(sum[i], x[i]);
-}
-
-/// Reduces elements [s.first, …) of all inputs in rank order and hands each block to put(first element, block,
-/// elements).
-template <class T, class Put>
-void reduce_slice(const Circle<T>& all, Slice s, ReduceOp op, Put&& put) {
-  std::array<T, kBlock> block;
-  for (std::int64_t i = s.first; i < s.first + s.count; i += kBlock) {
-    const std::int64_t n = std::min(kBlock, s.first + s.count - i);
-    std::copy_n(all.in(0) + i, n, block.data());
-    for (std::int64_t r = 1; r < all.size(); ++r) reduce_block(block.data(), all.in(r) + i, n, op);
-    put(i, block.data(), n);
-  }
-}
-
-template <class T>
-void all_reduce(const Circle<T>& all, std::int64_t elements, ReduceOp op) {
-  reduce_slice(all, all.share(elements), op, [&](std::int64_t first, const T* block, std::int64_t n) {
-    for (std::int64_t r = 0; r < all.size(); ++r) std::copy_n(block, n, all.out(r) + first);
-  });
-}
-
-template <class T>
-void reduce(const Circle<T>& all, std::int64_t elements, ReduceOp op, std::int64_t root) {
-  reduce_slice(all, all.share(elements), op, [&](std::int64_t first, const T* block, std::int64_t n) {
-    std::copy_n(block, n, all.out(root) + first);
-  });
-}
-
-template <class T>
-void reduce_scatter(const Circle<T>& all, std::int64_t elements, ReduceOp op) {
-  const std::int64_t part = elements / all.size(), mine = all.rank() * part;
-  reduce_slice(all, {mine, part}, op, [&](std::int64_t first, const T* block, std::int64_t n) {
-    std::copy_n(block, n, all.out(all.rank()) + first - mine);
-  });
-}
-
-/// An input that lies in its place of the output stays there.
-template <class T>
-void all_gather(const Circle<T>& all, std::int64_t elements) {
-  const std::int64_t part = elements / all.size();
-  for (std::int64_t r = 0; r < all.size(); ++r)
-    if (T* to = all.out(all.rank()) + r * part; to != all.in(r)) std::copy_n(all.in(r), part, to);
-}
-
-/// In place, the lower rank of each pair swaps their two parts.
-template <class T>
-void all_to_all(const Circle<T>& all, std::int64_t elements) {
-  const std::int64_t part = elements / all.size(), me = all.rank();
-  const bool in_place = all.in(me) == all.out(me);
-  for (std::int64_t r = 0; r < all.size(); ++r) {
-    T *mine = all.out(me) + r * part, *theirs = all.in(r) + me * part;
-    if (!in_place)
-      std::copy_n(theirs, part, mine);
-    else if (me < r)
-      std::swap_ranges(mine, mine + part, theirs);
-  }
-}
-
-template <class T>
-void broadcast(const Circle<T>& all, std::int64_t elements, std::int64_t root) {
-  if (all.out(all.rank()) != all.in(root)) std::copy_n(all.in(root), elements, all.out(all.rank()));
-}
-
-/// Where the output is the input, the members of a cycle would overwrite what others still read.
-template <class T>
-void shift(const Circle<T>& all, std::int64_t elements, std::int32_t places) {
-  const auto n = static_cast<std::size_t>(all.size());
-  const auto from =
-      static_cast<std::int64_t>((static_cast<std::size_t>(all.rank()) + n - places_of_shift(places, n)) % n);
-  if (all.out(all.rank()) != all.in(from)) std::copy_n(all.in(from), elements, all.out(all.rank()));
-}
-
-template <class T>
 void exchange(const Collective& w, const OpCall& call) {
-  const Circle<T> all{call};
-  const auto elements = static_cast<std::int64_t>(w.bytes.base()) / static_cast<std::int64_t>(sizeof(T));
-  switch (w.kind) {
-    case CollectiveKind::AllReduce:
-      return all_reduce(all, elements, w.reduce);
-    case CollectiveKind::AllGather:
-      return all_gather(all, elements);
-    case CollectiveKind::ReduceScatter:
-      return reduce_scatter(all, elements, w.reduce);
-    case CollectiveKind::AllToAll:
-      return all_to_all(all, elements);
-    case CollectiveKind::Broadcast:
-      return broadcast(all, elements, w.root);
-    case CollectiveKind::Reduce:
-      return reduce(all, elements, w.reduce, w.root);
-    case CollectiveKind::Shift:
-      return shift(all, elements, w.root);
-    case CollectiveKind::Barrier:
-      return;
-  }
+  Exchange<T>{call, w.reduce}.run();
 }
 
 }  // namespace
@@ -156,8 +96,7 @@ void exchange(const Collective& w, const OpCall& call) {
 static void run(const Collective& w, const OpContext<void>& c) {
   for (int i = 0; i < c.size(); ++i)
     if (!c.operand(i).contiguous) c.refuse_layout(i, "its elements one after another for a collective");
-  if (w.kind == CollectiveKind::Shift && c.operand(0).owner == c.operand(c.size() - 1).owner)
-    c.fail("a shift cannot put its output where its input is");
+  if (w.kind == CollectiveKind::Barrier) return;  // the gates of the meeting are one
   switch (w.dtype) {
     case DType::F32:
       return exchange<float>(w, c.call());

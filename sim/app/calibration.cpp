@@ -9,6 +9,7 @@
 
 #include "calibrate/this_machine.hpp"
 #include "hw_models/parameters.hpp"
+#include "sim/app/calibration_steps.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/wiring.hpp"
 
@@ -41,7 +42,9 @@ Calibration calibrate_host(const CalibrateOptions& options, AppContext& context)
     context.console.progress(p.stage, p.done);
     return !context.interrupt.is_requested();
   };
-  std::optional<Calibration> result = calibrate(named, progress);
+  std::optional<Calibration> result = calibrate(
+      named, draw_steps(calibration_counts(options.quick), static_cast<std::uint64_t>(options.seed), context.wiring),
+      progress);
   context.console.end_progress();
   context.interrupt.check();
   if (!result) throw DeviceError{"the calibration was stopped"};

@@ -46,8 +46,10 @@ class Calibrate final : public Command {
     const HostParameters& p = c.parameters;
     std::string out = fmt::format("calibrated {} in {:.0f} s\n", p.provenance.machine, seconds);
     out += fmt::format(
-        "  products     {} on one core\n  memory       {} on all cores\n  drift        {:.1f} % while measuring\n\n",
-        to_text(p.peak), to_text(p.memory_bandwidth), 100 * c.drift);
+        "  products     {} on one core\n  memory       {} on all cores\n  drift        {:.1f} % while measuring, "
+        "{:.0f} % of samples "
+        "disturbed\n\n",
+        to_text(p.peak), to_text(p.memory_bandwidth), 100 * c.drift, 100 * c.disturbed);
     Table table{{{"law"}, {"points", Align::Right}, {"median error", Align::Right}, {"worst", Align::Right}}};
     for (const auto& [name, law] : p.laws)
       table.add({name, std::to_string(law.points), fmt::format("{:.1f} %", 100 * law.median_error),
@@ -76,6 +78,7 @@ class Calibrate final : public Command {
             {"parameters", path},
             {"wall_seconds", seconds},
             {"drift", c.drift},
+            {"disturbed", c.disturbed},
             {"laws", laws},
             {"steps", steps},
             {"warnings", c.warnings}};

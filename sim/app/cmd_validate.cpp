@@ -76,7 +76,7 @@ class Validate final : public Command {
     const std::string reason = recalibrate_ ? "asked for" : reason_to_calibrate(context);
     const std::string path = context.wiring.locations().host_parameters();
     if (reason.empty()) return;
-    context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 20 : 70));
+    context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 25 : 80));
     const Calibration c = calibrate_to(path, calibrate_, context);
     context.console.note(fmt::format("calibrated {}: {} laws, products {}, memory {}, written to {}",
                                      c.parameters.provenance.machine, c.parameters.laws.size(),

@@ -57,7 +57,7 @@ std::string draw_schedule(const Scenario& s, const Schedule& schedule, const Wir
   const DrawOptions how{.width = options.width, .colours = options.colours ? DrawColours::Ansi : DrawColours::None};
   if (options.costs) return draw(schedule, time_schedule(schedule, *options.costs), how);
   const Machine machine = wiring.machine(s.cluster);
-  const auto program = make_program(s, wiring, {.steps = 1, .inputs = Inputs::None});
+  const auto program = make_program(s, wiring, {.steps = 1});
   const PassCosts c = costs_of(program->plans().front(), schedule, machine);
   return draw(schedule, time_schedule(schedule, c), how) +
          fmt::format("a chunk: forward {:.3g} ms, input gradient {:.3g} ms, weight gradient {:.3g} ms, message {:.3g} ms\n",

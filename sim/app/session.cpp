@@ -221,8 +221,7 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
       text = *request.tokens;
     else if (!s.text_path.empty())
       text = encode(s, read_file(s.text_path));
-    return training_program(s.model, o, strategy->train_step(s.model, o, request.workspaces), std::move(text),
-                            request.inputs);
+    return training_program(s.model, o, strategy->train_step(s.model, o, request.workspaces), std::move(text));
   }
   if (s.options.workload.infer) return make_inference(s, *s.options.workload.infer, *strategy, request);
   GenerateOptions o = *s.options.workload.generate;
@@ -291,8 +290,7 @@ PlanDigests digests_of(const Program& program) { return describe(plans_of(progra
 Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring,
                              std::optional<std::int64_t> steps, const StepCallback& before_step) {
   const auto start = std::chrono::steady_clock::now();
-  ProgramRequest request{
-      .workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps, .inputs = Inputs::None};
+  ProgramRequest request{.workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps};
   const Workload& w = s.options.workload;
   const std::int64_t asked = w.train ? w.train->steps : w.infer ? w.infer->steps : 0;
   if (!steps && asked > kTellingSteps) request.steps = kTellingSteps;
@@ -300,6 +298,7 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
   const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()));
+  out.program->leave_out_samples();
   const bool is_large = out.program->plans().front().ops.size() > kLargePlan && !steps && !w.generate;
   out.recording = drive(*out.program, *runner, before_step, is_large ? 1 : SIZE_MAX);
   out.recording.timeline.machine = machine.cost->machine();

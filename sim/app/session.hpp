@@ -10,7 +10,7 @@
 #include "sim/app/scenario.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/model/tokenizer.hpp"
-#include "sim/program/programs.hpp"
+#include "sim/program/program.hpp"
 #include "sim/timeline/digest.hpp"
 
 namespace orrery {
@@ -24,7 +24,6 @@ struct ProgramRequest {
   const WorkspaceModel* workspaces = nullptr;
   std::optional<std::int64_t> steps;
   std::optional<std::vector<std::int32_t>> tokens;  // instead of the scenario's text, prompt, or random tokens
-  Inputs inputs = Inputs::Drawn;                    // of training
 };
 std::unique_ptr<Program> make_program(const Scenario& scenario, const Wiring& wiring, const ProgramRequest& request);
 

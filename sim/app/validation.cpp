@@ -12,10 +12,14 @@
 #include "calibrate/statistics.hpp"
 #include "sim/app/evaluation.hpp"
 #include "sim/app/instances.hpp"
+#include "sim/app/validation_ops.hpp"
 #include "sim/app/wiring.hpp"
 
 namespace orrery {
 namespace {
+
+constexpr std::int64_t kMostSteps = 8;  // of a round
+constexpr double kRoundSeconds = 0.06;  // that short steps are repeated for
 
 /// A scenario that is being measured. Its program, executor and weights live as long as the rounds go on.
 class Measuring {
@@ -25,11 +29,12 @@ class Measuring {
         context_{context},
         program_{make_program(scenario, context.wiring,
                               {.workspaces = &context.wiring.workspaces(),
-                               .steps = is_generation() ? std::nullopt : std::optional{rounds}})},
+                               .steps = is_generation() ? std::nullopt : std::optional{rounds * kMostSteps}})},
         executor_{context.wiring.executor(DeviceKind::Host)},
         runner_{executed(scenario, *program_, *executor_)} {}
 
-  /// One step, pass or generation; the first time it warms up.
+  /// One generation or step, or several steps if they are short: a step finds the caches as the step before it left
+  /// them, not another plan. The first round warms up.
   Recording round() {
     const auto before = [&](std::size_t) { context_.interrupt.check(); };
     if (!steps_.empty()) return replay(*program_, steps_, *runner_, before);
@@ -38,10 +43,12 @@ class Measuring {
       steps_ = r.steps;
       return r;
     }
-    before(0);
-    const std::optional<Step> step = program_->next();
-    if (!step) bug("a validation ran more rounds than it asked for");
-    return replay(*program_, {*step}, *runner_, before);
+    std::vector<Step> steps;
+    for (std::int64_t i = 0; i < steps_per_round_; ++i) steps.push_back(next_step());
+    Recording r = replay(*program_, steps, *runner_, before);
+    const double seconds = steady_seconds(r.timeline);
+    steps_per_round_ = std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / seconds), 1, kMostSteps);
+    return r;
   }
 
   const Program& program() const { return *program_; }
@@ -49,8 +56,15 @@ class Measuring {
  private:
   bool is_generation() const { return scenario_.options.workload.generate.has_value(); }
 
+  Step next_step() {
+    std::optional<Step> step = program_->next();
+    if (!step) bug("a validation ran more steps than it asked for");
+    return std::move(*step);
+  }
+
   const Scenario& scenario_;
   AppContext& context_;
+  std::int64_t steps_per_round_ = 1;
   std::unique_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StepRunner> runner_;
@@ -69,6 +83,7 @@ ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   p.predicted = p.report.step, p.low = p.report.low, p.high = p.report.high;
   p.peak_predicted = p.report.memory.bytes;
   p.plans = digests_of(*s.program);
+  p.ops = predicted_ops(machine, *s.program, s.recording);
   p.prediction = std::move(s.recording.timeline);
   return p;
 }
@@ -95,8 +110,9 @@ void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario)
 }
 
 /// The round of median duration stands for all of them.
-void settle(ValidatedPlan& p) {
+void settle(ValidatedPlan& p, const Program& program) {
   p.measured = median(p.samples);
+  measure_ops(p.ops, program, p.rounds);
   std::vector<std::size_t> order(p.samples.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p.samples[a] < p.samples[b]; });
@@ -143,13 +159,16 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
       if (round > 0) keep_round(plans[batch[k]], std::move(r), job.scenarios[batch[k]]);
     }
   }
-  for (const std::size_t i : batch) settle(plans[i]);
+  for (std::size_t k = 0; k < batch.size(); ++k) settle(plans[batch[k]], running[k]->program());
 }
 
 }  // namespace
 
 double steady_seconds(const Timeline& timeline) {
-  return mean_seconds(instance_times(timeline), steady_instances(timeline));
+  const std::vector<InstanceTime> times = instance_times(timeline);
+  std::vector<double> seconds;
+  for (const std::uint32_t i : steady_instances(timeline)) seconds.push_back(times[i].seconds());
+  return median(std::move(seconds));
 }
 
 double Validation::mean_abs_error() const {
@@ -194,7 +213,8 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   context.console.end_progress();
   v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
-  v.drift = probe.drift(), v.worst_drift = probe.worst();
+  v.drift = probe.drift(), v.worst_drift = probe.worst(), v.disturbed = probe.disturbed();
+  if (const Seconds then = context.wiring.probe(); then > Seconds{0}) v.slowdown = probe.seconds() / then.base() - 1;
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return v;
 }

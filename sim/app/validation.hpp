@@ -17,6 +17,20 @@ struct ValidationOptions {
   double memory_share = 0.4;  // of this computer's memory that plans measured in turns may take together
 };
 
+/// How well 90 % intervals do over some predictions.
+struct IntervalCheck {
+  std::string what;                                    // class of ops, "plans", or "all"
+  std::size_t count = 0;                               // predictions beside a measurement
+  double coverage = 0;                                 // the part inside of its interval
+  double median_half_width = 0, median_abs_error = 0;  // relative to the prediction and to the measurement
+};
+
+/// One work of a plan: the mean over the ops that have it.
+struct ValidatedOp {
+  OpClass kind = OpClass::Other;
+  double predicted = 0, low = 0, high = 0, measured = 0;
+};
+
 /// One plan, predicted and measured.
 struct ValidatedPlan {
   std::string name;
@@ -24,6 +38,7 @@ struct ValidatedPlan {
   double measured = 0;          // median over the rounds
   std::vector<double> samples;  // one per round
   std::int64_t peak_predicted = 0, peak_measured = 0;
+  std::vector<ValidatedOp> ops;      // of a step, one per work
   Report report;                     // the prediction
   Timeline prediction, measurement;  // the round of median duration
   std::vector<Timeline> rounds;      // while they are measured
@@ -38,12 +53,16 @@ struct ValidatedPlan {
 struct Validation {
   std::vector<ValidatedPlan> plans;
   std::string machine, parameters;
-  double drift = 0, worst_drift = 0;  // of a fixed product measured between the plans
+  double drift = 0, worst_drift = 0;  // of the drift probe between the plans
+  double disturbed = 0;               // part of the probe's samples that something interrupted
+  double slowdown = 0;                // of the probe since the calibration, relative; 0: not known
   double seconds = 0;
 
   double mean_abs_error() const;
   double worst_abs_error() const;
   double coverage() const;
+  /// By class of op, all ops, the plans, and ops and plans together.
+  std::vector<IntervalCheck> intervals() const;
 };
 
 /// Throws MissingError for a scenario that this computer cannot execute.
@@ -57,7 +76,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
 /// The scenarios of the grid that `orrery validate` runs without arguments.
 std::vector<Scenario> validation_grid(const AppContext& context);
 
-/// The mean of the steps of a recording that stand for it.
+/// The middle one of the steps of a recording that stand for it.
 double steady_seconds(const Timeline& timeline);
 
 std::string to_text(const Validation& validation, const Console& console);

@@ -12,6 +12,8 @@
 namespace orrery {
 namespace {
 
+constexpr double kMuchSlower = 0.05, kMuchDisturbed = 0.1;
+
 std::string seconds(double s) { return to_text(Seconds{s}); }
 
 /// The steady steps of a recording alone, as far as both sides have them.
@@ -24,6 +26,31 @@ std::string peak_text(const ValidatedPlan& p) {
   const std::string predicted = to_text(Bytes{double(p.peak_predicted)});
   if (p.peak_predicted == p.peak_measured) return predicted + " =";
   return fmt::format("{} / {}", predicted, to_text(Bytes{double(p.peak_measured)}));
+}
+
+/// Whether the machine was idle, and as fast as when it was calibrated.
+std::string drift_text(const Validation& v) {
+  std::string text = fmt::format("a fixed work between them varied by {:.1f} % (at most {:.1f} %)", 100 * v.drift,
+                                 100 * v.worst_drift);
+  if (std::abs(v.slowdown) > kMuchSlower)
+    text += fmt::format("\n  the machine is {:.0f} % {} than when it was calibrated", 100 * std::abs(v.slowdown),
+                        v.slowdown > 0 ? "slower" : "faster");
+  if (v.disturbed > kMuchDisturbed)
+    text += fmt::format("\n  the machine was not idle: {:.0f} % of those samples took far longer than the others",
+                        100 * v.disturbed);
+  return text;
+}
+
+std::string intervals_text(const Validation& v) {
+  Table table{{{"90 % intervals"},
+               {"predictions", Align::Right},
+               {"inside", Align::Right},
+               {"median half-width", Align::Right},
+               {"median error", Align::Right}}};
+  for (const IntervalCheck& c : v.intervals())
+    table.add({c.what, std::to_string(c.count), fmt::format("{:.1f} %", 100 * c.coverage),
+               fmt::format("{:.1f} %", 100 * c.median_half_width), fmt::format("{:.1f} %", 100 * c.median_abs_error)});
+  return table.text("  ");
 }
 
 }  // namespace
@@ -45,10 +72,8 @@ std::string to_text(const Validation& v, const Console& console) {
       "\n  mean error {} over {} plan{}, worst {:.1f} %; {:.0f} % of measurements inside of their 90 % interval\n",
       console.bold(fmt::format("{:.1f} %", 100 * v.mean_abs_error())), v.plans.size(), v.plans.size() == 1 ? "" : "s",
       100 * v.worst_abs_error(), 100 * v.coverage());
-  text += fmt::format(
-      "  median of {} rounds in turns; a fixed product between them varied by {:.1f} % (at most {:.1f} %)\n",
-      v.plans.front().samples.size(), 100 * v.drift, 100 * v.worst_drift);
-  return text;
+  text += fmt::format("  median of {} rounds in turns; {}\n", v.plans.front().samples.size(), drift_text(v));
+  return text + "\n" + intervals_text(v);
 }
 
 std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
@@ -79,8 +104,16 @@ nlohmann::json to_json(const Validation& v) {
                      {"inside", p.is_covered()},
                      {"model_flops", p.report.model_flops},
                      {"calibrated", p.report.calibrated}});
+  nlohmann::json intervals = nlohmann::json::array();
+  for (const IntervalCheck& c : v.intervals())
+    intervals.push_back({{"of", c.what},
+                         {"count", c.count},
+                         {"coverage", c.coverage},
+                         {"median_half_width", c.median_half_width},
+                         {"median_abs_error", c.median_abs_error}});
   return {{"schema_version", kSchemaVersion},
           {"plans", plans},
+          {"intervals", intervals},
           {"mean_abs_error", v.mean_abs_error()},
           {"worst_abs_error", v.worst_abs_error()},
           {"coverage", v.coverage()},
@@ -88,6 +121,8 @@ nlohmann::json to_json(const Validation& v) {
           {"parameters", v.parameters},
           {"drift", v.drift},
           {"worst_drift", v.worst_drift},
+          {"disturbed", v.disturbed},
+          {"slowdown", v.slowdown},
           {"wall_seconds", v.seconds}};
 }
 

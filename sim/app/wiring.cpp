@@ -35,6 +35,13 @@ DeviceKind device_kind(std::string_view name) {
 
 bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
 
+Seconds Wiring::probe() const {
+  if (!is_calibrated()) return {};
+  const auto device = find_device(kHost, locations_.parameter_folders());
+  const auto* host = dynamic_cast<const HostModel*>(device.get());
+  return host ? host->parameters().probe : Seconds{0};
+}
+
 Machine Wiring::machine(const Cluster& cluster) const {
   if (cluster.device == kHost && !is_calibrated())
     throw UserError{"this computer is not calibrated: there are no parameters to predict it with",

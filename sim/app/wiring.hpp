@@ -39,6 +39,8 @@ class Wiring {
 
   const Locations& locations() const { return locations_; }
   bool is_calibrated() const;
+  /// Time of the drift probe when this computer was calibrated; 0 when it is not known.
+  Seconds probe() const;
   /// Throws UserError when this computer is to be predicted and was not calibrated.
   Machine machine(const Cluster& cluster) const;
   std::unique_ptr<Strategy> strategy(std::string_view name, const Node& options) const;

@@ -72,13 +72,22 @@ void Execution::begin_gathering(std::uint32_t m) {
     slots_[s].start_ps = now_ps_;
   }
   const SharedCost cost = cost_of(gathering);
+  if (steps(gathering)) {
+    const auto& work = std::get<Collective>(c_.plan.works[c_.ops.call(c_.ops[slots_[gathering.first].next]).work]);
+    return stepped_->begin(m, work, gathering.key.home, present_, now_ps_);
+  }
   gathering.has_uses = cost.num_uses > 0;
-  if (gathering.has_uses && !shares_.add(num_slots_ + m, c_.costs.uses(cost), cost.duration_ps, now_ps_)) return;
-  queue_.push(now_ps_ + cost.duration_ps, {num_slots_ + m, ++gathering.version});
+  if (gathering.has_uses && !shares_.add(id_of(m), c_.costs.uses(cost), cost.duration_ps, now_ps_)) return;
+  queue_.push(now_ps_ + cost.duration_ps, {id_of(m), ++gathering.version});
+}
+
+bool Execution::steps(const Gathering& gathering) const {
+  const std::uint32_t home = gathering.key.home;
+  return stepped_ && home < c_.fleet.num_communicators() && c_.fleet.members_of(home).size() > 1;
 }
 
 void Execution::end_gathering(std::uint32_t m) {
-  if (gatherings_[m].has_uses) shares_.remove(num_slots_ + m);
+  if (gatherings_[m].has_uses) shares_.remove(id_of(m));
   for (std::uint32_t s = gatherings_[m].first; s != UINT32_MAX;) {
     const std::uint32_t next = slots_[s].link;
     finish(s);

@@ -65,6 +65,7 @@ ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   CostTable costs{plan, surrounded, e.cost, fleet};
   const OpTable ops{plan, fleet, costs};
   ExecutionContext context{.plan = plan, .fleet = fleet, .ops = ops, .costs = costs, .instance = e.instances++};
+  if (e.options.collectives == Collectives::Detailed) context.stepping = &e.cost;
   if (e.options.record != Record::Totals) context.spans = &e.timeline.spans;
   if (e.options.track_memory) {
     context.memory = &e.memory;

@@ -15,12 +15,16 @@ namespace orrery {
 /// Which ranks are simulated: one representative per class (`Folded`) or every rank of the mesh.
 enum class Expansion : std::uint8_t { Folded, Expanded };
 
+/// Whether a collective is one op of the cost model's closed form, or its algorithm's messages.
+enum class Collectives : std::uint8_t { ClosedForm, Detailed };
+
 enum class Record : std::uint8_t { Totals, Spans, SpansAndMemory };
 
 struct EngineOptions {
   Expansion expansion = Expansion::Folded;
   Record record = Record::Spans;
   bool track_memory = true;
+  Collectives collectives = Collectives::ClosedForm;
 };
 
 /// What one simulated execution of a plan amounts to, whether or not spans are recorded.

@@ -12,6 +12,7 @@ Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
       num_slots_{context.fleet.size() * kNumStreams},
       shares_{context.fleet.capacities(), num_slots_},
       gatherings_{context.fleet.num_communicators() + context.fleet.size()} {
+  if (c_.stepping != nullptr) stepped_.emplace(*c_.stepping, c_.fleet, queue_, shares_, num_slots_);
   slots_.resize(num_slots_);
   ranks_.resize(c_.fleet.size());
   for (std::uint32_t r = 0; r < c_.fleet.size(); ++r) {
@@ -59,19 +60,18 @@ void Execution::step() {
   due_.clear();
   const std::int64_t before = now_ps_;
   now_ps_ = at_ps;
-  for (const EventQueue::Fired& timer : fired_) end_timer(timer);
-  if (due_.empty()) now_ps_ = before;  // nothing but cancelled timers
+  bool any = false;
+  for (const EventQueue::Fired& timer : fired_) any |= end_timer(timer);
+  if (!any) now_ps_ = before;
   for (std::uint32_t slot : due_) resume(slot);
   settle();
 }
 
-void Execution::end_timer(EventQueue::Fired timer) {
-  if (timer.id >= num_slots_) {
-    if (gatherings_[timer.id - num_slots_].version == timer.version) end_gathering(timer.id - num_slots_);
-    return;
-  }
+/// False if it was cancelled.
+bool Execution::end_timer(EventQueue::Fired timer) {
+  if (timer.id >= num_slots_) return end_shared(timer);
   Slot& slot = slots_[timer.id];
-  if (slot.version != timer.version) return;
+  if (slot.version != timer.version) return false;
   if (slot.state == State::Delayed) {
     slot.state = State::Due;
   } else {
@@ -80,6 +80,19 @@ void Execution::end_timer(EventQueue::Fired timer) {
     finish(timer.id);
   }
   due_.push_back(timer.id);
+  return true;
+}
+
+/// The end of a gathering, or of a message of one that runs step by step.
+bool Execution::end_shared(EventQueue::Fired timer) {
+  std::uint32_t ended = gathering_of(timer.id);
+  if (is_message(timer.id))
+    ended = stepped_->end(timer, now_ps_);
+  else if (gatherings_[ended].version != timer.version)
+    return false;
+  if (ended == SteppedCollectives::kCancelled) return false;
+  if (ended != SteppedCollectives::kNone) end_gathering(ended);
+  return true;
 }
 
 /// A slot whose delay is over begins its op; one whose op has ended goes on with the next, and so do those that waited
@@ -188,8 +201,9 @@ void Execution::settle() {
   if (shares_.is_settled()) return;
   shares_.settle(now_ps_, retimed_);
   for (const FairShare::Retimed& r : retimed_) {
-    std::uint32_t& version =
-        r.activity < num_slots_ ? slots_[r.activity].version : gatherings_[r.activity - num_slots_].version;
+    std::uint32_t& version = r.activity < num_slots_  ? slots_[r.activity].version
+                             : is_message(r.activity) ? stepped_->version(r.activity)
+                                                      : gatherings_[gathering_of(r.activity)].version;
     queue_.push(r.end_ps, {r.activity, ++version});
   }
 }

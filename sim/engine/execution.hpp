@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "sim/engine/gatherings.hpp"
 #include "sim/engine/memory_model.hpp"
 #include "sim/engine/op_table.hpp"
+#include "sim/engine/stepped_collectives.hpp"
 
 namespace orrery {
 
@@ -21,6 +23,7 @@ struct ExecutionContext {
   CostTable& costs;
   MemoryModel* memory = nullptr;
   std::vector<Span>* spans = nullptr;
+  const CostModel* stepping = nullptr;  // of collectives that run step by step
   std::uint32_t instance = 0;
 };
 
@@ -59,7 +62,8 @@ class Execution {
   void step();
   void prefetch_slot() const;
   void prefetch_op() const;
-  void end_timer(EventQueue::Fired timer);
+  bool end_timer(EventQueue::Fired timer);
+  bool end_shared(EventQueue::Fired timer);
   void resume(std::uint32_t slot);
   void wake(std::uint32_t rank, std::uint16_t streams);
   void try_start(std::uint32_t slot);
@@ -78,6 +82,11 @@ class Execution {
   SharedCost cost_of(const Gathering& gathering);
   void begin_gathering(std::uint32_t gathering);
   void end_gathering(std::uint32_t gathering);
+  bool steps(const Gathering& gathering) const;
+  // Timers and activities are numbered: slots, then gatherings and messages of stepped collectives in turn.
+  std::uint32_t id_of(std::uint32_t gathering) const { return num_slots_ + 2 * gathering; }
+  bool is_message(std::uint32_t id) const { return (id - num_slots_) % 2 == 1; }
+  std::uint32_t gathering_of(std::uint32_t id) const { return (id - num_slots_) / 2; }
 
   [[noreturn]] void report_stuck() const;
   std::string standing_text(std::uint32_t slot) const;
@@ -91,6 +100,7 @@ class Execution {
   EventQueue queue_;
   FairShare shares_;
   Gatherings gatherings_;
+  std::optional<SteppedCollectives> stepped_;
   std::vector<EventQueue::Fired> fired_;
   std::vector<std::uint32_t> due_, present_;
   std::vector<FairShare::Retimed> retimed_;

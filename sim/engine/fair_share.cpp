@@ -13,6 +13,13 @@ namespace {
 constexpr std::size_t kSlotUses = 4;
 constexpr double kSameLevel = 1 + 1e-12;  // levels this close fill up together
 
+[[noreturn]] void refuse_claimed() {
+  throw UserError{
+      "links that a collective uses step by step are wanted by something else at the same time, and one rank "
+      "stands for many: folding is refused",
+      "simulate all ranks with `engine: {ranks: expanded}`, or use `collectives: closed_form`"};
+}
+
 }  // namespace
 
 std::int64_t fixed_share(double share) { return std::llround(share * kShareOne); }
@@ -20,6 +27,16 @@ std::int64_t fixed_share(double share) { return std::llround(share * kShareOne);
 FairShare::FairShare(std::vector<std::int64_t> capacities, std::uint32_t num_slots) : num_slots_{num_slots} {
   pools_.resize(capacities.size());
   for (std::size_t i = 0; i < capacities.size(); ++i) pools_[i].capacity = capacities[i];
+}
+
+std::uint32_t FairShare::add_pool(std::int64_t capacity) {
+  pools_.emplace_back().capacity = capacity;
+  return static_cast<std::uint32_t>(pools_.size() - 1);
+}
+
+void FairShare::claim(std::uint32_t pool) {
+  if (pools_[pool].is_claimed || pools_[pool].load > 0) refuse_claimed();
+  pools_[pool].is_claimed = true;
 }
 
 std::span<ResourceUse> FairShare::uses(std::uint32_t activity) {
@@ -58,6 +75,7 @@ bool FairShare::add(std::uint32_t activity, std::span<const ResourceUse> wanted,
     own[i] = wanted[i];
     if (own[i].share <= 0) throw UserError{"an op needs a resource of the cluster that has no capacity"};
     Pool& pool = pools_[own[i].resource];
+    if (pool.is_claimed) refuse_claimed();
     own[i].position = static_cast<std::uint32_t>(pool.users.size());
     pool.users.push_back({activity, i});
     pool.load += own[i].share;

@@ -34,6 +34,13 @@ class FairShare {
   /// `num_slots` activities with at most four uses each come first; further ones are numbered after them.
   FairShare(std::vector<std::int64_t> capacities, std::uint32_t num_slots);
 
+  /// A resource instance more, and a new capacity for one that nobody uses.
+  std::uint32_t add_pool(std::int64_t capacity);
+  void set_capacity(std::uint32_t pool, std::int64_t capacity) { pools_[pool].capacity = capacity; }
+  /// Throws UserError if others use it now, or want to until `release`.
+  void claim(std::uint32_t pool);
+  void release(std::uint32_t pool) { pools_[pool].is_claimed = false; }
+
   /// Whether it runs undisturbed, so that its end is now + duration. Otherwise `settle` times it.
   bool add(std::uint32_t activity, std::span<const ResourceUse> uses, std::int64_t duration_ps, std::int64_t now_ps);
   void remove(std::uint32_t activity);
@@ -52,6 +59,7 @@ class FairShare {
     std::int64_t rising = 0, frozen = 0;  // during filling: shares whose rate still rises; shares frozen in this round
     double used = 0;
     bool dirty = false, full = false;
+    bool is_claimed = false;
     /// A millionth of slack keeps thirds and tenths, which are not exact, from counting as contention.
     bool contended() const { return load > capacity + (capacity >> 20); }
   };

@@ -48,7 +48,16 @@ class Fleet {
   /// The partner of a send (`from_sender` 1) or of a receive (−1: the route is told from the sender).
   Partner partner(std::uint32_t simulated, Peer peer, int from_sender) const;
 
+  bool is_folded() const { return folded_; }
   std::vector<std::int64_t> capacities() const { return capacities_; }
+  /// A real rank's instance of a resource, and the pool that is simulated for it.
+  std::uint32_t instance(Resource r, RankId rank) const { return actual_[static_cast<std::size_t>(r)][rank.index()]; }
+  std::uint32_t pool(Resource r, RankId rank) const { return flat_[static_cast<std::size_t>(r)][instance(r, rank)]; }
+  std::int64_t capacity(std::uint32_t pool) const { return capacities_[pool]; }
+  /// How many ranks of the same class use the instance that a simulated rank uses.
+  std::int64_t multiplicity(std::uint32_t simulated, Resource r) const {
+    return seats_[simulated * kNumResources + static_cast<std::size_t>(r)].multiplicity;
+  }
   /// What an op of one rank uses: no more than there is, as often as ranks do the same.
   ResourceUse use(std::uint32_t simulated, Resource r, std::int64_t share) const {
     const Seat& seat = seats_[simulated * kNumResources + static_cast<std::size_t>(r)];

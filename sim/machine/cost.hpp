@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "sim/base/units.hpp"
+#include "sim/plan/collective_steps.hpp"
 #include "sim/plan/plan.hpp"
 
 namespace orrery {
 
-/// Something of a machine that ops share. Units of capacity are shares: 1 is all of it.
+/// Something of a machine that ops share. Units of capacity are shares: 1 is all of it. Links and cards carry as much
+/// in as out; what is said of both directions together is said of `Link` and `Nic`.
 enum class Resource : std::uint8_t {
   Sm,
   Hbm,
@@ -24,9 +26,11 @@ enum class Resource : std::uint8_t {
   Nic,
   Disk,
   CpuCores,
-  DramBandwidth
+  DramBandwidth,
+  LinkIn,
+  NicIn
 };
-constexpr int kNumResources = 11;
+constexpr int kNumResources = 13;
 std::string_view name_of(Resource r);
 
 /// The share of a resource that an op uses while nothing disturbs it.
@@ -57,6 +61,22 @@ struct LaunchCost {
   bool runs_ahead = true;
 };
 
+/// How a collective runs that is taken step by step.
+struct CollectiveSetup {
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::Ring;
+  std::int64_t per_node = 1;  // of its members, one node after another; 1 where they lie otherwise
+  Seconds start;              // before the first step
+  double sm_share = 0;        // that each rank keeps busy meanwhile
+};
+
+/// The way of a message from rank to rank: latency + bytes / bandwidth, all of `out` at the sender and of `in` at the
+/// receiver.
+struct Way {
+  Seconds latency;
+  BytesPerSecond bandwidth;
+  Resource out = Resource::Link, in = Resource::LinkIn;
+};
+
 /// Turns work into time. Implemented by hw_models; pure: equal arguments give equal results.
 class CostModel {
  public:
@@ -68,6 +88,10 @@ class CostModel {
   /// A message between two ranks, from when both are ready.
   virtual OpCost transfer(Bytes bytes, RankId from, RankId to) const = 0;
   virtual LaunchCost launch(const Work& work, RankId rank) const = 0;
+  /// For collectives that run step by step: how, and over what ways, which are equal to and from all ranks of a node.
+  virtual CollectiveSetup setup(const Collective& work, std::span<const RankId> ranks) const;
+  virtual Way way(RankId from, RankId to) const;
+  virtual std::int64_t node_of(RankId) const { return 0; }
   /// Ranks of equal kind have equal `cost` and `launch`: a simulation asks once per kind and work.
   virtual std::uint32_t device_kind(RankId) const { return 0; }
   /// Names of the parameters that were used outside of their calibrated range since construction are not kept here: the

@@ -4,9 +4,9 @@
 namespace orrery {
 
 std::string_view name_of(Resource r) {
-  constexpr std::string_view names[kNumResources] = {"sm",      "hbm",       "copy_engine_in", "copy_engine_out",
-                                                     "pcie_in", "pcie_out",  "link",           "nic",
-                                                     "disk",    "cpu_cores", "dram_bandwidth"};
+  constexpr std::string_view names[kNumResources] = {
+      "sm",  "hbm",  "copy_engine_in", "copy_engine_out", "pcie_in", "pcie_out", "link",
+      "nic", "disk", "cpu_cores",      "dram_bandwidth",  "link_in", "nic_in"};
   return names[static_cast<int>(r)];
 }
 
@@ -23,6 +23,7 @@ bool ClusterResources::per_node(Resource r) const {
     case Resource::Disk:
       return true;
     case Resource::Nic:
+    case Resource::NicIn:
       return nic_per_node_;
     default:
       return false;

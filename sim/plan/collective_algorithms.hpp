@@ -39,11 +39,13 @@ struct StepMember {
   }
 };
 
-inline Step copy_step(const StepSlot& from, const StepSlot& to) { return {.own = from, .target = to}; }
+inline std::int32_t step_number(std::int64_t k) { return static_cast<std::int32_t>(k); }
+inline CollectiveStep copy_step(const StepSlot& from, const StepSlot& to) { return {.own = from, .target = to}; }
 
 /// Both sides are at the same step.
-inline Step exchange_step(std::int32_t to, std::int32_t from, std::int64_t k) {
-  return {.to = to, .from = from, .to_step = static_cast<std::int32_t>(k), .from_step = static_cast<std::int32_t>(k)};
+inline CollectiveStep exchange_step(std::int32_t to, std::int32_t from, std::int64_t k) {
+  const auto step = static_cast<std::int32_t>(k);
+  return {.to = to, .from = from, .to_step = step, .from_step = step, .since = step};
 }
 
 /// One way to do a kind of collective.
@@ -51,7 +53,7 @@ struct StepAlgorithm {
   CollectiveKind kind;
   CollectiveAlgorithm algorithm;
   std::int64_t (*size)(const StepMember&);
-  Step (*step)(const StepMember&, std::int64_t k);
+  CollectiveStep (*step)(const StepMember&, std::int64_t k);
   std::int64_t (*stage)(const CollectiveShape&);
 };
 

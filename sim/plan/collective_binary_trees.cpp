@@ -59,18 +59,18 @@ struct Tree {
     return pieces * p.children + (p.parent >= 0 ? 1 : 0);
   }
   std::int64_t up_sent(const Place& p, std::int64_t k) const { return p.is_leaf() ? k : (k + 1) * p.children; }
-  Step up(std::int64_t u) const {
-    Step s;
+  CollectiveStep up(std::int64_t u) const {
+    CollectiveStep s;
     const std::int64_t k = at.is_leaf() ? u : u / at.children, j = at.is_leaf() ? 0 : u % at.children;
     const std::int64_t sent = at.is_leaf() ? k : k - 1;
     if (j == 0 && sent >= 0 && at.parent >= 0) {
       const Place parent = place_of(at.parent, n);
-      s.to = member(at.parent), s.to_step = number(sent * parent.children + parent.which(x));
+      s.to = member(at.parent), s.to_step = step_number(sent * parent.children + parent.which(x));
       s.source = piece(at.is_leaf() ? In : Out, sent);
     }
     if (!at.is_leaf() && k < pieces) {
       const Place child = place_of(at.child[j], n);
-      s.from = member(at.child[j]), s.from_step = number(up_sent(child, k));
+      s.from = member(at.child[j]), s.from_step = s.since = step_number(up_sent(child, k));
       s.theirs = piece(child.is_leaf() ? In : Out, k);
       s.own = piece(j == 0 ? In : Out, k), s.target = piece(Out, k);
       s.reduces = true;
@@ -90,10 +90,10 @@ struct Tree {
     if (p.parent < 0) return up_size(p) + k * p.children + j;
     return up_size(p) + (j == p.children - 1 ? (k + 1) * p.children : k * p.children + 1);
   }
-  Step down(std::int64_t d) const {
+  CollectiveStep down(std::int64_t d) const {
     const std::int64_t k = at.is_leaf() ? d : d / at.children;
     const int j = at.is_leaf() ? 0 : static_cast<int>(d % at.children);
-    Step s;
+    CollectiveStep s;
     if (at.parent < 0)
       send_down(s, k, j);
     else if (j == 1)
@@ -102,19 +102,18 @@ struct Tree {
       send_down(s, k - 1, at.children - 1);
     if (at.parent >= 0 && j == 0 && k < pieces) {
       const Place parent = place_of(at.parent, n);
-      s.from = member(at.parent), s.from_step = number(down_sent(parent, k, parent.which(x)));
+      s.from = member(at.parent), s.from_step = s.since = step_number(down_sent(parent, k, parent.which(x)));
       s.theirs = s.target = piece(Out, k);
     }
     return s;
   }
-  void send_down(Step& s, std::int64_t k, int j) const {
-    s.to = member(at.child[j]), s.to_step = number(down_got(place_of(at.child[j], n), k));
+  void send_down(CollectiveStep& s, std::int64_t k, int j) const {
+    s.to = member(at.child[j]), s.to_step = step_number(down_got(place_of(at.child[j], n), k));
     s.source = piece(Out, k);
   }
 
   std::int64_t size() const { return up_size(at) + down_size(at); }
-  Step step(std::int64_t k) const { return k < up_size(at) ? up(k) : down(k - up_size(at)); }
-  static std::int32_t number(std::int64_t k) { return static_cast<std::int32_t>(k); }
+  CollectiveStep step(std::int64_t k) const { return k < up_size(at) ? up(k) : down(k - up_size(at)); }
 
   std::int64_t n;
   int lane;
@@ -127,7 +126,7 @@ std::int64_t tree_size(const StepMember& m) {
   return Tree{m, trees}.size();
 }
 template <int trees>
-Step tree_step(const StepMember& m, std::int64_t k) {
+CollectiveStep tree_step(const StepMember& m, std::int64_t k) {
   return Tree{m, trees}.step(k);
 }
 std::int64_t no_stage(const CollectiveShape&) { return 0; }

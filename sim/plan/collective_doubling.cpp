@@ -10,39 +10,39 @@ using enum StepBuffer;
 
 /// In round r, distance d = 2^r, member i gets from i + d the chunks i + d … i + 2d − 1 that this one holds, and no
 /// more than are missing.
-Step gather_round(const StepMember& m, std::int64_t r, std::int64_t k) {
+CollectiveStep gather_round(const StepMember& m, std::int64_t r, std::int64_t k) {
   const std::int64_t d = std::int64_t{1} << r, count = std::min(d, m.n() - d);
-  Step s = exchange_step(m.at(-d), m.at(d), k);
+  CollectiveStep s = exchange_step(m.at(-d), m.at(d), k);
   s.source = m.chunks(Out, m.i, count), s.theirs = s.target = m.chunks(Out, m.i + d, count);
   return s;
 }
 
 /// The same backwards: what a chunk is copied to there, it is summed from here. `b` holds the sums so far.
-Step reduce_round(const StepMember& m, std::int64_t r, std::int64_t k, StepBuffer b) {
+CollectiveStep reduce_round(const StepMember& m, std::int64_t r, std::int64_t k, StepBuffer b) {
   const std::int64_t d = std::int64_t{1} << r, count = std::min(d, m.n() - d);
-  Step s = exchange_step(m.at(d), m.at(-d), k);
+  CollectiveStep s = exchange_step(m.at(d), m.at(-d), k);
   s.source = m.chunks(b, m.i + d, count), s.theirs = s.own = s.target = m.chunks(b, m.i, count);
   s.reduces = true;
   return s;
 }
 
 std::int64_t all_gather_size(const StepMember& m) { return m.copies() + rounds_of(m.n()); }
-Step all_gather_step(const StepMember& m, std::int64_t k) {
+CollectiveStep all_gather_step(const StepMember& m, std::int64_t k) {
   if (k < m.copies()) return copy_step(m.alone(In, m.i), m.chunks(Out, m.i));
   return gather_round(m, k - m.copies(), k);
 }
 
 std::int64_t reduce_scatter_size(const StepMember& m) { return 1 + rounds_of(m.n()); }
-Step reduce_scatter_step(const StepMember& m, std::int64_t k) {
+CollectiveStep reduce_scatter_step(const StepMember& m, std::int64_t k) {
   if (k == 0) return copy_step(m.whole(In), m.whole(Stage));
-  Step s = reduce_round(m, rounds_of(m.n()) - k, k, Stage);
+  CollectiveStep s = reduce_round(m, rounds_of(m.n()) - k, k, Stage);
   if (k == rounds_of(m.n())) s.target = m.alone(Out, m.i);
   return s;
 }
 std::int64_t reduce_scatter_stage(const CollectiveShape& s) { return s.elements; }
 
 std::int64_t all_reduce_size(const StepMember& m) { return m.copies() + 2 * rounds_of(m.n()); }
-Step all_reduce_step(const StepMember& m, std::int64_t k) {
+CollectiveStep all_reduce_step(const StepMember& m, std::int64_t k) {
   const std::int64_t e = k - m.copies(), rounds = rounds_of(m.n());
   if (e < 0) return copy_step(m.whole(In), m.whole(Out));
   return e < rounds ? reduce_round(m, rounds - 1 - e, k, Out) : gather_round(m, e - rounds, k);
@@ -59,27 +59,27 @@ struct Bruck {
                        rest = std::max<std::int64_t>(0, (m.n() & (2 * bit - 1)) - bit);
     return {Stage, bit * part, (whole + rest) * part, bit * part, 2 * bit * part, 0};
   }
-  Step pack(std::int64_t r) const {
+  CollectiveStep pack(std::int64_t r) const {
     const StepSlot places = with_bit(r);
-    Step s = copy_step(places, {Stage, all, places.count});
+    CollectiveStep s = copy_step(places, {Stage, all, places.count});
     s.reuses = r > 0;
     return s;
   }
-  Step round(std::int64_t r, std::int64_t k) const {
-    Step s = exchange_step(m.at(std::int64_t{1} << r), m.at(-(std::int64_t{1} << r)), k);
+  CollectiveStep round(std::int64_t r, std::int64_t k) const {
+    CollectiveStep s = exchange_step(m.at(std::int64_t{1} << r), m.at(-(std::int64_t{1} << r)), k);
     s.target = with_bit(r);
     s.source = s.theirs = {Stage, all, s.target.count};
     return s;
   }
-  Step turn_forth() const { return copy_step({In, m.i * part, all, 0, 0, all}, {Stage, 0, all}); }
-  Step turn_back() const { return copy_step({Stage, 0, all}, {Out, m.i * part, all, part, -part, all}); }
+  CollectiveStep turn_forth() const { return copy_step({In, m.i * part, all, 0, 0, all}, {Stage, 0, all}); }
+  CollectiveStep turn_back() const { return copy_step({Stage, 0, all}, {Out, m.i * part, all, part, -part, all}); }
 
   const StepMember& m;
   std::int64_t part, all;
 };
 
 std::int64_t bruck_size(const StepMember& m) { return 2 + 2 * rounds_of(m.n()); }
-Step bruck_step(const StepMember& m, std::int64_t k) {
+CollectiveStep bruck_step(const StepMember& m, std::int64_t k) {
   const Bruck b{m};
   if (k == 0) return b.turn_forth();
   if (k == bruck_size(m) - 1) return b.turn_back();

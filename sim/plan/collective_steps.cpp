@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/plan/collective_steps.hpp"
 
+#include <cmath>
+
 #include "sim/base/error.hpp"
 #include "sim/plan/collective_algorithms.hpp"
 
@@ -17,7 +19,7 @@ const StepAlgorithm* find_algorithm(CollectiveKind kind, CollectiveAlgorithm alg
 
 /// Of one member alone: its input is its output.
 std::int64_t lone_size(const StepMember& m) { return m.shape.kind == CollectiveKind::Barrier ? 0 : m.copies(); }
-Step lone_step(const StepMember& m, std::int64_t) {
+CollectiveStep lone_step(const StepMember& m, std::int64_t) {
   return copy_step(m.whole(StepBuffer::In), m.whole(StepBuffer::Out));
 }
 std::int64_t no_stage(const CollectiveShape&) { return 0; }
@@ -55,6 +57,17 @@ CollectiveAlgorithm usable_algorithm(CollectiveKind kind, CollectiveAlgorithm wa
   return has_algorithm(kind, CollectiveAlgorithm::Ring) ? CollectiveAlgorithm::Ring : CollectiveAlgorithm::Direct;
 }
 
+CollectiveShape shape_of(const Collective& work, CollectiveAlgorithm algorithm, std::int64_t members,
+                         std::int64_t per_node) {
+  constexpr double kPiece = 524288, kMostPieces = 64;
+  CollectiveShape s{.kind = work.kind, .algorithm = algorithm, .members = members};
+  s.elements = std::llround(work.bytes.base() * 8 / static_cast<double>(bits(work.dtype)));
+  s.root = work.root;
+  s.per_node = per_node;
+  s.pieces = static_cast<std::int64_t>(std::clamp(std::ceil(work.bytes.base() / kPiece), 1.0, kMostPieces));
+  return s;
+}
+
 int num_lanes(const CollectiveShape& shape) {
   return shape.algorithm == CollectiveAlgorithm::DoubleTree && shape.members > 1 ? 2 : 1;
 }
@@ -66,6 +79,8 @@ CollectiveSteps::CollectiveSteps(const CollectiveShape& shape, std::int64_t memb
 
 std::int64_t CollectiveSteps::size() const { return algorithm_->size({shape_, member_, lane_}); }
 
-Step CollectiveSteps::operator[](std::int64_t k) const { return algorithm_->step({shape_, member_, lane_}, k); }
+CollectiveStep CollectiveSteps::operator[](std::int64_t k) const {
+  return algorithm_->step({shape_, member_, lane_}, k);
+}
 
 }  // namespace orrery

@@ -33,6 +33,10 @@ struct CollectiveShape {
   bool in_place = false;      // the input lies in its place of the output
 };
 
+/// The shape of a collective of a plan. Pipelines have a piece per 512 KiB, at most 64.
+CollectiveShape shape_of(const Collective& work, CollectiveAlgorithm algorithm, std::int64_t members,
+                         std::int64_t per_node = 1);
+
 /// The buffers of a member: its input, its output, and scratch of `stage_elements`.
 enum class StepBuffer : std::uint8_t { In, Out, Stage };
 
@@ -50,9 +54,9 @@ constexpr std::int32_t kNobody = -1;
 /// One exchange of a member: it sends `source` to `to` while it gets `theirs`, which is the `source` of `from`, and
 /// puts it, or own + theirs if it `reduces`, into `target`. It ends when both messages have been taken. The other side
 /// does so in its step `to_step` or `from_step`. Without partners: copies `own` to `target`.
-struct Step {
+struct CollectiveStep {
   std::int32_t to = kNobody, from = kNobody;
-  std::int32_t to_step = 0, from_step = 0;
+  std::int32_t to_step = 0, from_step = 0, since = 0;
   StepSlot source, theirs, own, target;
   bool reduces = false;
   bool reuses =
@@ -92,7 +96,7 @@ class CollectiveSteps {
  public:
   CollectiveSteps(const CollectiveShape& shape, std::int64_t member, int lane = 0);
   std::int64_t size() const;
-  Step operator[](std::int64_t k) const;
+  CollectiveStep operator[](std::int64_t k) const;
 
  private:
   CollectiveShape shape_;
@@ -101,18 +105,35 @@ class CollectiveSteps {
   const struct StepAlgorithm* algorithm_ = nullptr;
 };
 
-/// Calls f(offset in the message, first element in the buffer, elements) for each stretch of a slot.
+/// Walks a slot: at any time a stretch of it lies in one piece.
+class Stretches {
+ public:
+  explicit Stretches(const StepSlot& slot) : slot_{slot}, run_{slot.run > 0 ? slot.run : slot.count} {}
+
+  std::int64_t left() const { return slot_.count - done_; }
+  /// The next element, and how many follow it in one piece. Not when none is left.
+  std::int64_t first() const {
+    const std::int64_t at = slot_.first + done_ / run_ * slot_.period + done_ % run_;
+    return slot_.wrap > 0 ? (at % slot_.wrap + slot_.wrap) % slot_.wrap : at;
+  }
+  std::int64_t length() const {
+    const std::int64_t n = std::min(run_ - done_ % run_, left());
+    return slot_.wrap > 0 ? std::min(n, slot_.wrap - first()) : n;
+  }
+  void skip(std::int64_t n) { done_ += n; }
+
+ private:
+  StepSlot slot_;
+  std::int64_t run_, done_ = 0;
+};
+
+/// Calls f(element of a, element of b, element of c, how many) for stretches of three slots of one size.
 template <class F>
-void for_each_stretch(const StepSlot& s, F&& f) {
-  const std::int64_t run = s.run > 0 ? s.run : s.count;
-  std::int64_t start = s.first;
-  for (std::int64_t done = 0; done < s.count; done += run, start += s.period) {
-    std::int64_t left = std::min(run, s.count - done), at = s.wrap > 0 ? (start % s.wrap + s.wrap) % s.wrap : start;
-    for (std::int64_t part = done; left > 0;) {
-      const std::int64_t n = s.wrap > 0 ? std::min(left, s.wrap - at) : left;
-      f(part, at, n);
-      part += n, left -= n, at = 0;
-    }
+void for_each_stretch(const StepSlot& a, const StepSlot& b, const StepSlot& c, F&& f) {
+  for (Stretches x{a}, y{b}, z{c}; x.left() > 0;) {
+    const std::int64_t n = std::min({x.length(), y.length(), z.length()});
+    f(x.first(), y.first(), z.first(), n);
+    x.skip(n), y.skip(n), z.skip(n);
   }
 }
 

@@ -28,20 +28,18 @@ struct Node {
   std::int64_t position;
 };
 
-std::int32_t step_number(std::int64_t k) { return static_cast<std::int32_t>(k); }
-
 /// Steps before it sends to its first child: its own copy, or its message.
 std::int64_t before_children(const Node& node) { return node.position == 0 ? node.m.copies() : 1; }
 
 std::int64_t broadcast_size(const StepMember& m) { return before_children(Node{m}) + Node{m}.children(); }
-Step broadcast_step(const StepMember& m, std::int64_t k) {
+CollectiveStep broadcast_step(const StepMember& m, std::int64_t k) {
   const Node node{m};
-  Step s;
+  CollectiveStep s;
   if (k < before_children(node)) {
     if (node.position == 0) return copy_step(m.whole(In), m.whole(Out));
     const Node parent = node.parent();
     s.from = parent.member();
-    s.from_step = step_number(before_children(parent) + node.own_round() - parent.first_round());
+    s.from_step = s.since = step_number(before_children(parent) + node.own_round() - parent.first_round());
     s.theirs = s.target = m.whole(Out);
     return s;
   }
@@ -57,10 +55,10 @@ std::int64_t reduce_size(const StepMember& m) {
 
 /// The broadcast backwards: the child that comes last there comes first here. Sums lie in the stage; the root's in its
 /// output.
-Step reduce_step(const StepMember& m, std::int64_t k) {
+CollectiveStep reduce_step(const StepMember& m, std::int64_t k) {
   const Node node{m};
   const std::int64_t children = node.children();
-  Step s;
+  CollectiveStep s;
   if (k == children) {
     const Node parent = node.parent();
     s.to = parent.member();
@@ -70,7 +68,7 @@ Step reduce_step(const StepMember& m, std::int64_t k) {
   }
   const Node child = node.child(node.first_round() + children - 1 - k);
   const StepBuffer sum = node.position == 0 ? Out : Stage;
-  s.from = child.member(), s.from_step = step_number(child.children());
+  s.from = child.member(), s.from_step = s.since = step_number(child.children());
   s.theirs = m.whole(child.children() == 0 ? In : Stage);
   s.own = m.whole(k == 0 ? In : sum), s.target = m.whole(sum);
   s.reduces = true;

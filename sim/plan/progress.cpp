@@ -15,9 +15,16 @@ class Progress {
   Progress(const Plan& plan, const ReducedMesh& reduced)
       : plan_{plan}, mesh_{reduced}, class_of_{reduced.class_of_rank} {
     queues_.resize(plan.classes.size());
-    for (std::size_t c = 0; c < plan.classes.size(); ++c)
-      for (std::uint32_t i = 0; i < plan.classes[c].num_ops; ++i)
-        queues_[c][static_cast<std::size_t>(plan.ops[plan.classes[c].first_op + i].stream)].push_back(i);
+    sequences_.resize(plan.ops.size());
+    for (std::size_t c = 0; c < plan.classes.size(); ++c) {
+      std::map<GroupId, std::uint32_t> issued;
+      for (std::uint32_t i = 0; i < plan.classes[c].num_ops; ++i) {
+        const std::size_t op = plan.classes[c].first_op + i;
+        queues_[c][static_cast<std::size_t>(plan.ops[op].stream)].push_back(i);
+        if (const auto* call = std::get_if<Collective>(&plan.work(plan.ops[op])))
+          sequences_[op] = issued[call->group]++;
+      }
+    }
     ranks_.resize(class_of_.size());
     for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].done.assign(class_of(r).num_ops, false);
   }
@@ -41,9 +48,8 @@ class Progress {
  private:
   struct Rank {
     std::vector<bool> done;
-    std::array<std::size_t, kNumStreams> at{};       // next op of each stream
-    std::array<bool, kNumStreams> standing{};        // it has been counted as arrived at its meeting
-    std::map<std::size_t, std::size_t> collectives;  // group → collectives passed
+    std::array<std::size_t, kNumStreams> at{};  // next op of each stream
+    std::array<bool, kNumStreams> standing{};  // it has been counted as arrived at its meeting
   };
   using Meeting = std::tuple<std::size_t, std::size_t, std::size_t>;         // group, first member, sequence
   using Message = std::tuple<bool, std::size_t, std::size_t, std::int64_t>;  // is it the send, from, to, tag
@@ -62,7 +68,7 @@ class Progress {
     for (OpId d : plan_.deps_of(op))
       if (!rank.done[d.index() - class_of(r).first_op]) return false;
     const bool arrives = !rank.standing[s];
-    if (!meets(r, plan_.work(op), arrives)) {
+    if (!meets(r, class_of(r).first_op + local, arrives)) {
       moved = moved || arrives;
       rank.standing[s] = true;
       return false;
@@ -74,8 +80,9 @@ class Progress {
   }
 
   /// Whether all partners of an op stand at it; counts this one when it `arrives`.
-  bool meets(std::size_t r, const Work& w, bool arrives) {
-    if (const auto* c = std::get_if<Collective>(&w)) return meets_group(r, *c, arrives);
+  bool meets(std::size_t r, std::size_t op, bool arrives) {
+    const Work& w = plan_.work(plan_.ops[op]);
+    if (const auto* c = std::get_if<Collective>(&w)) return meets_group(r, *c, sequences_[op], arrives);
     if (const auto* send = std::get_if<Send>(&w))
       return meets_partner({true, r, peer_of(mesh_.mesh, RankId{r}, send->peer).index(), send->tag}, arrives);
     if (const auto* recv = std::get_if<Recv>(&w))
@@ -83,14 +90,12 @@ class Progress {
     return true;
   }
 
-  bool meets_group(std::size_t r, const Collective& c, bool arrives) {
+  /// Ranks meet at the k-th collective of their communicator in plan order, on whatever streams.
+  bool meets_group(std::size_t r, const Collective& c, std::uint32_t k, bool arrives) {
     const auto all = members(mesh_.mesh, mesh_.groups[c.group.index()], RankId{r});
-    std::size_t& passed = ranks_[r].collectives[c.group.index()];
-    std::size_t& there = arrived_[{c.group.index(), all.front().index(), passed}];
+    std::size_t& there = arrived_[{c.group.index(), all.front().index(), k}];
     if (arrives) ++there;
-    if (there < all.size()) return false;
-    ++passed;
-    return true;
+    return there >= all.size();
   }
 
   bool meets_partner(const Message& mine, bool arrives) {
@@ -105,6 +110,7 @@ class Progress {
   const ReducedMesh& mesh_;
   const std::vector<ClassId>& class_of_;
   std::vector<Queues> queues_;
+  std::vector<std::uint32_t> sequences_;  // per collective: how many of its group its class issues before it
   std::vector<Rank> ranks_;
   std::map<Meeting, std::size_t> arrived_;
   std::map<Message, std::size_t> messages_;

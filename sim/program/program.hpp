@@ -41,6 +41,8 @@ class Program {
   virtual std::span<const Plan> plans() const = 0;
   /// The next step; nothing when the program is done.
   virtual std::optional<Step> next() = 0;
+  /// From here on steps come without what a simulator has no use for: samples and targets.
+  virtual void leave_out_samples() {}
   /// What the step that `next` gave last came to.
   virtual void told(const Outcome& outcome) = 0;
 };

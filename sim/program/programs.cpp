@@ -19,19 +19,19 @@ std::vector<Plan> list(Plan first) {
 
 class Training final : public Program {
  public:
-  Training(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text, Inputs inputs)
+  Training(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text)
       : options_{options},
-        inputs_{inputs},
         plans_{list(std::move(plan))},
         data_{model, std::move(text), static_cast<std::uint64_t>(options.seed)} {}
 
   std::span<const Plan> plans() const override { return plans_; }
+  void leave_out_samples() override { with_samples_ = false; }
 
   std::optional<Step> next() override {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    if (inputs_ == Inputs::Drawn)
+    if (with_samples_)
       s.inputs = data_.batch(
           {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
     s.outputs = {"loss"};
@@ -43,10 +43,10 @@ class Training final : public Program {
 
  private:
   TrainOptions options_;
-  Inputs inputs_;
   std::vector<Plan> plans_;
   DataSource data_;
   std::int64_t step_ = 0;
+  bool with_samples_ = true;
 };
 
 class Inference final : public Program {
@@ -55,13 +55,15 @@ class Inference final : public Program {
       : options_{options}, plans_{list(std::move(plan))}, data_{model, {}, static_cast<std::uint64_t>(options.seed)} {}
 
   std::span<const Plan> plans() const override { return plans_; }
+  void leave_out_samples() override { with_samples_ = false; }
 
   std::optional<Step> next() override {
     if (step_ == options_.steps) return std::nullopt;
     Step s;
     s.bindings[Symbol::Step] = ++step_;
-    s.inputs = data_.batch(
-        {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
+    if (with_samples_)
+      s.inputs = data_.batch(
+          {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
     s.outputs = {"logits"};
     return s;
   }
@@ -73,6 +75,7 @@ class Inference final : public Program {
   std::vector<Plan> plans_;
   DataSource data_;
   std::int64_t step_ = 0;
+  bool with_samples_ = true;
 };
 
 class Generation final : public Program {
@@ -150,8 +153,8 @@ class Generation final : public Program {
 }  // namespace
 
 std::unique_ptr<Program> training_program(const Model& model, const TrainOptions& options, Plan plan,
-                                          std::vector<std::int32_t> text, Inputs inputs) {
-  return std::make_unique<Training>(model, options, std::move(plan), std::move(text), inputs);
+                                          std::vector<std::int32_t> text) {
+  return std::make_unique<Training>(model, options, std::move(plan), std::move(text));
 }
 
 std::unique_ptr<Program> generation_program(const Model& model, const GenerateOptions& options, GenerationPlans plans,

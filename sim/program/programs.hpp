@@ -10,12 +10,9 @@
 
 namespace orrery {
 
-/// Whether the steps of a program carry input values: who only times them needs none.
-enum class Inputs : std::uint8_t { Drawn, None };
-
 /// One template, repeated: `steps` training steps. Told "loss" and "grad_norm2".
 std::unique_ptr<Program> training_program(const Model& model, const TrainOptions& options, Plan plan,
-                                          std::vector<std::int32_t> text, Inputs inputs = Inputs::Drawn);
+                                          std::vector<std::int32_t> text);
 
 /// Prefill, then decode steps whose context grows by one and whose token is what the step before gave. Told
 /// "next_tokens".

@@ -124,20 +124,32 @@ Layers::Projected Layers::append(std::string_view name, const Projected& p, cons
 /// The attention itself, over 4-D operands; a matrix [batch·q, heads·v_dim]. Recomputed under `selective`.
 TensorId Layers::attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch,
                         std::int64_t q, Extent kv, bool biased) {
+  if (roles().cp && roles().context == ContextKind::Ulysses) return ulysses(name, p, a);
+  const RecomputeScope core{tape_, recompute_core()};
+  if (!roles().cp) return attend_here(name, p, a, batch, q, kv, biased);
+  return roles().context == ContextKind::Ring ? ring_attention(name, p, a) : ring_self_attention(name, p, a);
+}
+
+AttentionShape Layers::attention_shape(const Attention& a, std::int64_t batch, std::int64_t q, Extent kv) const {
+  return {.batch = batch,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .q = q,
+          .kv = kv,
+          .qk_dim = a.qk_dim,
+          .v_dim = a.v_dim,
+          .causal = a.causal,
+          .window = a.window.value_or(0),
+          .scale = a.scale,
+          .dtype = sizes_.dtype};
+}
+
+/// Over keys that are all on this rank.
+TensorId Layers::attend_here(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch,
+                             std::int64_t q, Extent kv, bool biased) {
   const TensorId o = activation_tensor(fmt::format("{}.core", name), Shape{batch * q, a.heads * a.v_dim});
   const TensorId o4 = heads_view(o, batch, q, a.heads, a.v_dim, a.v_dim, 0);
-  AttentionForward op{.shape = {.batch = batch,
-                                .heads = a.heads,
-                                .kv_heads = a.kv_heads,
-                                .q = q,
-                                .kv = kv,
-                                .qk_dim = a.qk_dim,
-                                .v_dim = a.v_dim,
-                                .causal = a.causal,
-                                .window = a.window.value_or(0),
-                                .scale = a.scale,
-                                .dtype = sizes_.dtype},
-                      .keep_lse = sizes_.training};
+  AttentionForward op{.shape = attention_shape(a, batch, q, kv), .keep_lse = sizes_.training};
   std::vector<Operand> operands{reads(p.q), reads(p.k), reads(p.v)};
   if (biased && !bias_.is_none()) {
     op.shape.bias = true;
@@ -149,10 +161,7 @@ TensorId Layers::attend(std::string_view name, const Projected& p, const Attenti
   }
   operands.push_back(writes(o4));
   if (op.keep_lse) operands.push_back(writes(activation_tensor(fmt::format("{}.lse", name), Shape{batch, a.heads, q})));
-  const bool before = tape_.recompute();
-  if (sizes_.training && sizes_.recompute == Recompute::Selective) tape_.set_recompute(true);
   tape_.add(fmt::format("{}.core", name), op, operands);
-  tape_.set_recompute(before);
   return o;
 }
 

@@ -213,13 +213,28 @@ std::vector<std::int64_t> Slices::samples(std::span<const std::int64_t> coordina
   return out;
 }
 
-std::vector<std::int64_t> Slices::positions(std::span<const std::int64_t> coordinates) const {
-  const std::int64_t n = roles.cp.ranks, r = roles.cp ? coordinates[static_cast<std::size_t>(roles.cp.axis)] : 0;
+std::int64_t Slices::chunk() const {
+  return sequence / (roles.cp.ranks * static_cast<std::int64_t>(chunks(0).size()));
+}
+
+std::vector<std::int64_t> Slices::chunks(std::int64_t rank) const {
   const bool two = roles.cp && roles.context == ContextKind::Ring && roles.zigzag;
-  const std::int64_t chunk = sequence / (two ? 2 * n : n);
+  return two ? std::vector{rank, 2 * roles.cp.ranks - 1 - rank} : std::vector{rank};
+}
+
+std::int64_t Slices::causal_pairs(std::int64_t queries_of, std::int64_t keys_of) const {
+  const std::int64_t n = chunk();
+  std::int64_t pairs = 0;
+  for (const std::int64_t q : chunks(queries_of))
+    for (const std::int64_t k : chunks(keys_of)) pairs += k < q ? n * n : k == q ? n * (n + 1) / 2 : 0;
+  return pairs;
+}
+
+std::vector<std::int64_t> Slices::positions(std::span<const std::int64_t> coordinates) const {
+  const std::int64_t n = chunk();
   std::vector<std::int64_t> out;
-  for (const std::int64_t c : two ? std::vector{r, 2 * n - 1 - r} : std::vector{r})
-    for (std::int64_t i = 0; i < chunk; ++i) out.push_back(c * chunk + i);
+  for (const std::int64_t c : chunks(roles.cp ? coordinates[static_cast<std::size_t>(roles.cp.axis)] : 0))
+    for (std::int64_t i = 0; i < n; ++i) out.push_back(c * n + i);
   return out;
 }
 

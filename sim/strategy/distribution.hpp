@@ -44,6 +44,11 @@ struct Slices {
   /// The samples of microbatch m, or of all of them in order.
   std::vector<std::int64_t> samples(std::span<const std::int64_t> coordinates, std::int64_t m) const;
   std::vector<std::int64_t> samples(std::span<const std::int64_t> coordinates) const;
+  /// Sequences are cut over cp into chunks of equal length; which of them a rank of cp holds, in order.
+  std::int64_t chunk() const;
+  std::vector<std::int64_t> chunks(std::int64_t rank) const;
+  /// (query, key) pairs of one sequence in which the query, of one rank of cp, stands at the key, of another, or behind.
+  std::int64_t causal_pairs(std::int64_t queries_of, std::int64_t keys_of) const;
   /// Where in its sequence each token of a rank stands.
   std::vector<std::int64_t> positions(std::span<const std::int64_t> coordinates) const;
   /// sample · sequence + position, for each row of microbatch m or of all.

@@ -133,10 +133,19 @@ class Layers {
                               TensorId cache, std::int64_t capacity);
   TensorId attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch, std::int64_t q,
                   Extent kv, bool biased);
+  TensorId attend_here(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch,
+                       std::int64_t q, Extent kv, bool biased);
+  bool recompute_core() const { return sizes_.training && sizes_.recompute == Recompute::Selective; }
+  AttentionShape attention_shape(const Attention& a, std::int64_t batch, std::int64_t q, Extent kv) const;
+  // Over keys of all ranks of cp: ring_attention.cpp, ulysses.cpp, ring_self_attention.cpp.
+  TensorId ring_attention(std::string_view name, const Projected& p, const Attention& a);
+  TensorId ulysses(std::string_view name, const Projected& p, const Attention& a);
+  TensorId ring_self_attention(std::string_view name, const Projected& p, const Attention& a);
   Projected append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache, int block);
   void append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols, std::int64_t capacity);
   TensorId feed_forward(std::string_view name, TensorId x, const Block& b);
   TensorId first_of_shard(std::int64_t each);
+  TensorId context_positions(std::int64_t first_hop, std::int64_t hops);
   void add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
 
   Tape& tape_;

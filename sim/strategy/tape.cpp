@@ -20,22 +20,40 @@ OpId Tape::add_plain(std::string_view name, const Work& work, std::initializer_l
   return record(name, work, {operands.begin(), operands.size()}, stream, false);
 }
 
+void Tape::add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
+  std::vector<TensorId> tensors;
+  for (const Operand& o : operands) tensors.push_back(o.tensor());
+  emit(tensors);
+  TapeNode node;
+  node.operands = operands;
+  node.layer = builder_.layer();
+  node.microbatch = builder_.microbatch();
+  node.recomputed = recompute_;
+  node.has_rule = false;
+  node.steps = std::move(emit);
+  file(std::move(node));
+}
+
 OpId Tape::record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream,
                   bool has_rule) {
-  const auto index = static_cast<std::uint32_t>(nodes_.size());
   const OpId op = builder_.add(name, work, operands, stream);
-  TapeNode node{plan()[op].name, work, {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(),
-                recompute_,      has_rule, stream, {}};
+  file({plan()[op].name, work, {operands.begin(), operands.end()}, builder_.layer(), builder_.microbatch(), recompute_,
+        has_rule, stream, {}});
+  return op;
+}
+
+/// Remembers who makes what, and what takes part in differentiation.
+void Tape::file(TapeNode node) {
+  const auto index = static_cast<std::uint32_t>(nodes_.size());
   bool wanted = false;
-  for (const Operand& o : operands) wanted = wanted || (o.reads() && wants(o.tensor()));
-  for (const Operand& o : operands) {
+  for (const Operand& o : node.operands) wanted = wanted || (o.reads() && wants(o.tensor()));
+  for (const Operand& o : node.operands) {
     if (!o.writes()) continue;
     const std::uint32_t owner = plan().owner(o.tensor()).value;
     makers_[owner].push_back(index);
     if (wanted && plan().tensors[owner].dtype != DType::I32) wanted_[owner] = true;
   }
   nodes_.push_back(std::move(node));
-  return op;
 }
 
 void Tape::on_backward(std::function<void()> step) {
@@ -201,7 +219,13 @@ void Tape::replay(std::size_t index) {
                                                 plan().layouts[plan().tensors[o.tensor().index()].layout.index()]);
     operands.push_back({target, o.access()});
   }
-  builder_.add(std::string{plan().names[node.name]} + ".again", node.work, operands, node.stream);
+  if (!node.steps) {
+    builder_.add(std::string{plan().names[node.name]} + ".again", node.work, operands, node.stream);
+    return;
+  }
+  std::vector<TensorId> tensors;
+  for (const Operand& o : operands) tensors.push_back(o.tensor());
+  node.steps(tensors);
 }
 
 }  // namespace orrery

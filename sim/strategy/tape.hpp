@@ -22,6 +22,7 @@ struct TapeNode {
   bool has_rule = true;     // differentiated by the rule of its kind
   Stream stream = Stream::Compute;
   std::function<void()> backward;  // instead of an op
+  std::function<void(std::span<const TensorId>)> steps = {};  // several ops, for tensors that stand for the operands
 };
 
 /// Where the gradients of parameters go in a step, shared by the tapes of its microbatches.
@@ -63,6 +64,9 @@ class Tape {
   /// An op that is recomputed like others but has no rule: `on_backward` gives the gradient of a group of such ops.
   OpId add_plain(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
                  Stream stream = Stream::Compute);
+  /// Several ops that are recomputed as one and have no rule: `emit` adds them for the tensors that it is given in place
+  /// of those of `operands`.
+  void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit);
   /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
   void on_backward(std::function<void()> step);
   /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage sent.
@@ -133,6 +137,7 @@ class Tape {
     return it != aliases_.end() ? it->second : plan().owner(t).value;
   }
   OpId record(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream, bool has_rule);
+  void file(TapeNode node);
 
   PlanBuilder& builder_;
   GradientTargets& targets_;
@@ -148,6 +153,21 @@ class Tape {
   std::unordered_map<std::uint32_t, std::uint32_t> aliases_;  // alias or view of one → the alias
   std::vector<std::function<void()>> later_;  // deferred
   bool recompute_ = false, deferred_ = false;
+};
+
+/// While it lives ops are recomputed, if `on`; otherwise as before.
+class RecomputeScope {
+ public:
+  RecomputeScope(Tape& tape, bool on) : tape_{tape}, before_{tape.recompute()} {
+    if (on) tape.set_recompute(true);
+  }
+  ~RecomputeScope() { tape_.set_recompute(before_); }
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+
+ private:
+  Tape& tape_;
+  bool before_;
 };
 
 }  // namespace orrery

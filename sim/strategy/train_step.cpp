@@ -54,7 +54,8 @@ void check_context(const Model& model, const Slices& slices) {
   const bool plain = t && t->tokens && (t->encoder.empty() || t->decoder.empty()) &&
                      (t->head == Head::LanguageModel || t->head == Head::MaskedLanguageModel);
   const auto& stack = t && !t->decoder.empty() ? t->decoder : t ? t->encoder : std::vector<Block>{};
-  if (!plain || stack.empty() || stack.front().attention.window || stack.front().attention.relative_bias)
+  const auto has_more = [](const Block& b) { return b.attention.window || b.attention.relative_bias; };
+  if (!plain || stack.empty() || std::any_of(stack.begin(), stack.end(), has_more))
     throw UserError{fmt::format("attention of {} cannot be cut over cp", model.name),
                     "cp needs one stack of plain attention and a language-model head"};
   const bool two = slices.roles.context == ContextKind::Ring && slices.roles.zigzag;
@@ -90,9 +91,10 @@ Flops model_flops(const Plan& plan) {
   Flops sum;
   for (const RankClass& c : plan.classes)
     for (const Op& op : plan.ops_of(c)) {
-      const OpClass kind = class_of(plan.work(op));
-      if (op.phase != Phase::Recompute && (kind == OpClass::Gemm || kind == OpClass::Attention))
-        sum += amount(plan.work(op)).flops * double(c.size());
+      const Work& w = plan.work(op);
+      const bool counts = class_of(w) == OpClass::Gemm || std::holds_alternative<AttentionForward>(w) ||
+                          std::holds_alternative<AttentionBackward>(w);
+      if (counts && op.phase != Phase::Recompute) sum += amount(w).flops * double(c.size());
     }
   return sum;
 }
@@ -124,6 +126,37 @@ std::int64_t block_count(const Model& model) {
   return t ? static_cast<std::int64_t>(t->encoder.size() + t->decoder.size()) : 0;
 }
 
+/// With contiguous chunks and a causal mask the first ranks of a ring see fewer keys than the last ones.
+bool ring_is_uneven(const Model& model, const Roles& roles) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  return roles.cp && roles.context == ContextKind::Ring && !roles.zigzag && t && !t->decoder.empty();
+}
+
+struct ClassSpec {
+  int stage = 0;
+  std::string name;
+  std::vector<CoordRange> ranges;
+};
+
+/// A class per stage of the pipeline, and per rank of cp where these differ.
+std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Roles& roles) {
+  const bool uneven = ring_is_uneven(model, roles);
+  std::vector<ClassSpec> out;
+  for (std::int64_t s = 0; s < roles.pp.ranks; ++s)
+    for (std::int64_t c = 0; c < (uneven ? roles.cp.ranks : 1); ++c) {
+      ClassSpec spec{static_cast<int>(s), "", all_of(mesh)};
+      const auto narrow = [&](const Split& axis, std::string_view what, std::int64_t at) {
+        spec.ranges[static_cast<std::size_t>(axis.axis)] = {at, at + 1};
+        spec.name += fmt::format("{}{} {}", spec.name.empty() ? "" : " ", what, at);
+      };
+      if (roles.pp) narrow(roles.pp, "stage", s);
+      if (uneven) narrow(roles.cp, "chunk", c);
+      if (spec.name.empty()) spec.name = "all";
+      out.push_back(std::move(spec));
+    }
+  return out;
+}
+
 }  // namespace
 
 Schedule schedule_of(const ParallelOptions& p, std::int64_t stages, std::int64_t microbatches) {
@@ -147,12 +180,9 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   const std::int64_t rows = step.slices.batch * (o.sequence / roles.cp.ranks);
   if (roles.sequence_parallel)
     require_multiple(rows, roles.tp.ranks, "rows of a microbatch", "split over tp by sequence_parallel");
-  const std::int64_t stages = roles.pp ? roles.pp.ranks : 1;
-  for (std::int64_t s = 0; s < stages; ++s) {
-    std::vector<CoordRange> ranges = all_of(b.plan().mesh);
-    if (roles.pp) ranges[static_cast<std::size_t>(roles.pp.axis)] = {s, s + 1};
-    b.begin_class(roles.pp ? fmt::format("stage {}", s) : "all", std::move(ranges));
-    StageLowering{b, step, static_cast<int>(s)}.run();
+  for (ClassSpec& c : make_classes(model, b.plan().mesh, roles)) {
+    b.begin_class(std::move(c.name), std::move(c.ranges));
+    StageLowering{b, step, c.stage}.run();
   }
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
   Plan plan = b.take(workspaces);

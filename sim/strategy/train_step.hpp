@@ -50,7 +50,7 @@ Mesh parse_mesh(const std::string& text);
 Schedule schedule_of(const ParallelOptions& parallel, std::int64_t stages, std::int64_t microbatches);
 
 /// Lowers one training step on a mesh; on a mesh of one rank it is the plan of a single device. Every rank class is one
-/// stage of the pipeline.
+/// stage of the pipeline, or what one rank of cp does in it where these have unequal work.
 Plan lower_train_step(const Model& model, const TrainOptions& train, const ParallelOptions& parallel,
                       const WorkspaceModel* workspaces);
 

@@ -25,21 +25,21 @@ SpanIndex latest_before(const Timeline& timeline, const SpanGraph& graph, SpanIn
   return latest;
 }
 
-/// When a span was started at the latest, and when the last op that it comes after ended: a simulated meeting starts for
-/// all of its partners together, and what came before tells who was last.
-std::pair<std::int64_t, std::int64_t> arrival(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
-  const SpanIndex before = latest_before(timeline, graph, s);
-  return {timeline.spans[s].start_ps, before == kNoSpan ? INT64_MIN : timeline.spans[before].end_ps};
-}
-
-/// The partner that arrived last; `s` itself when nobody arrived later.
+/// The partner that arrived last; `s` itself when nobody arrived later. Spans of a meeting may begin only when all are
+/// there: then the last is the one whose own rank was busy for longest.
 SpanIndex last_partner(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
-  const auto partners = graph.meeting(s);
-  if (partners.empty()) return s;
+  const auto arrival = [&](SpanIndex p) {
+    const SpanIndex before = latest_before(timeline, graph, p);
+    return std::pair{timeline.spans[p].start_ps, before == kNoSpan ? 0 : timeline.spans[before].end_ps};
+  };
   SpanIndex last = s;
-  auto latest = arrival(timeline, graph, s);
-  for (const SpanIndex p : partners)
-    if (const auto at = arrival(timeline, graph, p); at > latest) last = p, latest = at;
+  auto latest = arrival(s);
+  for (const SpanIndex p : graph.meeting(s)) {
+    const auto at = arrival(p);
+    if (at <= latest) continue;
+    latest = at;
+    last = p;
+  }
   return last;
 }
 

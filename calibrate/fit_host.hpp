@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "calibrate/calibrate.hpp"
+#include "calibrate/measure.hpp"
+
+namespace orrery {
+
+/// All that a calibration measured.
+struct Measurements {
+  std::vector<MeasuredPlan> plans;             // Point::plan is an index of these
+  std::size_t steps_begin = 0, steps_end = 0;  // which of them are whole steps
+};
+
+/// Fits the laws, how much of the last cache there really is, and how far predictions may be off; `parameters` has the
+/// reported caches and all else. Gives the steps, each as a fit without it predicts it.
+std::vector<StepCheck> fit_host(HostParameters& parameters, const Measurements& measured);
+
+}  // namespace orrery

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of small language models of random sizes: what isolated ops cannot show is the state in which a step leaves the
+// caches for its next op. No size is taken from a scenario or from the validation grid.
+#include "sim/app/calibration_steps.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "calibrate/draw.hpp"
+#include "sim/app/session.hpp"
+#include "sim/app/wiring.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
+constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
+constexpr StepCounts kFull{20, 48}, kQuick{8, 16};
+
+/// Sizes that GPT-2 and Llama share.
+struct Sizes {
+  bool llama = false;
+  std::int64_t hidden = 256, heads = 4, kv_heads = 4, ffn = 1024, layers = 1, vocab = 1024, batch = 1, sequence = 64;
+
+  double weights() const {
+    return double(layers) * (4 * double(hidden * hidden) + 3 * double(hidden * ffn)) + double(vocab * hidden);
+  }
+};
+
+Sizes draw_sizes(Random& r, std::int64_t most_layers, std::int64_t widest) {
+  constexpr std::int64_t kDims[] = {32, 64, 64, 128};
+  Sizes s{.llama = r.below(2) == 0};
+  const std::int64_t dim = one_of(r, kDims);
+  s.heads = std::max<std::int64_t>(1, log_integer(r, 96, widest) / dim);
+  if (s.heads % 2 == 1 && s.heads > 1) ++s.heads;
+  s.hidden = s.heads * dim;
+  s.kv_heads = s.llama && s.heads % 2 == 0 && r.below(2) == 0 ? s.heads / 2 : s.heads;
+  s.ffn = s.llama ? (s.hidden * 8 / 3 + 63) / 64 * 64 : 4 * s.hidden;
+  s.vocab = width(r, 256, 32768);
+  s.layers = log_integer(r, 1, most_layers);
+  s.batch = log_integer(r, 1, 16);
+  s.sequence = width(r, 64, 1024);
+  return s;
+}
+
+Node map_of(std::initializer_list<std::pair<const char*, std::string>> fields) {
+  Node map = Node::map();
+  for (const auto& [key, value] : fields) map.fields.emplace_back(key, Node::of(value));
+  return map;
+}
+
+Node model_of(const Sizes& s, std::int64_t positions) {
+  const auto text = [](std::int64_t n) { return std::to_string(n); };
+  if (!s.llama)
+    return map_of({{"model_type", "gpt2"},
+                   {"n_embd", text(s.hidden)},
+                   {"n_layer", text(s.layers)},
+                   {"n_head", text(s.heads)},
+                   {"n_positions", text(positions)},
+                   {"vocab_size", text(s.vocab)}});
+  return map_of({{"model_type", "llama"},
+                 {"hidden_size", text(s.hidden)},
+                 {"num_hidden_layers", text(s.layers)},
+                 {"num_attention_heads", text(s.heads)},
+                 {"num_key_value_heads", text(s.kv_heads)},
+                 {"intermediate_size", text(s.ffn)},
+                 {"max_position_embeddings", text(positions)},
+                 {"vocab_size", text(s.vocab)}});
+}
+
+Scenario make(const Sizes& s, const char* kind, Node workload, const Locations& locations) {
+  Node of_kind = Node::map();
+  of_kind.fields.emplace_back(kind, std::move(workload));
+  Node document = Node::map();
+  document.fields.emplace_back("model", model_of(s, s.sequence + 64));
+  document.fields.emplace_back("workload", std::move(of_kind));
+  const std::string name =
+      fmt::format("{} h{} l{} {} s{} b{}", s.llama ? "llama" : "gpt2", s.hidden, s.layers, kind, s.sequence, s.batch);
+  return make_scenario(std::move(document), name, locations);
+}
+
+std::vector<double> numbers(const PortValues& port) {
+  return port.numbers.empty() ? std::vector<double>{port.indices.begin(), port.indices.end()} : port.numbers;
+}
+
+/// The step that stands for the program; outcomes of the steps before are zeros.
+Step telling_step(Program& program, std::int64_t batch) {
+  const Outcome zeros{{{"next_tokens", std::vector<double>(static_cast<std::size_t>(batch), 0.0)}}};
+  std::optional<Step> step = program.next();
+  while (step && step->plan + 1 < program.plans().size()) {
+    program.told(zeros);
+    step = program.next();
+  }
+  if (!step) bug("a program that calibration drew has no steps");
+  return std::move(*step);
+}
+
+}  // namespace
+
+Scenario draw_training(Random& r, const Locations& locations) {
+  constexpr double kLeast = 1e8, kMost = 6e9, kMostWeights = 12e6;
+  constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
+  for (;;) {
+    const Sizes s = draw_sizes(r, 4, kWidest);
+    const double flops = 6 * s.weights() * double(s.batch * s.sequence);
+    if (flops < kLeast || flops > kMost || s.weights() > kMostWeights) continue;
+    return make(s, "train",
+                map_of({{"batch", std::to_string(s.batch)},
+                        {"sequence", std::to_string(s.sequence)},
+                        {"recompute", one_of(r, kRecompute)}}),
+                locations);
+  }
+}
+
+Scenario draw_generation(Random& r, const Locations& locations) {
+  constexpr double kMost = 1e9, kMostWeights = 40e6;
+  for (;;) {
+    const Sizes s = draw_sizes(r, 8, r.below(3) == 0 ? kNarrow : kWidest);
+    if (2 * s.weights() * double(s.batch) > kMost || s.weights() > kMostWeights) continue;
+    return make(s, "generate",
+                map_of({{"batch", std::to_string(s.batch)}, {"prompt", std::to_string(s.sequence)}, {"tokens", "8"}}),
+                locations);
+  }
+}
+
+Bench step_bench(const Scenario& s, const Wiring& wiring) {
+  const std::unique_ptr<Program> program = make_program(s, wiring, {.workspaces = &wiring.workspaces()});
+  const Step step = telling_step(*program, s.options.workload.generate ? s.options.workload.generate->batch : 1);
+  Bench bench{program->plans()[step.plan], {}, step.bindings, kStepWeight};
+  bench.plan.name = s.name;
+  for (const Constant& c : bench.plan.constants) bench.contents.push_back({c.tensor, c.values({})});
+  for (const PortValues& port : step.inputs) bench.contents.push_back({bench.plan.find_port(port.port), numbers(port)});
+  return bench;
+}
+
+StepCounts calibration_counts(bool quick) { return quick ? kQuick : kFull; }
+
+std::vector<Bench> draw_steps(const StepCounts& counts, std::uint64_t seed, const Wiring& wiring) {
+  Random random{seed, 1};
+  std::vector<Bench> steps;
+  for (std::int64_t i = 0; i < counts.trainings; ++i)
+    steps.push_back(step_bench(draw_training(random, wiring.locations()), wiring));
+  for (std::int64_t i = 0; i < counts.generations; ++i)
+    steps.push_back(step_bench(draw_generation(random, wiring.locations()), wiring));
+  return steps;
+}
+
+}  // namespace orrery

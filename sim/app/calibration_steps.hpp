@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "calibrate/bench.hpp"
+#include "sim/app/scenario.hpp"
+#include "sim/base/random.hpp"
+
+namespace orrery {
+
+class Wiring;
+
+/// A small language model of random sizes and what is done with it, a step of a few milliseconds to a tenth of a
+/// second.
+Scenario draw_training(Random& random, const Locations& locations);
+Scenario draw_generation(Random& random, const Locations& locations);
+
+/// The step of a scenario that calibration measures, with its inputs: the first of a training, the second decode step
+/// of a generation.
+Bench step_bench(const Scenario& scenario, const Wiring& wiring);
+
+struct StepCounts {
+  std::int64_t trainings = 0, generations = 0;
+};
+/// Whole steps for a calibration, lowered as for a user, and other ones to check it by.
+StepCounts calibration_counts(bool quick);
+std::vector<Bench> draw_steps(const StepCounts& counts, std::uint64_t seed, const Wiring& wiring);
+
+}  // namespace orrery

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops of validated plans: predictions that no calibration has seen, by the hundred.
+#include "sim/app/validation_ops.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "calibrate/statistics.hpp"
+#include "sim/app/instances.hpp"
+#include "sim/app/uncertainty.hpp"
+
+namespace orrery {
+namespace {
+
+/// The plan that a program's steps end with: what the steady steps execute.
+const Plan& telling_plan(const Program& program) { return program.plans().back(); }
+
+bool is_op(const Work& w) {
+  return !std::holds_alternative<HostWork>(w) && !std::holds_alternative<Alloc>(w) && !std::holds_alternative<Free>(w);
+}
+
+/// An op of each work of a plan, by work; works of no op are left out.
+std::map<WorkId, std::vector<OpId>> ops_by_work(const Plan& plan) {
+  std::map<WorkId, std::vector<OpId>> by_work;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i)
+    if (is_op(plan.work(OpId{i}))) by_work[plan.ops[i].work].push_back(OpId{i});
+  return by_work;
+}
+
+void add_check(std::vector<IntervalCheck>& checks, std::string what, const std::vector<ValidatedOp>& rows) {
+  if (rows.empty()) return;
+  IntervalCheck c{.what = std::move(what), .count = rows.size()};
+  std::vector<double> widths, errors;
+  for (const ValidatedOp& r : rows) {
+    widths.push_back((r.high - r.low) / 2 / r.predicted);
+    errors.push_back(std::abs(r.predicted / r.measured - 1));
+    if (r.low <= r.measured && r.measured <= r.high) c.coverage += 1 / double(rows.size());
+  }
+  c.median_half_width = median(std::move(widths));
+  c.median_abs_error = median(std::move(errors));
+  checks.push_back(std::move(c));
+}
+
+}  // namespace
+
+std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& program, const Recording& recording) {
+  const Plan& plan = telling_plan(program);
+  const std::vector<std::uint32_t> steady = steady_instances(recording.timeline);
+  const Bindings& bindings = recording.steps[steady[steady.size() / 2]].bindings;
+  const std::vector<OpCost> costs = op_costs(*machine.cost, plan, bindings);
+  std::vector<ValidatedOp> ops;
+  for (const auto& [work, same] : ops_by_work(plan)) {
+    const OpCost& c = costs[same.front().index()];
+    const double deviation = std::hypot(double(c.deviation), double(c.bias), machine.drift);
+    const Interval i = log_normal_interval(c.duration, deviation);
+    ops.push_back({class_of(plan.works[work.index()]), i.value.base(), i.low.base(), i.high.base(), 0});
+  }
+  return ops;
+}
+
+void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<Timeline>& rounds) {
+  const Plan& plan = telling_plan(program);
+  std::vector<std::vector<double>> samples(plan.ops.size());
+  for (const Timeline& t : rounds) {
+    const std::vector<std::uint32_t> steady = steady_instances(t);
+    for (const Span& s : t.spans)
+      if (std::binary_search(steady.begin(), steady.end(), s.instance))
+        samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12);
+  }
+  std::size_t i = 0;
+  for (const auto& [work, same] : ops_by_work(plan)) {
+    for (const OpId op : same) ops[i].measured += median(samples[op.index()]) / double(same.size());
+    ++i;
+  }
+}
+
+std::vector<IntervalCheck> Validation::intervals() const {
+  std::map<OpClass, std::vector<ValidatedOp>> by_class;
+  std::vector<ValidatedOp> ops, steps;
+  for (const ValidatedPlan& p : plans) {
+    steps.push_back({OpClass::Other, p.predicted, p.low, p.high, p.measured});
+    for (const ValidatedOp& op : p.ops) {
+      if (op.measured <= 0 || op.predicted <= 0) continue;
+      by_class[op.kind].push_back(op);
+      ops.push_back(op);
+    }
+  }
+  std::vector<IntervalCheck> checks;
+  for (const auto& [kind, rows] : by_class) add_check(checks, std::string{name_of(kind)}, rows);
+  add_check(checks, "all ops", ops);
+  add_check(checks, "plans", steps);
+  ops.insert(ops.end(), steps.begin(), steps.end());
+  add_check(checks, "ops and plans", ops);
+  return checks;
+}
+
+}  // namespace orrery

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "sim/app/validation.hpp"
+
+namespace orrery {
+
+/// Predictions for the works of the plan that a recording's last step executes, each with its 90 % interval; waits of
+/// the host and storage left out. The drift of the machine widens the intervals as it widens those of plans.
+std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& program, const Recording& recording);
+
+/// Puts the measurements beside them: the mean over the ops of a work of their medians over the steady steps of all
+/// rounds.
+void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<Timeline>& rounds);
+
+}  // namespace orrery
