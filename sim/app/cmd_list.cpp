@@ -112,13 +112,34 @@ class List final : public Command {
       context.console.out(rows.dump(2) + "\n");
       return exit_code::kOk;
     }
-    Table table{{{"name"}, {"summary"}}};
-    for (const auto& row : rows) table.add({row["name"].get<std::string>(), row["summary"].get<std::string>()});
-    context.console.out(table.text());
+    context.console.out(text_of(rows));
     return exit_code::kOk;
   }
 
  private:
+  /// Strategies with the names of their options; nested ones by the outer name.
+  static std::string text_of(const Rows& rows) {
+    const bool has_options = !rows.empty() && rows.front().contains("options");
+    Table table{has_options ? std::vector<Table::Column>{{"name"}, {"summary"}, {"options"}}
+                            : std::vector<Table::Column>{{"name"}, {"summary"}}};
+    for (const auto& row : rows) {
+      std::vector<std::string> cells{row["name"].get<std::string>(), row["summary"].get<std::string>()};
+      if (has_options) cells.push_back(option_names(row["options"]));
+      table.add(std::move(cells));
+    }
+    return table.text();
+  }
+
+  static std::string option_names(const Rows& options) {
+    std::string names, last;
+    for (const auto& o : options) {
+      const std::string path = o["name"].get<std::string>(), name = path.substr(0, path.find('.'));
+      if (name != last) names += (names.empty() ? "" : ", ") + name;
+      last = name;
+    }
+    return names;
+  }
+
   static Rows rows_of(const std::string& kind, const Locations& locations) {
     for (const Kind& k : kKinds)
       if (k.name == kind) return k.rows(locations);

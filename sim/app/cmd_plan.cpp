@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
+#include "sim/app/picture.hpp"
 #include "sim/app/report.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/wiring.hpp"
@@ -23,15 +25,26 @@ class PlanCommand final : public Command {
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
     all.push_back(
-        {"--show", "FORM", "text, dot or summary; default text", [this](const std::string& v) { form_ = checked(v); }});
+        {"--show", "FORM", "text, dot, summary or schedule, a picture over time; default text", [this](const std::string& v) { form_ = checked(v); }});
     all.push_back({"--dot", "", "the same as --show dot", [this](const std::string&) { form_ = "dot"; }});
     all.push_back({"--max-ops", "N", "most ops to print of each plan; default 2000",
                    [this](const std::string& v) { max_ops_ = integer_option("--max-ops", v, 0); }});
+    all.push_back({"--costs", "F,B,W[,HOP]", "schedule: relative durations of the passes instead of those of the ops",
+                   [this](const std::string& v) { picture_.costs = parse_costs(v); }});
+    all.push_back({"--width", "N", "schedule: columns of the picture; default 120",
+                   [this](const std::string& v) { picture_.width = static_cast<int>(std::min<std::int64_t>(integer_option("--width", v, 40), 2000)); }});
     return all;
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
+    if (picture_.costs && form_ != "schedule")
+      throw UserError{"--costs belong to a picture", "add --show schedule"};
+    if (form_ == "schedule" && !context.json) {
+      picture_.colours = context.console.has_colour();
+      context.console.out(picture(scenario, context.wiring, picture_));
+      return exit_code::kOk;
+    }
     const bool on_host = scenario.cluster.device == "host";
     const std::unique_ptr<Program> program =
         make_program(scenario, context.wiring, {.workspaces = on_host ? &context.wiring.workspaces() : nullptr});
@@ -47,7 +60,7 @@ class PlanCommand final : public Command {
 
  private:
   static std::string checked(const std::string& form) {
-    const std::vector<std::string> known{"text", "dot", "summary"};
+    const std::vector<std::string> known{"text", "dot", "summary", "schedule"};
     for (const std::string& k : known)
       if (k == form) return form;
     throw unknown_name("form", form, known);
@@ -86,6 +99,7 @@ class PlanCommand final : public Command {
   ScenarioFlags scenario_;
   std::string form_ = "text";
   std::int64_t max_ops_ = 2000;
+  PictureOptions picture_;
 };
 
 }  // namespace

@@ -49,11 +49,11 @@ class Console {
   std::string dim(std::string_view text) const { return styled(text, "2"); }
   std::string good(std::string_view text) const { return styled(text, "32"); }
   std::string bad(std::string_view text) const { return styled(text, "31"); }
+  bool has_colour() const;
   int width() const { return facts_.width; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool has_colour() const;
   std::string styled(std::string_view text, std::string_view code) const;
   bool is_due(std::string_view stage, double done, std::chrono::milliseconds gap);
   void draw_line(std::string_view stage, double done);

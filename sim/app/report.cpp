@@ -73,10 +73,11 @@ std::vector<NamedSeconds> path_of(const Analysis& a, const Timeline& t, const Pl
 
 /// The spread of measured steps about their mean; of a prediction, what its parameters say.
 void set_interval(Report& r, const ReportSource& source, const PlanDigests& plans,
-                  const std::vector<InstanceTime>& times, const std::vector<std::uint32_t>& steady) {
+                  const std::vector<InstanceTime>& times, const SteadySteps& steps) {
+  const std::vector<std::uint32_t>& steady = steps.instances;
   r.low = r.high = r.step;
   if (!r.measured && source.machine != nullptr) {
-    const Interval i = log_normal_interval(Seconds{r.step}, step_deviation(source, plans, steady));
+    const Interval i = log_normal_interval(Seconds{r.step}, step_deviation(source, plans, steps));
     r.low = i.low.base(), r.high = i.high.base();
   } else if (r.measured && steady.size() > 1) {
     double sum = 0;
@@ -121,7 +122,9 @@ Report make_report(const ReportSource& source) {
   const std::vector<const Plan*> plans = plans_of(source.program);
   const PlanDigests digests = describe(plans);
   const std::vector<InstanceTime> times = instance_times(t);
-  const Timeline steps = packed(t, steady);
+  const bool is_whole = steady.size() == times.size() && t.source == TimelineSource::Predicted;
+  const Timeline some = is_whole ? Timeline{} : packed(t, steady);
+  const Timeline& steps = is_whole ? t : some;
   const Analysis a = analyse(steps, digests);
   const double count = double(steady.size());
   Report r;
@@ -138,7 +141,7 @@ Report make_report(const ReportSource& source) {
   r.critical_path = path_of(a, steps, digests, count);
   r.exposed_communication = a.exposed_communication.base() / count;
   r.bubble = a.bubble;
-  r.ops = a.ops / steady.size();
+  r.ops = plan.ops.size();
   r.ranks = plan.mesh.size(), r.rank_classes = static_cast<std::int64_t>(plan.classes.size());
   FlopsPerSecond peak;
   if (source.machine != nullptr) {
@@ -147,7 +150,7 @@ Report make_report(const ReportSource& source) {
   }
   const Throughput rate = throughput(steps, digests, peak);
   r.tokens_per_second = rate.tokens_per_second, r.mfu = rate.mfu;
-  set_interval(r, source, digests, times, steady);
+  set_interval(r, source, digests, times, {steps, a.path, steady});
   if (r.measured) set_outcomes(r, source.recording);
   return r;
 }

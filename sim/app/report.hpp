@@ -69,8 +69,15 @@ struct ReportSource {
 };
 Report make_report(const ReportSource& source);
 
+/// The steps that a report stands for, one after another, and the path that decides how long they take.
+struct SteadySteps {
+  const Timeline& timeline;
+  const CriticalPath& path;
+  const std::vector<std::uint32_t>& instances;  // of the recording
+};
+
 /// One standard deviation of ln(truth/prediction) of a step.
-double step_deviation(const ReportSource& source, const PlanDigests& plans, const std::vector<std::uint32_t>& steady);
+double step_deviation(const ReportSource& source, const PlanDigests& plans, const SteadySteps& steps);
 
 /// For people; `console` gives the colours.
 std::string to_text(const Report& report, const Console& console);

@@ -17,6 +17,7 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kTellingSteps = 3;
+constexpr std::size_t kLargePlan = 20'000;  // ops
 
 bool is_given(const Scenario& s, std::string_view workload, std::string_view key) {
   const Node* map = s.document.find("workload")->find(workload);
@@ -251,9 +252,9 @@ void finish(Recording& r, Timeline timeline) {
 
 }  // namespace
 
-Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step) {
+Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step, std::size_t most) {
   Recording r;
-  while (true) {
+  while (r.steps.size() < most) {
     before_step(r.steps.size());
     std::optional<Step> step = program.next();
     if (!step) break;
@@ -298,7 +299,8 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
   const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()));
   out.program->leave_out_samples();
-  out.recording = drive(*out.program, *runner, before_step);
+  const bool is_large = out.program->plans().front().ops.size() > kLargePlan && !steps && !w.generate;
+  out.recording = drive(*out.program, *runner, before_step, is_large ? 1 : SIZE_MAX);
   out.recording.timeline.machine = machine.cost->machine();
   out.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;

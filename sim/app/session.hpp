@@ -52,8 +52,8 @@ std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& pr
 /// Called before each step with its number; may throw to stop.
 using StepCallback = std::function<void(std::size_t)>;
 
-/// Drives a program to its end.
-Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step);
+/// Drives a program to its end, or for so many steps.
+Recording drive(Program& program, StepRunner& runner, const StepCallback& before_step, std::size_t most = SIZE_MAX);
 /// Repeats steps that were recorded: the same work again.
 Recording replay(const Program& program, const std::vector<Step>& steps, StepRunner& runner,
                  const StepCallback& before_step);
@@ -68,7 +68,8 @@ struct Simulation {
   Recording recording;
   double wall_seconds = 0;
 };
-/// `steps` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell nothing new.
+/// `steps` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell nothing new, and of
+/// a large plan one is enough.
 Simulation simulate_scenario(const Scenario& scenario, const Machine& machine, const Wiring& wiring,
                              std::optional<std::int64_t> steps, const StepCallback& before_step);
 

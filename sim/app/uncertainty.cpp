@@ -97,14 +97,17 @@ std::vector<Extrapolation> extrapolations(const CostModel& cost, const std::vect
   return out;
 }
 
-double step_deviation(const ReportSource& source, const PlanDigests& plans, const std::vector<std::uint32_t>& steady) {
-  const std::uint32_t middle = steady[steady.size() / 2];
-  const Timeline one = packed(source.recording.timeline, {middle});
+double step_deviation(const ReportSource& source, const PlanDigests& plans, const SteadySteps& steps) {
+  const std::uint32_t middle = steps.instances[steps.instances.size() / 2];
   const Step& step = source.recording.steps[middle];
   const Plan& plan = source.program.plans()[step.plan];
   const std::vector<OpCost> costs = op_costs(*source.machine->cost, plan, step.bindings);
-  const CriticalPath path = critical_path(one, plans, SpanGraph{one, plans});
-  return makespan_interval(one, path, span_deviations(one, plan, costs), source.machine->drift).deviation;
+  const auto deviation = [&](const Timeline& one, const CriticalPath& path) {
+    return makespan_interval(one, path, span_deviations(one, plan, costs), source.machine->drift).deviation;
+  };
+  if (steps.instances.size() == 1) return deviation(steps.timeline, steps.path);
+  const Timeline one = packed(source.recording.timeline, {middle});
+  return deviation(one, critical_path(one, plans, SpanGraph{one, plans}));
 }
 
 }  // namespace orrery

@@ -54,13 +54,16 @@ class Checker {
   struct Use {                 // of an owner, in the class being checked
     std::uint32_t writer = 0;  // index + 1; 0: none
     std::array<std::uint32_t, kNumStreams> readers{};
-    bool live = false, taken = false;
+    bool live = false, taken = false, touched = false;
+    std::uint16_t later = 0;      // streams on which a later op uses it: of the walk from the end
     int marks = 0, released = 0;  // frees marks in all, and passed
   };
+  void forget_uses();
 
   const Plan& plan_;
   std::vector<std::string> problems_;
-  std::vector<Use> uses_;
+  std::vector<Use> uses_;             // per tensor
+  std::vector<std::uint32_t> owners_;  // those that the class touches
 };
 
 void Checker::check_classes() {
@@ -121,18 +124,24 @@ void Checker::check_operand_sizes(std::size_t i) {
 
 /// Walks a class in plan order with one vector clock per op: which ops of every stream have ended when it starts.
 void Checker::check_class(const RankClass& c) {
-  uses_.assign(plan_.tensors.size(), {});
+  uses_.resize(plan_.tensors.size());
   for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
-    for (const Operand& o : plan_.operands_of(plan_.ops[i]))
-      if (o.frees()) ++uses_[plan_.owner(o.tensor()).index()].marks;
+    for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
+      const TensorId owner = plan_.owner(o.tensor());
+      Use& use = uses_[owner.index()];
+      if (!use.touched) owners_.push_back(owner.value);
+      use.touched = true;
+      use.marks += o.frees();
+    }
   // A stream's clock at its latest op. An op's knowledge: its stream's, joined with that of its dependencies.
   // Dependencies' own knowledge is kept only for ops that something depends on.
   std::array<Clock, kNumStreams> streams{};
-  std::map<std::uint32_t, Clock> ended;
-  std::vector<bool> wanted(c.num_ops, false);
+  std::vector<Clock> ended;
+  constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
+  std::vector<std::uint32_t> clock_of(c.num_ops, kUnwanted);  // place in `ended`
   for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
     for (OpId d : plan_.deps_of(plan_.ops[i]))
-      if (d.index() >= c.first_op && d.index() < i) wanted[d.index() - c.first_op] = true;
+      if (d.index() >= c.first_op && d.index() < i) clock_of[d.index() - c.first_op] = kWanted;
   for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
     const Op& op = plan_.ops[i];
     Clock& known = streams[static_cast<std::size_t>(op.stream)];
@@ -141,15 +150,23 @@ void Checker::check_class(const RankClass& c) {
         problem("{} comes after op {}, which is not an earlier op of its class", op_text(i), d.index());
         continue;
       }
-      const Clock& other = ended[d.value];
+      const Clock& other = ended[clock_of[d.index() - c.first_op]];
       for (std::size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], other[s]);
     }
     check_hazards(i, known);
     check_storage(i);
     known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
-    if (wanted[i - c.first_op]) ended[static_cast<std::uint32_t>(i)] = known;
+    if (clock_of[i - c.first_op] == kUnwanted) continue;
+    clock_of[i - c.first_op] = static_cast<std::uint32_t>(ended.size());
+    ended.push_back(known);
   }
   check_released(c);
+  forget_uses();
+}
+
+void Checker::forget_uses() {
+  for (const std::uint32_t owner : owners_) uses_[owner] = {};
+  owners_.clear();
 }
 
 void Checker::check_hazards(std::size_t i, const Clock& known) {
@@ -202,18 +219,17 @@ void Checker::check_storage(std::size_t i) {
 }
 
 void Checker::check_released(const RankClass& c) {
-  for (std::size_t t = 0; t < uses_.size(); ++t)
-    if (uses_[t].live) problem("{} is never given back in class '{}'", tensor_text(TensorId{t}), c.name);
-  // Right after the last use: each mark stands on the last op of its stream that touches the tensor.
-  std::map<std::pair<std::size_t, Stream>, std::size_t> last;
-  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
-    for (const Operand& o : plan_.operands_of(plan_.ops[i]))
-      if (const TensorId owner = plan_.owner(o.tensor()); !plan_.tensors[owner.index()].persistent)
-        last[{owner.index(), plan_.ops[i].stream}] = i;
-  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
-    for (const Operand& o : plan_.operands_of(plan_.ops[i]))
-      if (o.frees() && last[{plan_.owner(o.tensor()).index(), plan_.ops[i].stream}] != i)
+  for (const std::uint32_t owner : owners_)
+    if (uses_[owner].live) problem("{} is never given back in class '{}'", tensor_text(TensorId{owner}), c.name);
+  // Right after the last use: from the end, no op of its stream has touched the tensor before a mark comes.
+  for (std::size_t i = c.first_op + c.num_ops; i-- > c.first_op;) {
+    const Op& op = plan_.ops[i];
+    const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(op.stream));
+    for (const Operand& o : plan_.operands_of(op))
+      if (o.frees() && (uses_[plan_.owner(o.tensor()).index()].later & stream))
         problem("{} gives back {} before its last use", op_text(i), tensor_text(o.tensor()));
+    for (const Operand& o : plan_.operands_of(op)) uses_[plan_.owner(o.tensor()).index()].later |= stream;
+  }
 }
 
 void Checker::check_communication() {

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategy/parallel.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "sim/base/error.hpp"
+#include "sim/strategy/pipeline/schedules.hpp"
+#include "sim/strategy/preset.hpp"
 #include "sim/strategy/single_device_checks.hpp"
 #include "sim/strategy/train_step.hpp"
 
@@ -10,31 +16,73 @@ namespace {
 
 class Parallel final : public Strategy {
  public:
-  explicit Parallel(ParallelOptions options) : options_{std::move(options)} { parse_mesh(options_.mesh); }
+  Parallel(std::string_view name, ParallelOptions options) : name_{name}, options_{std::move(options)} {
+    roles_of(parse_mesh(options_.mesh));
+    find_schedule(options_.schedule);
+  }
 
   Plan train_step(const Model& model, const TrainOptions& o, const WorkspaceModel* workspaces) const override {
     check_train(model, o);
     return lower_train_step(model, o, options_, workspaces);
   }
   GenerationPlans generation(const Model&, const GenerateOptions&, const WorkspaceModel*) const override {
-    throw UserError{"the strategy `parallel` lowers training only", "use `single` to generate"};
+    throw UserError{fmt::format("the strategy `{}` lowers training only", name_), "use `single` to generate"};
   }
   Plan inference(const Model&, const InferOptions&, const WorkspaceModel*) const override {
-    throw UserError{"the strategy `parallel` lowers training only", "use `single` to infer"};
+    throw UserError{fmt::format("the strategy `{}` lowers training only", name_), "use `single` to infer"};
+  }
+  std::optional<Schedule> schedule(const TrainOptions& o) const override {
+    const Roles roles = roles_of(parse_mesh(options_.mesh));
+    if (!roles.pp) return {};
+    return schedule_of(options_, roles.pp.ranks, o.microbatches);
   }
 
  private:
+  std::string_view name_;
   ParallelOptions options_;
 };
+
+/// "dp fsdp" → "`dp` and `fsdp`".
+std::string listed(std::string_view words) {
+  std::string out;
+  for (std::size_t first = 0; first < words.size();) {
+    const std::size_t end = std::min(words.find(' ', first), words.size());
+    out += fmt::format("{}`{}`", out.empty() ? "" : end == words.size() ? " and " : ", ",
+                       words.substr(first, end - first));
+    first = end + 1;
+  }
+  return out;
+}
+
+void check_axes(const Preset& p, const Mesh& mesh) {
+  const std::string all = fmt::format("{}{}{}", p.splits, p.also.empty() ? "" : " ", p.also);
+  bool splits = false;
+  for (const Axis& a : mesh.axes) {
+    if (!has_word(all, a.name))
+      throw UserError{fmt::format("the strategy `{}` has no axis `{}`", p.name, a.name),
+                      fmt::format("its axes are {}; `parallel` takes all", listed(all))};
+    splits = splits || (a.size > 1 && has_word(p.splits, a.name));
+  }
+  if (!splits)
+    throw UserError{fmt::format("the strategy `{}` needs at least 2 ranks on {}", p.name, listed(p.splits)),
+                    fmt::format("mesh is {}", p.mesh)};
+}
 
 }  // namespace
 
 std::unique_ptr<Strategy> make_parallel(const Node& options) {
   ParallelOptions o;
   read_options(options, o);
-  return std::make_unique<Parallel>(std::move(o));
+  return std::make_unique<Parallel>("parallel", std::move(o));
 }
 
 std::vector<OptionInfo> parallel_options() { return describe_options<ParallelOptions>(); }
+
+std::unique_ptr<Strategy> make_preset(const Preset& preset, ParallelOptions options) {
+  const Mesh mesh = parse_mesh(options.mesh);
+  roles_of(mesh);
+  check_axes(preset, mesh);
+  return std::make_unique<Parallel>(preset.name, std::move(options));
+}
 
 }  // namespace orrery

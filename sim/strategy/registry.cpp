@@ -3,6 +3,9 @@
 #include <iterator>
 
 #include "sim/strategy/parallel.hpp"
+#include "sim/strategy/presets_data.hpp"
+#include "sim/strategy/presets_pipeline.hpp"
+#include "sim/strategy/presets_tensor.hpp"
 #include "sim/strategy/single_device.hpp"
 #include "sim/strategy/strategy.hpp"
 
@@ -11,7 +14,19 @@ namespace {
 
 constexpr StrategyEntry kStrategies[] = {
     {"single", "the whole model on one device", make_single_device, single_device_options},
-    {"parallel", "a training step on a mesh: replicas, stages, split matrices, split sequences, in any order", make_parallel,
+    named<kDdp>(),
+    named<kZero1>(),
+    named<kZero2>(),
+    named<kZero3>(),
+    named<kTensor>(),
+    named<kGPipe>(),
+    named<kOneFOneB>(),
+    named<kInterleaved>(),
+    named<kChimera>(),
+    named<kZbH1>(),
+    named<kZbV>(),
+    named<kDualPipe>(),
+    {"parallel", "all of these on one mesh: replicas, stages, split matrices and sequences, in any order", make_parallel,
      parallel_options},
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "sim/base/options.hpp"
 #include "sim/model/model.hpp"
 #include "sim/plan/builder.hpp"
+#include "sim/strategy/pipeline/schedule.hpp"
 #include "sim/strategy/workload.hpp"
 
 namespace orrery {
@@ -31,6 +33,8 @@ class Strategy {
                                      const WorkspaceModel* workspaces) const = 0;
   /// One forward pass. Ports: the inputs, "logits".
   virtual Plan inference(const Model& model, const InferOptions& options, const WorkspaceModel* workspaces) const = 0;
+  /// What the stages of a training step do, in order; nothing without a pipeline.
+  virtual std::optional<Schedule> schedule(const TrainOptions&) const { return {}; }
 };
 
 struct StrategyEntry {

@@ -175,13 +175,13 @@ std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const 
   return out;
 }
 
-Schedule make_schedule_of(const ParallelOptions& p, std::int64_t stages, std::int64_t microbatches) {
+}  // namespace
+
+Schedule schedule_of(const ParallelOptions& p, std::int64_t stages, std::int64_t microbatches) {
   PipelineShape shape{static_cast<std::int32_t>(stages), static_cast<std::int32_t>(microbatches), {}};
   if (p.chunks != 1) shape.chunks = static_cast<std::int32_t>(p.chunks);
   return make_schedule(p.schedule, shape);
 }
-
-}  // namespace
 
 Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelOptions& p,
                       const WorkspaceModel* workspaces) {
@@ -191,7 +191,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
                 .slices = make_slices(b.plan().mesh, roles, o), .schedule = {}, .bounds = {}};
   if (roles.pp) {
     check_pipeline(model, p);
-    step.schedule = make_schedule_of(p, roles.pp.ranks, o.microbatches);
+    step.schedule = schedule_of(p, roles.pp.ranks, o.microbatches);
     step.bounds = part_bounds(p, block_count(model), step.schedule->parts);
   }
   if (roles.cp) check_context(model, step.slices);

@@ -6,6 +6,7 @@
 
 #include "sim/strategy/distribution.hpp"
 #include "sim/strategy/parameters.hpp"
+#include "sim/strategy/pipeline/schedule.hpp"
 #include "sim/strategy/workload.hpp"
 
 namespace orrery {
@@ -56,6 +57,9 @@ struct ParallelOptions {
 
 /// "dp2 pp4 tp8". Throws UserError that shows the form.
 Mesh parse_mesh(const std::string& text);
+
+/// The schedule of a pipeline with so many stages; throws UserError when it is not legal.
+Schedule schedule_of(const ParallelOptions& parallel, std::int64_t stages, std::int64_t microbatches);
 
 /// Lowers one training step on a mesh; on a mesh of one rank it is the plan of a single device. Every rank class is one
 /// stage of the pipeline, or what one rank of cp does in it where these have unequal work.
