@@ -144,8 +144,10 @@ class ParameterStorage {
   void finish_backward(std::size_t unit);
   void zero_untouched(const Unit& unit);
   void reduce(Bucket& b, bool last);
-  void sum_copies(const Bucket& b);
-  void sum_late_copies();
+  void zero(const Bucket& b, TensorId part);
+  bool complete_gradient(const Bucket& b);
+  void add_part(Bucket& b, const std::string& name, std::int64_t own);
+  void sum_copies();
   void collect(CollectiveKind kind, const std::string& name, const std::vector<std::int8_t>& axes, TensorId in,
                TensorId out, std::int64_t elements, Stream stream = Stream::Comm);
   GroupId group_over(const std::vector<std::int8_t>& axes);
