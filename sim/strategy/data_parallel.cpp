@@ -114,7 +114,7 @@ void ParameterStorage::after(Tape& tape, int part) {
 /// The backward pass comes to a unit: its weights are gathered again, and there is room for the gradients of a pass.
 void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used& used) {
   Unit& unit = units_[index];
-  if (unit.open++ == 0) unit.used = used;
+  ++unit.open;
   const bool regather = data_.kind == DataKind::Zero3 && unit.first >= 0 && data_.reshard;
   if (regather) {
     gather_unit(unit, false);
@@ -141,30 +141,13 @@ void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used&
   }
 }
 
-/// Parameters that no gradient reached (selection biases) take part in the sum of their bucket all the same.
-void ParameterStorage::zero_untouched(const Unit& unit) {
-  for (std::size_t k = 0; k < unit.used.size(); ++k) {
-    const Bucket& b = buckets_[unit.buckets[k]];
-    if (b.gradient.is_none() || builder_->plan().tensors[b.gradient.index()].persistent) continue;
-    for (const TensorId weight : unit.used[k]) {
-      GradientTargets::Target* target = targets_.find(weight);
-      if (target->written) continue;
-      const std::int64_t n = builder_->plan().shape(target->tensor).elements();
-      builder_->add("zero." + b.name, Fill{.elements = n, .dtype = dtype_}, {writes(target->tensor)});
-      target->written = true;
-    }
-  }
-}
-
 /// All gradients of a unit are complete for this pass.
 void ParameterStorage::finish_backward(std::size_t index) {
   Unit& unit = units_[index];
   const bool last = --unit.left == 0;
   --unit.open;  // counts only where gradients are split: elsewhere it stays below 1
-  if (unit.open <= 0) {
-    zero_untouched(unit);
+  if (unit.open <= 0)
     for (const std::size_t i : unit.buckets) reduce(buckets_[i], last);
-  }
   if (data_.kind == DataKind::Zero3) {
     if (unit.first >= 0 && data_.reshard) unit.gathered = false;
     gather_limit_ = OpId{builder_->plan().ops.size() - 1};

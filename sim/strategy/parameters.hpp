@@ -111,7 +111,6 @@ class ParameterStorage {
     std::int64_t left = 1;  // backward passes to come in this step
     std::int64_t open = 0;  // that have begun: gradients of weights may be deferred behind the next pass
     bool gathered = false;
-    Used used;  // in the first of the passes that are differentiated side by side
   };
 
   // parameters.cpp: what lies where
@@ -142,7 +141,6 @@ class ParameterStorage {
   Used used_weights(const Unit& unit) const;
   void begin_backward(Tape& tape, std::size_t unit, const Used& used);
   void finish_backward(std::size_t unit);
-  void zero_untouched(const Unit& unit);
   void reduce(Bucket& b, bool last);
   void zero(const Bucket& b, TensorId part);
   bool complete_gradient(const Bucket& b);
