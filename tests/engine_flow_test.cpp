@@ -91,6 +91,21 @@ TEST_CASE("flows of contending collectives agree with the engine's own shares", 
         Approx(static_cast<double>(m.run(plan, false).makespan_ps)).epsilon(1e-3));
 }
 
+TEST_CASE("ops beside flows keep their own time", "[engine][flow]") {
+  // Products that want the SMs which the all-reduce holds are timed again when it begins and when it ends.
+  const Machine m{cluster_of(2, 4)};
+  RawPlan p{{{"r", 8}}};
+  const GroupId all = p.group("all", {0});
+  p.begin_class({{0, 8}});
+  for (int i = 0; i < 6; ++i) p.add("product", Gemm{.m = 4096, .n = 4096, .k = 4096 + 512 * i});
+  p.add("sum", Collective{.kind = CollectiveKind::AllReduce, .group = all, .bytes = 8.0_MB}, Stream::Comm);
+  p.add("last", Gemm{.m = 64, .n = 64, .k = 64});
+  const Timeline flow = m.run(p.plan, true), own = m.run(p.plan, false);
+  REQUIRE(flow.spans.size() == own.spans.size());
+  for (std::size_t i = 0; i < own.spans.size(); ++i)
+    CHECK(std::abs(flow.spans[i].end_ps - own.spans[i].end_ps) <= 1000);
+}
+
 TEST_CASE("executions over flows follow each other on one clock", "[engine][flow]") {
   const Machine m{cluster_of(2, 2)};
   const Plan plan = one_collective(m.cluster, CollectiveKind::AllReduce, 8.0_MB);

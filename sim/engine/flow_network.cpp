@@ -188,16 +188,13 @@ void FlowNetwork::advance(std::int64_t now_ps) {
 }
 
 void FlowNetwork::set_alarm(std::int64_t at_ps) {
-  if (alarm_ != nullptr) {
-    alarm_->remove();  // which does not delete it
-    delete alarm_;
-  }
+  if (alarm_ != nullptr) alarm_->remove();  // and deletes it
   alarm_ = nullptr;
   alarm_ps_ = at_ps;
   if (at_ps == kNever) return;
   alarm_ = Timer::set(date(at_ps), [this] {
     const std::int64_t due_ps = alarm_ps_;
-    alarm_ = nullptr;  // deleted by who calls this
+    alarm_ = nullptr;  // deleted by its caller
     alarm_ps_ = kNever;
     advance(std::max(now_ps_, due_ps));
   });
