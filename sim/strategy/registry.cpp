@@ -5,6 +5,7 @@
 #include "sim/strategy/parallel.hpp"
 #include "sim/strategy/presets_data.hpp"
 #include "sim/strategy/presets_pipeline.hpp"
+#include "sim/strategy/presets_sequence.hpp"
 #include "sim/strategy/presets_tensor.hpp"
 #include "sim/strategy/single_device.hpp"
 #include "sim/strategy/strategy.hpp"
@@ -19,6 +20,9 @@ constexpr StrategyEntry kStrategies[] = {
     named<kZero2>(),
     named<kZero3>(),
     named<kTensor>(),
+    named<kRingSelfAttention>(),
+    named<kRingAttention>(),
+    named<kUlysses>(),
     named<kGPipe>(),
     named<kOneFOneB>(),
     named<kInterleaved>(),
