@@ -295,6 +295,12 @@ bool add(OperandMaker& m, const RouteMap& r) {
                     m.result({choices}, DType::I32), m.result({choices}, DType::I32)}),
          true;
 }
+/// Nobody sends anything.
+bool add(OperandMaker& m, const MergeRoutes& r) {
+  return m.emit(r, {m.random_indices(2 * r.ranks * r.experts, 1), m.result({r.ranks, r.experts, 2}, DType::I32),
+                    m.result({r.experts + 1}, DType::I32)}),
+         true;
+}
 bool add(OperandMaker& m, const Permute& p) {
   const std::int64_t rows = p.tokens * p.top_k;
   return m.emit(p, {m.fresh({p.tokens, p.cols}), m.random_indices(rows, p.tokens), m.result({rows, p.cols})}), true;

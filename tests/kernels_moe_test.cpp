@@ -38,7 +38,7 @@ struct Routed {
     offsets.assign(static_cast<std::size_t>(args.experts + 1), -7);
     row_of_choice.assign(static_cast<std::size_t>(choices), -7);
     choice_of_row.assign(
-        static_cast<std::size_t>(args.layout == RouteLayout::Padded ? args.experts * *args.capacity : choices), -7);
+        static_cast<std::size_t>(args.layout == RouteLayout::Padded ? args.experts * args.groups * *args.capacity : choices), -7);
     args.counts = counts.data(), args.offsets = offsets.data();
     args.row_of_choice = row_of_choice.data(), args.choice_of_row = choice_of_row.data();
     run([&] { route(args); });
@@ -155,6 +155,16 @@ TEST_CASE("a capacity drops the later choices, in a compact and in a padded layo
   CHECK(padded.offsets == Ids{0, 2, 4});
   CHECK(padded.choice_of_row == Ids{0, 1, 3, -1});
   CHECK(expert_capacity(1.25, 10, 2, 8) == 4);  // ⌈3.125⌉
+  const Routed groups{{.tokens = 4,  // two of each group: the second of tokens 0 and 1 that chooses expert 0 is dropped
+                       .experts = 2,
+                       .top_k = 1,
+                       .capacity = 1,
+                       .layout = RouteLayout::Padded,
+                       .groups = 2,
+                       .indices = indices.data()}};
+  CHECK(groups.offsets == Ids{0, 2, 4});
+  CHECK(groups.row_of_choice == Ids{0, -1, 1, 3});
+  CHECK(groups.choice_of_row == Ids{0, 2, -1, 3});
 }
 
 TEST_CASE("permute and weighted unpermute have the gradients of differences, drops included", "[kernels]") {

@@ -13,7 +13,7 @@ using namespace orrery::testing;
 namespace {
 
 struct Case {
-  const char *name, *options, *as_parallel;
+  const char *name, *options, *as_parallel, *model = "gpt2";
 };
 
 constexpr Case kCases[] = {
@@ -23,9 +23,13 @@ constexpr Case kCases[] = {
     {"zero3", "{mesh: fsdp2, prefetch: 2, reshard: false}",
      "{mesh: fsdp2, data: {kind: zero3, prefetch: 2, reshard: false}}"},
     {"tensor", "{mesh: dp2 tp2, sequence_parallel: true}", "{mesh: dp2 tp2, sequence_parallel: true}"},
+    {"optimus-2d", "{mesh: row2 col2, summa_overlap: true}", "{mesh: row2 col2, summa_overlap: true}"},
+    {"tensor-2.5d", "{mesh: depth2 row2 col2}", "{mesh: depth2 row2 col2}"},
+    {"tensor-3d", "{mesh: x2 y2 z2, keep_gathered: true}", "{mesh: x2 y2 z2, keep_gathered: true}"},
     {"ring-self-attention", "{mesh: cp2}", "{mesh: cp2, context: rsa}"},
     {"ring-attention", "{mesh: cp2, zigzag: false}", "{mesh: cp2, context: ring, zigzag: false}"},
     {"ulysses", "{mesh: cp2}", "{mesh: cp2, context: ulysses}"},
+    {"expert", "{mesh: ep2, expert_buffer: 4}", "{mesh: ep2, expert_buffer: 4}", "mixtral"},
     {"gpipe", "{mesh: pp2}", "{mesh: pp2, schedule: gpipe}"},
     {"1f1b", "{mesh: pp2, stage_layers: [3, 5]}", "{mesh: pp2, schedule: 1f1b, stage_layers: [3, 5]}"},
     {"interleaved", "{mesh: pp2, chunks: 4}", "{mesh: pp2, schedule: interleaved, chunks: 4}"},
@@ -55,14 +59,14 @@ TrainOptions options() {
 TEST_CASE("every strategy with a name of its own computes what one device computes", "[parallel]") {
   const Case c = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
   INFO(c.name << " " << c.options);
-  const Model model = small_model("gpt2");
+  const Model model = small_model(c.model);
   CHECK(worst_difference(train(model, options(), *make(c.name, c.options)), train(model, options(), *single())) < 1e-9);
 }
 
 TEST_CASE("a strategy with a name of its own is what `parallel` makes of the same options", "[parallel]") {
   const Case c = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
   INFO(c.name << " " << c.options);
-  const Model model = small_model("gpt2");
+  const Model model = small_model(c.model);
   const auto text = [&](const Strategy& s) { return print_text(s.train_step(model, options(), nullptr)); };
   CHECK(text(*make(c.name, c.options)) == text(*parallel(c.as_parallel)));
 }

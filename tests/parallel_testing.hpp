@@ -19,8 +19,8 @@ struct Trained {
   std::vector<std::vector<double>> gradients, weights;
 };
 
-inline Trained train(const Model& model, const TrainOptions& o, const Strategy& strategy) {
-  auto program = training_program(model, o, strategy.train_step(model, o, &host_workspaces()), {});
+inline Trained train(const Model& model, const TrainOptions& o, Plan lowered) {
+  auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();
   auto executor = make_host_executor();
   executor->prepare(plan);
@@ -37,6 +37,10 @@ inline Trained train(const Model& model, const TrainOptions& o, const Strategy& 
     t.weights.push_back(read_parameter(*executor, plan, ParameterId{i}, n));
   }
   return t;
+}
+
+inline Trained train(const Model& model, const TrainOptions& o, const Strategy& strategy) {
+  return train(model, o, strategy.train_step(model, o, &host_workspaces()));
 }
 
 inline double norm(const std::vector<double>& a) {
@@ -81,6 +85,18 @@ inline Model small_model(const std::string& family) {
       {"mixtral", R"({"model_type": "mixtral", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"},
+      {"qwen", R"({"model_type": "qwen2_moe", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
+        "moe_intermediate_size": 8, "shared_expert_intermediate_size": 12, "num_experts": 8, "num_experts_per_tok": 3,
+        "norm_topk_prob": false, "decoder_sparse_step": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": 61, "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "tie_word_embeddings": false})"},
+      {"deepseek", R"({"model_type": "deepseek_v3", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
+        "moe_intermediate_size": 8, "first_k_dense_replace": 1, "n_routed_experts": 8, "n_shared_experts": 1,
+        "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+        "scoring_func": "sigmoid", "topk_method": "noaux_tc", "num_attention_heads": 2, "num_key_value_heads": 2,
+        "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 4,
+        "vocab_size": 61, "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "tie_word_embeddings": false})"},
       {"bert", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 16, "num_hidden_layers": 4,
         "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 61, "max_position_embeddings": 32,
         "type_vocab_size": 2})"}};

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/executor.hpp"
+#include "runtime/whole_arrays.hpp"
 #include "sim/base/error.hpp"
 
 using namespace orrery;
@@ -24,6 +25,7 @@ struct Exchange {
     plan = builder.take(&host_workspaces());
     executor = make_host_executor(options);
     executor->prepare(plan);
+    write_constants(*executor, plan);
     // Rank r holds r·100, r·100 + 1, …
     for (std::int64_t r = 0; r < n; ++r) {
       List values;
@@ -125,6 +127,34 @@ TEST_CASE("all-to-alls and shifts in place do not lose what others still read", 
     }
   }
   CHECK(wrong == 0);
+}
+
+// Rank r keeps r + 1 rows and sends 2; what comes lies from row 1 on.
+TEST_CASE("an all-to-all of rows moves as many as its spans say", "[runtime]") {
+  const bool agree = GENERATE(true, false);
+  Exchange x{2};
+  x.in = x.tensor("in", 8);  // rows of 2
+  x.out = x.tensor("out", 10);
+  const auto spans = [&](std::string_view name, std::array<List, 2> values) {
+    const TensorId t =
+        x.builder.tensor(name, Shape{2, 2}, {.dtype = DType::I32, .role = TensorRole::Constant, .persistent = true});
+    x.builder.plan().constants.push_back({t, ClassId{0}, [values](std::span<const std::int64_t> at) {
+                                            return values[static_cast<std::size_t>(at[0])];
+                                          }});
+    return t;
+  };
+  const TensorId from = spans("from", {List{2, 3, 0, 2}, List{2, 4, 0, 2}}),
+                 to = spans("to", {List{1, 2, 2, 4}, List{1, 3, 3, agree ? 5.0 : 4.0}});
+  Collective c = collective(CollectiveKind::AllToAll, x.group, 8);
+  c.row = 2;
+  x.builder.add("exchange", c, {reads(x.in), reads(from), reads(to), writes(x.out)}, Stream::Comm);
+  if (!agree) {
+    CHECK_THROWS_WITH(x.run(), "op 0 'exchange' on rank 1: member 1 sends 2 rows, 1 are awaited");
+    return;
+  }
+  x.run();
+  CHECK(x.result(x.out, 0) == List{0, 0, 4, 5, 104, 105, 106, 107, 0, 0});
+  CHECK(x.result(x.out, 1) == List{0, 0, 0, 1, 2, 3, 100, 101, 102, 103});
 }
 
 TEST_CASE("an all-reduce in place gives every rank the same bits", "[runtime]") {

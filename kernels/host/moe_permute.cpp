@@ -20,26 +20,35 @@ void count_choices(const RouteArgs& a) {
     if (a.indices[c] >= 0) ++a.counts[a.indices[c]];
 }
 
-}  // namespace
-
-void route(const RouteArgs& a) {
-  const std::int64_t choices = a.tokens * a.top_k;
-  const bool padded = a.layout == RouteLayout::Padded;
-  std::fill_n(a.choice_of_row, padded ? a.experts * *a.capacity : choices, -1);
-  count_choices(a);
-  a.offsets[0] = 0;
-  for (std::int64_t e = 0; e < a.experts; ++e)
-    a.offsets[e + 1] = a.offsets[e] + (padded ? static_cast<std::int32_t>(*a.capacity) : kept(a, a.counts[e]));
+/// Gives the choices [first, last) rows of their experts, from the row `skip` of each on.
+void place_choices(const RouteArgs& a, std::int64_t first, std::int64_t last, std::int32_t skip) {
   std::fill_n(a.counts, a.experts, 0);  // counts again, as the rank of a choice within its expert
-  for (std::int64_t c = 0; c < choices; ++c) {
+  for (std::int64_t c = first; c < last; ++c) {
     const std::int32_t e = a.indices[c];
     a.row_of_choice[c] = -1;
     if (e < 0) continue;
     const std::int32_t rank = a.counts[e]++;
     if (a.capacity && rank >= *a.capacity) continue;
-    a.row_of_choice[c] = a.offsets[e] + rank;
-    a.choice_of_row[a.offsets[e] + rank] = static_cast<std::int32_t>(c);
+    const std::int32_t row = a.offsets[e] + skip + rank;
+    a.row_of_choice[c] = row;
+    a.choice_of_row[row] = static_cast<std::int32_t>(c);
   }
+}
+
+}  // namespace
+
+void route(const RouteArgs& a) {
+  const std::int64_t choices = a.tokens * a.top_k;
+  const bool padded = a.layout == RouteLayout::Padded;
+  const std::int64_t room = padded ? a.groups * *a.capacity : 0;  // of an expert
+  std::fill_n(a.choice_of_row, padded ? a.experts * room : choices, -1);
+  count_choices(a);
+  a.offsets[0] = 0;
+  for (std::int64_t e = 0; e < a.experts; ++e)
+    a.offsets[e + 1] = a.offsets[e] + (padded ? static_cast<std::int32_t>(room) : kept(a, a.counts[e]));
+  for (std::int64_t g = 0; g < a.groups; ++g)
+    place_choices(a, choices * g / a.groups, choices * (g + 1) / a.groups,
+                  g > 0 ? static_cast<std::int32_t>(g * *a.capacity) : 0);
 }
 
 std::int64_t expert_capacity(double factor, std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {

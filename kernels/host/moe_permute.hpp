@@ -7,7 +7,8 @@ namespace orrery::kernels {
 
 enum class RouteLayout {
   Compact,  ///< experts' rows follow one another: offsets[e+1] = offsets[e] + kept rows of e
-  Padded,   ///< every expert has `capacity` rows, unused ones at its end: offsets[e] = e·capacity
+  Padded,   ///< an expert has `capacity` rows for each of `groups` equal runs of tokens, unused ones at its end:
+            ///< offsets[e] = e·groups·capacity
 };
 
 /// Sorts the choices (t,j) by expert, stable in t·top_k + j. Choices over the capacity, or of no expert (index −1), are
@@ -16,11 +17,12 @@ struct RouteArgs {
   std::int64_t tokens = 0, experts = 0, top_k = 1;
   std::optional<std::int64_t> capacity = {};  ///< rows an expert takes at most; absent: all. Padded needs it.
   RouteLayout layout = RouteLayout::Compact;
+  std::int64_t groups = 1;                ///< Compact has one
   const std::int32_t* indices = nullptr;  ///< [tokens,top_k]
   std::int32_t* counts = nullptr;         ///< [experts]: choices of each expert, before drops
   std::int32_t* offsets = nullptr;        ///< [experts+1]
   std::int32_t* row_of_choice = nullptr;  ///< [tokens·top_k]: row of a choice, or −1
-  std::int32_t* choice_of_row = nullptr;  ///< [tokens·top_k], Padded [experts·capacity]: t·top_k + j, or −1 if unused
+  std::int32_t* choice_of_row = nullptr;  ///< [tokens·top_k], Padded [experts·groups·capacity]: t·top_k + j, or −1
 };
 
 void route(const RouteArgs& args);

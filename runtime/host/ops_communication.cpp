@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/host/exchange_rows.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
 #include "runtime/rendezvous.hpp"
@@ -97,6 +98,7 @@ static void run(const Collective& w, const OpContext<void>& c) {
   for (int i = 0; i < c.size(); ++i)
     if (!c.operand(i).contiguous) c.refuse_layout(i, "its elements one after another for a collective");
   if (w.kind == CollectiveKind::Barrier) return;  // the gates of the meeting are one
+  if (w.row > 0) return exchange_rows(w, c);
   switch (w.dtype) {
     case DType::F32:
       return exchange<float>(w, c.call());

@@ -36,53 +36,64 @@ void over_rows(const OpContext<T>& c, std::int64_t rows, std::int64_t cols, cons
   }
 }
 
+/// Rows of an activation with so many inputs.
+template <class K, class T>
+std::int64_t rows_in_use(const K& k, const OpContext<T>& c, int inputs) {
+  return k.counted ? c.ints(inputs)[c.elements(inputs) - 1] : k.rows;
+}
+
 }  // namespace
 
 template <class T>
 void run(const ActivationForward& a, const OpContext<T>& c) {
+  const std::int64_t rows = rows_in_use(a, c, 1);
   const int y = c.output();
   kernels::activation(kernels::ActivationArgs<T>{.kind = activation_of(a.kind),
-                                                 .rows = a.rows,
+                                                 .rows = rows,
                                                  .cols = a.cols,
                                                  .x = c.data(0),
-                                                 .x_stride = c.row_stride(0, a.rows, a.cols),
+                                                 .x_stride = c.row_stride(0, rows, a.cols),
                                                  .y = c.data(y),
-                                                 .y_stride = c.row_stride(y, a.rows, a.cols)});
+                                                 .y_stride = c.row_stride(y, rows, a.cols)});
 }
 
 template <class T>
 void run(const ActivationBackward& a, const OpContext<T>& c) {
+  const std::int64_t rows = rows_in_use(a, c, 2);
   const int dx = c.output();
   kernels::activation_backward(kernels::ActivationBackwardArgs<T>{.kind = activation_of(a.kind),
-                                                                  .rows = a.rows,
+                                                                  .rows = rows,
                                                                   .cols = a.cols,
                                                                   .x = c.data(0),
-                                                                  .x_stride = c.row_stride(0, a.rows, a.cols),
+                                                                  .x_stride = c.row_stride(0, rows, a.cols),
                                                                   .dy = c.data(1),
-                                                                  .dy_stride = c.row_stride(1, a.rows, a.cols),
+                                                                  .dy_stride = c.row_stride(1, rows, a.cols),
                                                                   .dx = c.data(dx),
-                                                                  .dx_stride = c.row_stride(dx, a.rows, a.cols)});
+                                                                  .dx_stride = c.row_stride(dx, rows, a.cols)});
 }
 
 template <class T>
 void run(const GatedForward& g, const OpContext<T>& c) {
+  const std::int64_t rows = rows_in_use(g, c, 2);
   const int y = c.output();
   kernels::gated_activation(kernels::GatedArgs<T>{.kind = activation_of(g.kind),
-                                                  .rows = g.rows,
+                                                  .rows = rows,
                                                   .cols = g.cols,
                                                   .gate = c.data(0),
-                                                  .gate_stride = c.row_stride(0, g.rows, g.cols),
+                                                  .gate_stride = c.row_stride(0, rows, g.cols),
                                                   .up = c.data(1),
-                                                  .up_stride = c.row_stride(1, g.rows, g.cols),
+                                                  .up_stride = c.row_stride(1, rows, g.cols),
                                                   .y = c.data(y),
-                                                  .y_stride = c.row_stride(y, g.rows, g.cols)});
+                                                  .y_stride = c.row_stride(y, rows, g.cols)});
 }
 
 template <class T>
 void run(const GatedBackward& g, const OpContext<T>& c) {
-  const auto stride = [&](int i) { return c.row_stride(i, g.rows, g.cols); };
+  const std::int64_t rows = rows_in_use(g, c, 3);
+  const int out = g.counted ? 4 : 3;
+  const auto stride = [&](int i) { return c.row_stride(i, rows, g.cols); };
   kernels::gated_activation_backward(kernels::GatedBackwardArgs<T>{.kind = activation_of(g.kind),
-                                                                   .rows = g.rows,
+                                                                   .rows = rows,
                                                                    .cols = g.cols,
                                                                    .gate = c.data(0),
                                                                    .gate_stride = stride(0),
@@ -90,10 +101,10 @@ void run(const GatedBackward& g, const OpContext<T>& c) {
                                                                    .up_stride = stride(1),
                                                                    .dy = c.data(2),
                                                                    .dy_stride = stride(2),
-                                                                   .dgate = c.data(3),
-                                                                   .dgate_stride = stride(3),
-                                                                   .dup = c.data(4),
-                                                                   .dup_stride = stride(4)});
+                                                                   .dgate = c.data(out),
+                                                                   .dgate_stride = stride(out),
+                                                                   .dup = c.data(out + 1),
+                                                                   .dup_stride = stride(out + 1)});
 }
 
 template <class T>

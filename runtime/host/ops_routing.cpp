@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/host/indexing.hpp"
@@ -63,20 +65,43 @@ static void run(const RouteMap& r, const OpContext<void>& c) {
   a.tokens = r.tokens;
   a.experts = r.experts;
   a.top_k = r.top_k;
-  if (r.capacity > 0) a.capacity = r.capacity;
+  if (r.capacity > 0) {
+    a.capacity = r.capacity;
+    a.layout = kernels::RouteLayout::Padded;
+    a.groups = r.groups;
+  }
   a.indices = c.ints(0);
   a.counts = static_cast<std::int32_t*>(c.workspace());
   a.offsets = c.elements_of<std::int32_t>(1);
   a.choice_of_row = source;
   a.row_of_choice = c.elements_of<std::int32_t>(3);
   kernels::route(a);
-  for (std::int64_t i = 0; i < r.tokens * r.top_k; ++i)
+  for (std::int64_t i = 0; i < r.rows(); ++i)
     if (source[i] >= 0) source[i] /= static_cast<std::int32_t>(r.top_k);
+}
+
+static void run(const MergeRoutes& m, const OpContext<void>& c) {
+  const std::int32_t* sent = c.ints(0);
+  auto *place = c.elements_of<std::int32_t>(1), *offsets = c.elements_of<std::int32_t>(2);
+  std::int32_t row = 0;
+  for (std::int64_t e = 0; e < m.experts; ++e) {
+    offsets[e] = row;
+    for (std::int64_t r = 0; r < m.ranks; ++r) {
+      const std::int64_t i = 2 * (r * m.experts + e);
+      place[i] = row;
+      place[i + 1] = row += sent[i + 1] - sent[i];
+    }
+  }
+  offsets[m.experts] = row;
+  if (row > m.max_rows)
+    c.fail(fmt::format("{} rows come to the experts of this rank, there is room for {}; a larger `expert_buffer` has room "
+                       "for more, 0 for all",
+                       row, m.max_rows));
 }
 
 template <class T>
 void run(const Permute& p, const OpContext<T>& c) {
-  kernels::gather_rows<T>(p.tokens * p.top_k, p.cols, c.ints(1), c.dense(0), c.dense(c.output()));
+  kernels::gather_rows<T>(p.sorted_rows(), p.cols, c.ints(1), c.dense(0), c.dense(c.output()));
 }
 
 template <class T>
@@ -95,11 +120,11 @@ void run(const Unpermute& u, const OpContext<T>& c) {
 
 template <class T>
 void run(const UnpermuteBackward& u, const OpContext<T>& c) {
-  const std::int64_t rows = u.tokens * u.top_k;
+  const std::int64_t rows = u.sorted_rows();
   const std::int32_t* row_of_choice = c.ints(1);
   auto* choice_of_row = static_cast<std::int32_t*>(c.workspace());
   std::fill_n(choice_of_row, rows, -1);
-  for (std::int64_t i = 0; i < rows; ++i)
+  for (std::int64_t i = 0; i < u.tokens * u.top_k; ++i)
     if (row_of_choice[i] >= 0) choice_of_row[row_of_choice[i]] = static_cast<std::int32_t>(i);
   kernels::UnpermuteBackwardArgs<T> a;
   a.map = {u.tokens, u.top_k, rows, u.cols, row_of_choice, choice_of_row};
@@ -112,7 +137,7 @@ void run(const UnpermuteBackward& u, const OpContext<T>& c) {
 }
 
 Kernel find_routing(const Work& work) {
-  if (const Kernel k = find_untyped<RouteMap>(work)) return k;
+  if (const Kernel k = find_untyped<RouteMap, MergeRoutes>(work)) return k;
   return find_typed<TopKGate, TopKGateBackward, Permute, PermuteBackward, Unpermute, UnpermuteBackward>(work);
 }
 

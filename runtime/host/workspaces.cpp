@@ -27,8 +27,9 @@ struct Scratch {
   }
   std::size_t operator()(const GroupedGemm& g) const {
     const std::size_t size = element_size(g.dtype);
-    return std::max(kernels::grouped_gemm_workspace(g.rows, g.k, g.n, size),
-                    kernels::grouped_gemm_workspace(g.rows, g.n, g.k, size));
+    const std::int64_t rows = std::max(g.rows, g.max_rows);
+    return std::max(kernels::grouped_gemm_workspace(rows, g.k, g.n, size),
+                    kernels::grouped_gemm_workspace(rows, g.n, g.k, size));
   }
   std::size_t operator()(const AttentionForward& a) const {
     const std::size_t size = element_size(a.shape.dtype);
@@ -47,7 +48,7 @@ struct Scratch {
   }
   std::size_t operator()(const RouteMap& r) const { return static_cast<std::size_t>(r.experts) * sizeof(std::int32_t); }
   std::size_t operator()(const UnpermuteBackward& u) const {
-    return static_cast<std::size_t>(u.tokens * u.top_k) * sizeof(std::int32_t);
+    return static_cast<std::size_t>(u.sorted_rows()) * sizeof(std::int32_t);
   }
   template <class K>
   std::size_t operator()(const K&) const {

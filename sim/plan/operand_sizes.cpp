@@ -64,6 +64,17 @@ Sizes sizes_of(const RowMax& m) { return {m.rows * m.cols, m.rows}; }
 Sizes sizes_of(const CrossEntropySums& c) { return {c.rows * c.classes, c.rows, c.rows, 2 * c.rows}; }
 Sizes sizes_of(const CrossEntropyFinish& c) { return {c.rows, c.rows, 2 * c.rows, c.rows, 1}; }
 
+Sizes sizes_of(const RouteMap& r) {
+  const std::int64_t choices = r.tokens * r.top_k;
+  return {choices, r.experts + 1, r.rows(), choices};
+}
+Sizes sizes_of(const MergeRoutes& m) {
+  const std::int64_t spans = 2 * m.ranks * m.experts;
+  return {spans, spans, m.experts + 1};
+}
+/// How many members share the spans is not known here.
+Sizes sizes_of(const Collective& c) { return c.row > 0 ? Sizes(4, kAnySize) : Sizes{}; }
+
 Sizes sizes_of(const SwapAxes& s) {
   const std::int64_t x = s.outer * s.a * s.b * s.inner;
   return {x, x};

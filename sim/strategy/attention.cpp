@@ -72,7 +72,7 @@ TensorId Layers::project_heads(std::string_view name, TensorId x, const Linear& 
   const TensorId y = linear(name, x, rows(), l);
   if (!n) return y;
   const TensorId flat = tape_.view(y, name, Layout::contiguous(Shape{rows() * heads, dim}));
-  const TensorId normed = norm(fmt::format("{}_norm", name), flat, rows() * heads, *n);
+  const TensorId normed = row_norm(fmt::format("{}_norm", name), flat, rows() * heads, *n);
   return tape_.view(normed, fmt::format("{}_norm", name), Layout::contiguous(Shape{rows(), heads * dim}));
 }
 

@@ -133,9 +133,13 @@ void Rules::operator()(const GroupedGemm& g) {
   const TensorId dy = tape_.gradient(in(3));
   if (dy.is_none()) return;
   GroupedGemm back = g;
-  back.accumulate = false;
   back.mode = GroupedMode::InputGradient;
-  one(0, back, {reads(dy), reads(saved(1)), reads(saved(2))});
+  const TensorId before = tape_.gradient_so_far(in(0));
+  back.accumulate = !before.is_none();
+  if (back.accumulate)
+    tape_.emit(name(".dx"), back, {reads(dy), reads(saved(1)), reads(saved(2)), updates(before)});
+  else
+    one(0, back, {reads(dy), reads(saved(1)), reads(saved(2))});
   back.mode = GroupedMode::WeightGradient;
   tape_.defer([&node = node_, &tape = tape_, back, dy]() mutable {
     Rules rules{node, tape};
@@ -189,16 +193,21 @@ void Rules::operator()(const NormForward& n) {
 }
 
 void Rules::operator()(const ActivationForward& a) {
-  const TensorId dy = tape_.gradient(in(1));
-  if (!dy.is_none()) one(0, ActivationBackward{a.kind, a.rows, a.cols, a.dtype}, {reads(saved(0)), reads(dy)});
+  const TensorId dy = tape_.gradient(node_.operands.back().tensor());
+  if (dy.is_none()) return;
+  std::vector<Operand> operands{reads(saved(0)), reads(dy)};
+  if (a.counted) operands.push_back(reads(saved(1)));
+  one(0, ActivationBackward{a.kind, a.rows, a.cols, a.dtype, a.counted}, operands);
 }
 
 void Rules::operator()(const GatedForward& g) {
-  const TensorId dy = tape_.gradient(in(2));
+  const TensorId dy = tape_.gradient(node_.operands.back().tensor());
   if (dy.is_none()) return;
   const TensorId dgate = tape_.contribution(in(0)), dup = tape_.contribution(in(1));
-  tape_.emit(name(".dx"), GatedBackward{g.kind, g.rows, g.cols, g.dtype},
-             {reads(saved(0)), reads(saved(1)), reads(dy), writes(dgate), writes(dup)});
+  std::vector<Operand> operands{reads(saved(0)), reads(saved(1)), reads(dy)};
+  if (g.counted) operands.push_back(reads(saved(2)));
+  operands.insert(operands.end(), {writes(dgate), writes(dup)});
+  tape_.emit(name(".dx"), GatedBackward{g.kind, g.rows, g.cols, g.dtype, g.counted}, operands);
   tape_.contribute(in(0), dgate);
   tape_.contribute(in(1), dup);
 }
@@ -326,7 +335,7 @@ void Rules::operator()(const Unpermute& u) {
   const TensorId d = tape_.gradient(in(3));
   if (d.is_none()) return;
   const TensorId dy = tape_.contribution(in(0)), dw = tape_.contribution(in(2));
-  tape_.emit(name(".dx"), UnpermuteBackward{u.tokens, u.top_k, u.cols, u.dtype},
+  tape_.emit(name(".dx"), UnpermuteBackward{u.tokens, u.top_k, u.cols, u.dtype, u.rows},
              {reads(saved(0)), reads(saved(1)), reads(saved(2)), reads(d), writes(dy), writes(dw)});
   tape_.contribute(in(0), dy);
   tape_.contribute(in(2), dw);

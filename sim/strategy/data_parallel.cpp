@@ -2,7 +2,8 @@
 // Replicas of a model: when weights are gathered and gradients are summed.
 //   ddp    all-reduce of a bucket behind its last backward pass, on a stream of its own, while earlier blocks compute
 //   zero1  reduce-scatter there; every rank updates its part; all-gather of the new weights behind the update
-//   zero2  reduce-scatter behind each backward pass, added up in the part of the rank
+//   zero2  reduce-scatter behind each backward pass, added up in the part of the rank; where gradients of weights are
+//          deferred, behind the last pass of those that overlap
 //   zero3  and all-gather of the weights before each use, one bucket ahead, in both passes
 // On a mesh with an axis `fsdp` beside others, parts are split over it and all-reduced over the others (hybrid shard).
 #include <algorithm>
@@ -83,6 +84,7 @@ void ParameterStorage::before(Tape& tape, int part) {
   const std::size_t unit = it->second;
   if (data_.kind == DataKind::Zero3) {
     gather_unit(units_[unit], false);
+    if (part == kHeadPart && shares_embedding_) gather_unit(units_[unit_of_part_.at(kEmbeddingPart)], false);
     gather_ahead(unit, 1);
   }
   if (!trains_ || separate_) return;
@@ -97,8 +99,13 @@ void ParameterStorage::after(Tape& tape, int part) {
   const auto it = unit_of_part_.find(part);
   if (it == unit_of_part_.end() || units_[it->second].last != part) return;
   const std::size_t unit = it->second;
-  if (trains_ && (data_.kind == DataKind::Zero2 || data_.kind == DataKind::Zero3))
-    tape.on_backward([this, &tape, unit, used = used_weights(units_[unit])] { begin_backward(tape, unit, used); });
+  if (trains_ && (data_.kind == DataKind::Zero2 || data_.kind == DataKind::Zero3)) {
+    const auto begin = [this, &tape](std::size_t which) {
+      tape.on_backward([this, &tape, which, used = used_weights(units_[which])] { begin_backward(tape, which, used); });
+    };
+    begin(unit);
+    if (part == kHeadPart && shares_embedding_) begin(unit_of_part_.at(kEmbeddingPart));
+  }
   if (data_.kind != DataKind::Zero3) return;
   if (units_[unit].first >= 0 && data_.reshard) units_[unit].gathered = false;
   gather_limit_ = OpId{builder_->plan().ops.size() - 1};
@@ -107,6 +114,7 @@ void ParameterStorage::after(Tape& tape, int part) {
 /// The backward pass comes to a unit: its weights are gathered again, and there is room for the gradients of a pass.
 void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used& used) {
   Unit& unit = units_[index];
+  if (unit.open++ == 0) unit.used = used;
   const bool regather = data_.kind == DataKind::Zero3 && unit.first >= 0 && data_.reshard;
   if (regather) {
     gather_unit(unit, false);
@@ -119,7 +127,7 @@ void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used&
       tape.rebind(builder_->plan().owner(used[k].front()), b.weight);
     if (kind != DataKind::Zero2 && kind != DataKind::Zero3) continue;
     if (b.gradient.is_none()) {
-      b.gradient = make(b, ".grad_whole", b.elements, TensorRole::Gradient, false);
+      set_gradient(b, make(b, ".grad_whole", b.elements, TensorRole::Gradient, false));
       const Piece& last = b.pieces.back();
       const std::int64_t filled = last.first + last.shape.elements();
       if (filled < b.elements) {
@@ -128,9 +136,21 @@ void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used&
         builder_->add("pad." + b.name, Fill{.elements = b.elements - filled, .dtype = dtype_},
                       {writes(builder_->view(b.gradient, b.name + ".pad", tail))});
       }
-      bind_gradients(b, b.gradient, used[k], false);
-    } else {
-      bind_gradients(b, b.gradient, used[k], true);
+    }
+    bind_gradients(b, used[k]);
+  }
+}
+
+/// Parameters that no gradient reached (selection biases) take part in the sum of their bucket all the same.
+void ParameterStorage::zero_untouched(const Unit& unit) {
+  for (std::size_t k = 0; k < unit.used.size(); ++k) {
+    const Bucket& b = buckets_[unit.buckets[k]];
+    if (b.gradient.is_none() || builder_->plan().tensors[b.gradient.index()].persistent) continue;
+    for (const TensorId weight : unit.used[k]) {
+      const TensorId* target = targets_.find(weight);
+      if (target == nullptr || targets_.mark_written(*target)) continue;
+      const std::int64_t n = builder_->plan().shape(*target).elements();
+      builder_->add("zero." + b.name, Fill{.elements = n, .dtype = dtype_}, {writes(*target)});
     }
   }
 }
@@ -139,7 +159,11 @@ void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used&
 void ParameterStorage::finish_backward(std::size_t index) {
   Unit& unit = units_[index];
   const bool last = --unit.left == 0;
-  for (const std::size_t i : unit.buckets) reduce(buckets_[i], last);
+  --unit.open;  // counts only where gradients are split: elsewhere it stays below 1
+  if (unit.open <= 0) {
+    zero_untouched(unit);
+    for (const std::size_t i : unit.buckets) reduce(buckets_[i], last);
+  }
   if (data_.kind == DataKind::Zero3) {
     if (unit.first >= 0 && data_.reshard) unit.gathered = false;
     gather_limit_ = OpId{builder_->plan().ops.size() - 1};
@@ -151,7 +175,6 @@ void ParameterStorage::reduce(Bucket& b, bool last) {
   const DataKind kind = kind_of(b);
   b.has_gradient = true;
   if (kind == DataKind::Zero2 || kind == DataKind::Zero3) {
-    if (b.tie && !last) return;
     const std::int64_t own = b.elements / ranks_over(b.scatter);
     const TensorId part = b.accumulates ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
     collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
@@ -167,10 +190,26 @@ void ParameterStorage::reduce(Bucket& b, bool last) {
   } else if (last) {
     collect(CollectiveKind::AllReduce, name, b.sum, b.gradient, b.gradient, b.elements);
   }
-  if (!last || !b.tie) return;
+  if (last && b.tie && kind != DataKind::Zero2 && kind != DataKind::Zero3) sum_copies(b);
+}
+
+/// Adds up the gradients of the copies that several stages keep.
+void ParameterStorage::sum_copies(const Bucket& b) {
   const Collective work{.kind = CollectiveKind::AllReduce, .group = builder_->group(*b.tie),
                         .bytes = builder_->plan().size(b.own_gradient), .dtype = dtype_};
-  builder_->add(name + ".tied", work, {updates(b.own_gradient)}, Stream::Comm);
+  builder_->add("sum." + b.name + ".tied", work, {updates(b.own_gradient)}, Stream::Comm);
+}
+
+/// Where passes wait for collectives a stage must not stand at one of another stage before its own passes are done. All
+/// stages go by the parameters.
+void ParameterStorage::sum_late_copies() {
+  std::vector<const Bucket*> late;
+  for (const Bucket& b : buckets_)
+    if (b.tie && b.has_gradient && (kind_of(b) == DataKind::Zero2 || kind_of(b) == DataKind::Zero3)) late.push_back(&b);
+  std::sort(late.begin(), late.end(), [](const Bucket* a, const Bucket* b) {
+    return a->pieces.front().parameter < b->pieces.front().parameter;
+  });
+  for (const Bucket* b : late) sum_copies(*b);
 }
 
 }  // namespace orrery

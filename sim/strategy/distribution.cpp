@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string_view>
 
 #include "sim/base/error.hpp"
+#include "sim/strategy/tensor_scheme.hpp"
 
 namespace orrery {
 namespace {
@@ -46,7 +49,7 @@ class Localiser {
 
  private:
   Cut& cut(ParameterId id) { return out_.cuts[id.index()]; }
-  std::int64_t share(std::int64_t n) const { return (n + t_ - 1) / t_; }
+  std::int64_t share(std::int64_t n) const { return orrery::share(n, t_); }
 
   void split(ParameterId id, int dim, std::initializer_list<std::int64_t> parts = {}) {
     if (id.is_none() || t_ == 1) return;
@@ -56,7 +59,7 @@ class Localiser {
   }
   /// Equal on all ranks of tp; `partial`: but each rank sees only part of what feeds the gradient.
   void whole(ParameterId id, bool partial) {
-    if (!id.is_none() && t_ > 1) cut(id).partial_over_tp = partial;
+    if (!id.is_none() && t_ > 1 && partial) cut(id).partial = {static_cast<std::int8_t>(roles_.tp.axis)};
   }
   void whole(Linear& l, bool partial) {
     whole(l.weight, partial);
@@ -171,21 +174,44 @@ class Localiser {
 
 }  // namespace
 
+namespace {
+
+/// The sides of a square or cube are equal, and nothing else splits its matrices or its sequences.
+void check_sides(const Roles& r) {
+  const bool square = r.row.axis >= 0 || r.col.axis >= 0 || r.depth.axis >= 0;
+  const bool cube = r.x.axis >= 0 || r.y.axis >= 0 || r.z.axis >= 0;
+  if (square && (!r.row || r.row.ranks != r.col.ranks))
+    throw UserError{fmt::format("row {} and col {} are no square", r.row.ranks, r.col.ranks),
+                    "row and col need the same number of ranks, at least 2: `row2 col2` has 4 ranks, `row3 col3` 9"};
+  if (cube && (!r.x || r.x.ranks != r.y.ranks || r.x.ranks != r.z.ranks))
+    throw UserError{fmt::format("x {}, y {} and z {} are no cube", r.x.ranks, r.y.ranks, r.z.ranks),
+                    "x, y and z need the same number of ranks, at least 2: `x2 y2 z2` has 8 ranks, `x3 y3 z3` 27"};
+  if (square && cube) throw UserError{"a mesh cannot be a square and a cube", "leave row and col or x, y and z out"};
+  if ((square || cube) && (r.tp || r.cp || r.ep))
+    throw UserError{fmt::format("tp, cp and ep cannot stand beside {}", square ? "row and col" : "x, y and z"),
+                    "other axes can be dp, fsdp and pp"};
+}
+
+}  // namespace
+
 Roles roles_of(const Mesh& mesh) {
   Roles r;
+  const std::pair<std::string_view, Split*> names[] = {
+      {"dp", &r.dp},   {"fsdp", &r.fsdp}, {"pp", &r.pp},       {"tp", &r.tp}, {"cp", &r.cp}, {"ep", &r.ep},
+      {"row", &r.row}, {"col", &r.col},   {"depth", &r.depth}, {"x", &r.x},   {"y", &r.y},   {"z", &r.z}};
   for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
     const std::string& name = mesh.axes[i].name;
-    Split* s = name == "dp"     ? &r.dp
-               : name == "fsdp" ? &r.fsdp
-               : name == "pp"   ? &r.pp
-               : name == "tp"   ? &r.tp
-               : name == "cp"   ? &r.cp
-               : name == "ep"   ? &r.ep
-                                : nullptr;
-    if (!s) throw unknown_name("axis", name, {"dp", "fsdp", "pp", "tp", "cp", "ep"});
-    if (s->axis >= 0) throw UserError{fmt::format("the mesh has two axes `{}`", name)};
-    *s = {static_cast<int>(i), mesh.axes[i].size, {}};
+    const auto* found =
+        std::find_if(std::begin(names), std::end(names), [&](const auto& n) { return n.first == name; });
+    if (found == std::end(names)) {
+      std::vector<std::string> legal;
+      for (const auto& n : names) legal.emplace_back(n.first);
+      throw unknown_name("axis", name, legal);
+    }
+    if (found->second->axis >= 0) throw UserError{fmt::format("the mesh has two axes `{}`", name)};
+    *found->second = {static_cast<int>(i), mesh.axes[i].size, {}};
   }
+  check_sides(r);
   return r;
 }
 
@@ -197,10 +223,22 @@ std::vector<std::int64_t> outer_rows_of(const Roles& roles, std::vector<std::int
   return {first, first + each};
 }
 
+std::int64_t Slices::replicas() const {
+  std::int64_t n = 1;
+  for (const Split& s : roles.sample_axes()) n *= s.ranks;
+  return n;
+}
+
+Slices Slices::of_logits() const {
+  Slices out = *this;
+  std::swap(out.roles.y, out.roles.z);
+  return out;
+}
+
 std::vector<std::int64_t> Slices::samples(std::span<const std::int64_t> coordinates, std::int64_t m) const {
   std::int64_t replica = 0;
-  for (const Split* s : {&roles.dp, &roles.fsdp, &roles.ep})
-    if (*s) replica = replica * s->ranks + coordinates[static_cast<std::size_t>(s->axis)];
+  for (const Split& s : roles.sample_axes())
+    if (s) replica = replica * s.ranks + coordinates[static_cast<std::size_t>(s.axis)];
   std::vector<std::int64_t> out(static_cast<std::size_t>(batch));
   std::iota(out.begin(), out.end(), (m * replicas() + replica) * batch);
   return out;
@@ -253,7 +291,9 @@ std::vector<std::int64_t> Slices::rows(std::span<const std::int64_t> coordinates
   return out;
 }
 
-LocalModel localise(const Model& model, const Roles& roles) { return Localiser{model, roles}.run(); }
+LocalModel cut_in_stripes(const Model& model, const Roles& roles) { return Localiser{model, roles}.run(); }
+
+LocalModel localise(const Model& model, const Roles& roles) { return scheme_of(roles).localise(model, roles); }
 
 Shape storage_shape(const Parameter& p) {
   if (p.shape.size() <= 2) return Shape{std::span<const std::int64_t>{p.shape}};

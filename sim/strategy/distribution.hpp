@@ -22,17 +22,23 @@ struct Split {
 /// How queries find the keys that other ranks of a context axis hold.
 enum class ContextKind : std::uint8_t { Ring, Ulysses, Rsa };
 
-/// What each axis of a mesh splits: replicas of the model (`dp`, `fsdp`), layers (`pp`), matrices (`tp`), tokens of a
-/// sequence (`cp`), experts and samples (`ep`).
+/// What each axis of a mesh splits: replicas of the model (`dp`, `fsdp`), layers (`pp`), matrices in one dimension
+/// (`tp`), samples and matrices in two (`row`, `col`, with `depth`) or three (`x`, `y`, `z`), tokens of a sequence
+/// (`cp`), experts and samples (`ep`).
 struct Roles {
-  Split dp, fsdp, pp, tp, cp, ep;
+  Split dp, fsdp, pp, tp, cp, ep, row, col, depth, x, y, z;
   bool sequence_parallel = false;  // between blocks the rows of an activation are split over tp
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;  // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys
+  bool summa_overlap = false;  // row col, x y z: collectives run beside arithmetic
+  bool keep_gathered = false;  // x y z: what was gathered for the forward pass is kept
+
+  /// Axes that split the samples of a microbatch between blocks, the first varies slowest.
+  std::vector<Split> sample_axes() const { return {dp, fsdp, ep, depth, row, x, y}; }
 };
 
-/// Which samples and tokens of a step a rank computes. The batch is cut into microbatches, each of them over the axes dp,
-/// fsdp and ep; sequences are cut over cp, in one chunk per rank or, in zig-zag, in two.
+/// Which samples and tokens of a step a rank computes. The batch is cut into microbatches, each of them over
+/// Roles::sample_axes; sequences are cut over cp, in one chunk per rank or, in zig-zag, in two.
 struct Slices {
   Mesh mesh;
   Roles roles;
@@ -40,7 +46,9 @@ struct Slices {
   std::int64_t batch = 1;     // samples of a rank in a microbatch
   std::int64_t sequence = 1;  // tokens of a whole sample
 
-  std::int64_t replicas() const { return roles.dp.ranks * roles.fsdp.ranks * roles.ep.ranks; }
+  std::int64_t replicas() const;
+  /// The same for logits: on a cube y and z have changed places there.
+  Slices of_logits() const;
   /// The samples of microbatch m, or of all of them in order.
   std::vector<std::int64_t> samples(std::span<const std::int64_t> coordinates, std::int64_t m) const;
   std::vector<std::int64_t> samples(std::span<const std::int64_t> coordinates) const;
@@ -66,9 +74,9 @@ Roles roles_of(const Mesh& mesh);
 /// How one parameter lies on the mesh.
 struct Cut {
   Shard shard;
-  std::int32_t held_at = -1;    // an expert: the coordinate on the axis ep that holds it
-  bool partial_over_tp = false;  // ranks of tp hold equal weights and parts of their gradient
-  bool expert = false;          // its gradient is summed over dp, fsdp and cp only
+  std::int32_t held_at = -1;         // an expert: the coordinate on the axis ep that holds it
+  std::vector<std::int8_t> partial;  // axes, but for replicas: equal weights, parts of their gradient
+  bool expert = false;               // its gradient is summed over dp, fsdp and cp only
 };
 
 /// A model as one rank computes it: the network with the sizes of a rank's part (heads, widths, vocabulary, experts),
@@ -78,10 +86,17 @@ struct LocalModel {
   std::vector<Cut> cuts;
 };
 
+/// As the scheme of the mesh cuts a model (sim/strategy/tensor_scheme.hpp). Throws UserError with the legal values
+/// where sizes do not divide.
+LocalModel localise(const Model& model, const Roles& roles);
+
 /// Splits matrices by columns and rows as Megatron-LM does (arXiv 1909.08053, 2205.05198): projections to heads and to
 /// the inner width by their outputs, projections back by their inputs, tables by the vocabulary (padded to a multiple of
-/// tp). Experts go to the ranks of ep. Throws UserError with the legal values where sizes do not divide.
-LocalModel localise(const Model& model, const Roles& roles);
+/// tp). Experts go to the ranks of ep.
+LocalModel cut_in_stripes(const Model& model, const Roles& roles);
+
+/// What each of `ranks` holds of n, padded to a multiple of them.
+constexpr std::int64_t share(std::int64_t n, std::int64_t ranks) { return (n + ranks - 1) / ranks; }
 
 /// Weights are matrices to the ops that use them: a convolution's [out, channels, p, p] is [out, channels·p·p], a table
 /// with leading ones [1, n, dim] is [n, dim].

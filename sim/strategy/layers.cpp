@@ -6,7 +6,12 @@
 namespace orrery {
 
 Layers::Layers(Tape& tape, const Model& model, ParameterStorage& weights, const Slices& slices, const Sizes& sizes)
-    : tape_{tape}, model_{model}, weights_{weights}, slices_{slices}, sizes_{sizes} {}
+    : tape_{tape},
+      model_{model},
+      weights_{weights},
+      slices_{slices},
+      scheme_{scheme_of(slices.roles)},
+      sizes_{sizes} {}
 
 TensorId Layers::activation_tensor(std::string_view name, const Shape& shape) {
   return tape_.builder().tensor(name, shape, {.dtype = sizes_.dtype});
@@ -34,7 +39,7 @@ TensorId Layers::rank_constant(std::string_view name, const Shape& shape, DType 
   return t;
 }
 
-TensorId Layers::linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
+TensorId Layers::product(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
   const TensorId y = activation_tensor(name, Shape{rows, l.out});
   const Gemm gemm{.m = rows,
                   .n = l.out,
@@ -49,7 +54,7 @@ TensorId Layers::linear(std::string_view name, TensorId x, std::int64_t rows, co
   return y;
 }
 
-TensorId Layers::norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n) {
+TensorId Layers::row_norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n) {
   const TensorId y = activation_tensor(name, Shape{rows, n.dim});
   const TensorId rstd = activation_tensor(fmt::format("{}.rstd", name), Shape{rows});
   const NormForward op{.kind = n.kind, .rows = rows, .dim = n.dim, .epsilon = n.epsilon, .dtype = sizes_.dtype};
@@ -60,6 +65,16 @@ TensorId Layers::norm(std::string_view name, TensorId x, std::int64_t rows, cons
   } else {
     tape_.add(name, op, {reads(x), reads(weight(n.weight)), writes(y), writes(rstd)});
   }
+  return y;
+}
+
+/// A copy of x with a bias on its rows; x where there is none.
+TensorId Layers::add_bias(std::string_view name, TensorId x, ParameterId bias) {
+  if (bias.is_none()) return x;
+  const Shape shape = tape_.plan().shape(x);
+  const TensorId y = activation_tensor(fmt::format("{}.biased", name), shape);
+  tape_.add(fmt::format("{}.bias", name), AddRows{shape[0], shape[1], 1, sizes_.dtype},
+            {reads(x), reads(weight(bias)), writes(y)});
   return y;
 }
 
@@ -106,13 +121,17 @@ TensorId Layers::dropout(std::string_view name, TensorId x) {
     tape_.add(name, op, {reads(x), writes(y)});
     return y;
   }
-  op.by_row = true;  // numbered as in the whole batch
+  op.by_row = true;  // numbered as in the whole batch, each rank's part of a row as a row of its own
   op.first_row = 0;
-  const TensorId ids = rank_constant(fmt::format("rows.{}", sizes_.microbatch), Shape{shape[0]}, DType::I32,
-                                     [slices = slices_, m = sizes_.microbatch](std::span<const std::int64_t> at) {
-                                       const auto rows = outer_rows_of(slices.roles, slices.rows(at, m), at);
-                                       return std::vector<double>(rows.begin(), rows.end());
-                                     });
+  const TensorId ids = rank_constant(
+      fmt::format("rows.{}", sizes_.microbatch), Shape{shape[0]}, DType::I32,
+      [slices = slices_, m = sizes_.microbatch, columns = scheme_.columns(roles())](std::span<const std::int64_t> at) {
+        std::vector<double> ids;
+        const std::int64_t part = columns ? at[static_cast<std::size_t>(columns.axis)] : 0;
+        for (const std::int64_t r : outer_rows_of(slices.roles, slices.rows(at, m), at))
+          ids.push_back(double(r * columns.ranks + part));
+        return ids;
+      });
   tape_.add(name, op, {reads(x), reads(ids), writes(y)});
   return y;
 }

@@ -8,6 +8,7 @@
 
 #include "sim/strategy/parameters.hpp"
 #include "sim/strategy/tape.hpp"
+#include "sim/strategy/tensor_scheme.hpp"
 
 namespace orrery {
 
@@ -17,6 +18,13 @@ struct KvCache {
   std::int64_t capacity = 0;
   std::vector<TensorId> keys, values;              // self-attention
   std::vector<TensorId> cross_keys, cross_values;  // of the encoder's output (encoder-decoder), filled in the prefill
+};
+
+/// How many rows find room at the experts, see TrainOptions and ParallelOptions.
+struct ExpertRoom {
+  double capacity_factor = 0;
+  std::int64_t capacity_groups = 1;  // of a rank
+  double buffer = 0;
 };
 
 /// What attention does with a cache.
@@ -34,6 +42,7 @@ class Layers {
     bool training = false;
     Recompute recompute = Recompute::None;
     CacheUse cache_use = CacheUse::None;
+    ExpertRoom room;
   };
 
   /// `model` as a rank computes it (see LocalModel); `slices` says which part of the batch is at hand.
@@ -53,23 +62,37 @@ class Layers {
     sizes_.sequence = tokens;
   }
 
-  // Into and out of what ranks of tp compute together (sim/strategy/tensor_parallel.cpp); x itself without tp.
-  /// All rows of an activation between blocks, the same on all ranks of tp. Each rank contributes a part of its
-  /// gradient.
-  TensorId enter(std::string_view name, TensorId x);
-  /// The sum of what the ranks have, as it lies between blocks.
-  TensorId leave(std::string_view name, TensorId partial);
-  /// A projection whose inputs are split over the ranks: leaves; the bias is added to the sum.
-  TensorId project_back(std::string_view name, TensorId x, const Linear& l);
-  /// Rows of a table that is split by rows over tp.
-  TensorId embed(std::string_view name, TensorId table, TensorId index);
-  /// Adds the loss of these rows to `loss`: cross-entropy over classes that may be split over tp, or binary
-  /// cross-entropy of one logit. `classes`: of the whole model.
+  // What ranks may compute together, in the way of the mesh: see TensorScheme.
+  TensorId enter(std::string_view name, TensorId x) { return scheme_.enter(*this, name, x); }
+  TensorId leave(std::string_view name, TensorId partial) { return scheme_.leave(*this, name, partial); }
+  TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
+    return scheme_.linear(*this, name, x, rows, l);
+  }
+  TensorId project_back(std::string_view name, TensorId x, const Linear& l) {
+    return scheme_.project_back(*this, name, x, l);
+  }
+  TensorId project_outside(std::string_view name, TensorId x, const Linear& l) {
+    return scheme_.project_outside(*this, name, x, l);
+  }
+  TensorId norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n) {
+    return scheme_.norm(*this, name, x, rows, n);
+  }
+  TensorId embed(std::string_view name, TensorId table, TensorId index) {
+    return scheme_.embed(*this, name, table, index);
+  }
+  TensorId logits(std::string_view name, TensorId x, const Linear& l) { return scheme_.logits(*this, name, x, l); }
+  /// Adds the loss of these rows to `loss`: cross-entropy over classes that may be split over ranks, or binary
+  /// cross-entropy of one logit. `classes`: of the whole model (sim/strategy/losses.cpp).
   void add_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
+  /// Indices into a table whose rows are split over an axis, `each` per rank, as this rank counts them.
+  TensorId local_indices(std::string_view name, TensorId index, std::int64_t each, const Split& over);
+  /// Where the part of a table or of the classes that a rank holds begins.
+  TensorId first_of_shard(std::int64_t each, const Split& over);
 
   // One op each (sim/strategy/layers.cpp). The result is a new activation named after the op.
-  TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
-  TensorId norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n);
+  TensorId product(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
+  TensorId row_norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n);
+  TensorId add_bias(std::string_view name, TensorId x, ParameterId bias);
   TensorId activation(std::string_view name, ActivationKind kind, TensorId x, std::int64_t rows, std::int64_t cols);
   TensorId add(std::string_view name, TensorId a, TensorId b);
   TensorId gather(std::string_view name, TensorId table, TensorId index, std::int64_t rows);
@@ -144,7 +167,6 @@ class Layers {
   Projected append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache, int block);
   void append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols, std::int64_t capacity);
   TensorId feed_forward(std::string_view name, TensorId x, const Block& b);
-  TensorId first_of_shard(std::int64_t each);
   TensorId context_positions(std::int64_t first_hop, std::int64_t hops);
   void add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
 
@@ -152,6 +174,7 @@ class Layers {
   const Model& model_;
   ParameterStorage& weights_;
   const Slices& slices_;
+  const TensorScheme& scheme_;
   Sizes sizes_;
   TensorId bias_, mask_;
   std::int64_t mask_groups_ = 0;

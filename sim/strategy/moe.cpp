@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixture of experts on one device, dropless: choose, sort the rows by expert, grouped GEMMs, put back with weights.
+// Mixture of experts: choose, sort the rows by expert, grouped GEMMs, put back with weights. With ep the rows go to
+// where their experts are and come back in between.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "sim/strategy/expert_parallel.hpp"
 #include "sim/strategy/layers.hpp"
 
 namespace orrery {
@@ -14,14 +19,17 @@ class MoeLowering {
 
   TensorId run(TensorId x) {
     choose(x);
-    const TensorId sorted = route(x);
-    const Mlp& first = m_.experts.front();
-    const TensorId up = grouped("up", sorted, first.up);
-    const TensorId act = activate(sorted, up, first);
-    const TensorId down = grouped("down", act, first.down);
+    const ExpertRows home = route(x);
+    TensorId y;
+    if (l_.roles().ep) {
+      ExpertExchange ranks{l_, name_, {rows_, m_.top_k, experts(), hidden(), capacity() * groups()}};
+      y = ranks.combine(compute(ranks.dispatch(home)));
+    } else {
+      y = compute(home);
+    }
     const TensorId out = l_.activation_tensor(part("unpermute"), Shape{rows_, hidden()});
-    l_.tape().add(part("unpermute"), Unpermute{rows_, m_.top_k, hidden(), dtype_},
-                  {reads(down), reads(row_), reads(choice_), writes(out)});
+    l_.tape().add(part("unpermute"), Unpermute{rows_, m_.top_k, hidden(), dtype_, padded_rows()},
+                  {reads(y), reads(row_), reads(choice_), writes(out)});
     return m_.shared ? l_.add(part("sum"), out, shared(x)) : out;
   }
 
@@ -29,7 +37,16 @@ class MoeLowering {
   std::string part(std::string_view suffix) const { return fmt::format("{}.{}", name_, suffix); }
   std::int64_t experts() const { return static_cast<std::int64_t>(m_.experts.size()); }
   std::int64_t hidden() const { return m_.router.in; }
-  std::int64_t chosen() const { return rows_ * m_.top_k; }
+  std::int64_t groups() const { return l_.sizes().room.capacity_groups; }
+  /// Rows of an expert for a group of tokens; 0: as many as choose it.
+  std::int64_t capacity() const {
+    const double factor = l_.sizes().room.capacity_factor;
+    if (factor <= 0) return 0;
+    const std::int64_t tokens = rows_ / groups();
+    return std::min(tokens, static_cast<std::int64_t>(std::ceil(factor * double(tokens * m_.top_k) / double(experts()))));
+  }
+  /// Rows of all experts, where each has a number of its own; 0: they follow from the choices.
+  std::int64_t padded_rows() const { return experts() * groups() * capacity(); }
 
   /// Which experts each token visits, and with what weight.
   void choose(TensorId x) {
@@ -54,37 +71,51 @@ class MoeLowering {
   }
 
   /// The rows of the tokens in order of their experts.
-  TensorId route(TensorId x) {
-    offsets_ = l_.index_tensor(part("offsets"), Shape{experts() + 1});
-    const TensorId source = l_.index_tensor(part("source"), Shape{chosen()});
+  ExpertRows route(TensorId x) {
+    const RouteMap map{
+        .tokens = rows_, .top_k = m_.top_k, .experts = experts(), .capacity = capacity(), .groups = groups()};
+    const std::int64_t n = map.rows();
+    const TensorId offsets = l_.index_tensor(part("offsets"), Shape{experts() + 1});
+    const TensorId source = l_.index_tensor(part("source"), Shape{n});
     row_ = l_.index_tensor(part("row"), Shape{rows_, m_.top_k});
-    l_.tape().add(part("route"), RouteMap{.tokens = rows_, .top_k = m_.top_k, .experts = experts()},
-                  {reads(indices_), writes(offsets_), writes(source), writes(row_)});
-    const TensorId sorted = l_.activation_tensor(part("permute"), Shape{chosen(), hidden()});
-    l_.tape().add(part("permute"), Permute{rows_, m_.top_k, hidden(), dtype_},
+    l_.tape().add(part("route"), map, {reads(indices_), writes(offsets), writes(source), writes(row_)});
+    const TensorId sorted = l_.activation_tensor(part("permute"), Shape{n, hidden()});
+    l_.tape().add(part("permute"), Permute{rows_, m_.top_k, hidden(), dtype_, padded_rows()},
                   {reads(x), reads(source), reads(row_), writes(sorted)});
-    return sorted;
+    return {.x = sorted, .offsets = offsets, .experts = experts(), .rows = n, .buffer = n, .counted = false};
   }
 
-  TensorId grouped(std::string_view suffix, TensorId in, const Linear& first) {
-    const TensorId y = l_.activation_tensor(part(suffix), Shape{chosen(), first.out});
-    const GroupedGemm gemm{.rows = chosen(),
+  /// The experts that are at hand on their rows.
+  TensorId compute(const ExpertRows& e) {
+    const Mlp& first = m_.experts.front();
+    const TensorId up = grouped("up", e, e.x, first.up);
+    return grouped("down", e, activate(e, up, first), first.down);
+  }
+
+  TensorId grouped(std::string_view suffix, const ExpertRows& e, TensorId in, const Linear& first) {
+    const TensorId y = l_.activation_tensor(part(suffix), Shape{e.buffer, first.out});
+    const GroupedGemm gemm{.rows = e.rows,
                            .n = first.out,
                            .k = first.in,
-                           .groups = experts(),
+                           .groups = e.experts,
                            .transpose_b = first.layout == WeightLayout::OutIn,
-                           .dtype = dtype_};
-    l_.tape().add(part(suffix), gemm, {reads(in), reads(weights_.stack(first.weight)), reads(offsets_), writes(y)});
+                           .dtype = dtype_,
+                           .max_rows = e.counted ? e.buffer : 0};
+    l_.tape().add(part(suffix), gemm, {reads(in), reads(weights_.stack(first.weight)), reads(e.offsets), writes(y)});
     return y;
   }
 
-  TensorId activate(TensorId sorted, TensorId up, const Mlp& first) {
+  TensorId activate(const ExpertRows& e, TensorId up, const Mlp& first) {
     const std::int64_t width = first.up.out;
-    if (!first.gate) return l_.activation(part("act"), first.activation, up, chosen(), width);
-    const TensorId gate = grouped("gate_proj", sorted, *first.gate);
-    const TensorId act = l_.activation_tensor(part("act"), Shape{chosen(), width});
-    l_.tape().add(part("act"), GatedForward{first.activation, chosen(), width, dtype_},
-                  {reads(gate), reads(up), writes(act)});
+    std::vector<Operand> operands{reads(up)};
+    if (first.gate) operands.insert(operands.begin(), reads(grouped("gate_proj", e, e.x, *first.gate)));
+    if (e.counted) operands.push_back(reads(e.offsets));
+    const TensorId act = l_.activation_tensor(part("act"), Shape{e.buffer, width});
+    operands.push_back(writes(act));
+    if (first.gate)
+      l_.tape().add(part("act"), GatedForward{first.activation, e.rows, width, dtype_, e.counted}, operands);
+    else
+      l_.tape().add(part("act"), ActivationForward{first.activation, e.rows, width, dtype_, e.counted}, operands);
     return act;
   }
 
@@ -107,7 +138,7 @@ class MoeLowering {
   std::int64_t rows_;
   const MoE& m_;
   DType dtype_;
-  TensorId choice_, indices_, offsets_, row_;
+  TensorId choice_, indices_, row_;
 };
 
 }  // namespace

@@ -36,10 +36,16 @@ void ParameterStorage::bind_weights(Bucket& b, TensorId base) {
   }
 }
 
-/// Contributions to the gradients of these weights go to `base`.
-void ParameterStorage::bind_gradients(Bucket& b, TensorId base, const std::vector<TensorId>& weights, bool written) {
-  for (std::size_t i = 0; i < b.pieces.size(); ++i)
-    targets_.set(weights[i], piece_of(b, b.pieces[i], base, ".grad"), written);
+/// The gradients of a bucket lie in `base`.
+void ParameterStorage::set_gradient(Bucket& b, TensorId base) {
+  b.gradient = base;
+  b.piece_gradients.clear();
+  for (const Piece& p : b.pieces) b.piece_gradients.push_back(piece_of(b, p, base, ".grad"));
+}
+
+/// Contributions to the gradients of these weights go there.
+void ParameterStorage::bind_gradients(const Bucket& b, const std::vector<TensorId>& weights) {
+  for (std::size_t i = 0; i < b.pieces.size(); ++i) targets_.set(weights[i], b.piece_gradients[i]);
 }
 
 void ParameterStorage::add_storage(Bucket& b) {
@@ -60,12 +66,12 @@ void ParameterStorage::add_storage(Bucket& b) {
     b.own_gradient = make(b, ".grad_part", own, TensorRole::Gradient, true);
     return;
   }
-  b.gradient = make(b, ".grad", b.elements, TensorRole::Gradient, true);
+  set_gradient(b, make(b, ".grad", b.elements, TensorRole::Gradient, true));
   b.own_gradient = n == 1 ? b.gradient : builder_->rank_view(b.gradient, b.name + ".grad_part", Shape{own}, where);
   std::vector<TensorId> read;
   for (const Piece& p : b.pieces)
     read.push_back(p.experts.empty() ? weights_[p.parameter.index()] : stacks_.at(p.parameter.value));
-  bind_gradients(b, b.gradient, read, false);
+  bind_gradients(b, read);
 }
 
 /// Where the host finds the part of a parameter that a rank holds.

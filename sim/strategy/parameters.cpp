@@ -31,6 +31,10 @@ void for_each_stack(const Model& model, F f) {
     }
 }
 
+bool same_group(const Group* a, const Group* b) {
+  return a == b || (a && b && a->axes == b->axes && a->only == b->only);
+}
+
 std::string part_name(int part) {
   if (part == kEmbeddingPart) return "outside";
   return part == kHeadPart ? "head" : std::to_string(part);
@@ -118,7 +122,7 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   set_axes(wanted, local_->cuts[id.index()]);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   for (const std::size_t i : unit.buckets)
-    if (!separate_ && buckets_[i].sum == wanted.sum && buckets_[i].tie == wanted.tie &&
+    if (!separate_ && buckets_[i].sum == wanted.sum && same_group(buckets_[i].tie, wanted.tie) &&
         buckets_[i].copies == wanted.copies)
       return buckets_[i];
   if (separate_)
@@ -138,7 +142,7 @@ void ParameterStorage::set_axes(Bucket& b, const Cut& cut) {
   };
   for (const Split* s : {&roles_.dp, &roles_.fsdp, &roles_.cp}) add(*s, b.sum);
   if (!cut.expert) add(roles_.ep, b.sum);
-  if (cut.partial_over_tp) add(roles_.tp, b.sum);
+  b.sum.insert(b.sum.end(), cut.partial.begin(), cut.partial.end());
   std::sort(b.sum.begin(), b.sum.end());
   const bool splits = data_.kind != DataKind::Ddp;
   for (const std::int8_t a : b.sum) {

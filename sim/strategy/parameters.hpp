@@ -101,15 +101,18 @@ class ParameterStorage {
     const Group* tie = nullptr;
     double copies = 1;  // ranks of the mesh that hold the same part of the complete gradient
     TensorId weight, own_weight, gradient, own_gradient;  // own: the part that the rank updates
+    std::vector<TensorId> piece_gradients;                // parts of `gradient`
     bool has_gradient = false, accumulates = false;       // in this step
   };
+  using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
   struct Unit {
     int chunk = 0, first = 0, last = 0;  // parts of the chunk that it serves
     std::vector<std::size_t> buckets;
     std::int64_t left = 1;  // backward passes to come in this step
+    std::int64_t open = 0;  // that have begun: gradients of weights may be deferred behind the next pass
     bool gathered = false;
+    Used used;  // in the first of the passes that are differentiated side by side
   };
-  using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
 
   // parameters.cpp: what lies where
   void make_units(const Options& o);
@@ -127,7 +130,8 @@ class ParameterStorage {
   TensorId make(const Bucket& b, std::string_view what, std::int64_t elements, TensorRole role, bool persistent);
   TensorId piece_of(const Bucket& b, const Piece& p, TensorId base, std::string_view suffix);
   void bind_weights(Bucket& b, TensorId base);
-  void bind_gradients(Bucket& b, TensorId base, const std::vector<TensorId>& weights, bool written);
+  void set_gradient(Bucket& b, TensorId base);
+  void bind_gradients(const Bucket& b, const std::vector<TensorId>& weights);
   void place(const Bucket& b);
   Stored stored(const Bucket& b, const Piece& p, ParameterId id, bool gradient);
   // data_parallel.cpp: what is communicated when
@@ -138,7 +142,10 @@ class ParameterStorage {
   Used used_weights(const Unit& unit) const;
   void begin_backward(Tape& tape, std::size_t unit, const Used& used);
   void finish_backward(std::size_t unit);
+  void zero_untouched(const Unit& unit);
   void reduce(Bucket& b, bool last);
+  void sum_copies(const Bucket& b);
+  void sum_late_copies();
   void collect(CollectiveKind kind, const std::string& name, const std::vector<std::int8_t>& axes, TensorId in,
                TensorId out, std::int64_t elements, Stream stream = Stream::Comm);
   GroupId group_over(const std::vector<std::int8_t>& axes);

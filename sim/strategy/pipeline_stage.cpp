@@ -48,7 +48,7 @@ TensorId StageLowering::receive(int from, const Message& wanted) {
   if (c.messages.empty()) c.messages = messages_to(from, stage_);
   const auto at = static_cast<std::size_t>(std::find(c.messages.begin(), c.messages.end(), wanted) - c.messages.begin());
   if (at == c.messages.size()) bug("a stage waits for a message that nobody sends");
-  const auto* t = std::get_if<Transformer>(&step_.model.network);
+  const auto* t = std::get_if<Transformer>(&step_.local.network.network);
   const Shape shape{sizes_.batch * sizes_.sequence / (step_.roles.sequence_parallel ? step_.roles.tp.ranks : 1),
                     t->hidden};
   const DType dtype = dtype_of(step_.train.dtype);

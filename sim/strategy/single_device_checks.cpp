@@ -32,6 +32,15 @@ void check_length(const Model& model, std::string_view name, std::int64_t length
         fmt::format("use at most {}", t->max_positions)};
 }
 
+void check_capacity(const TrainOptions& o) {
+  if (!(o.capacity_factor >= 0))
+    throw UserError{fmt::format("capacity_factor is {}, it must be 0 or more", o.capacity_factor)};
+  if (o.capacity_groups < 0)
+    throw UserError{fmt::format("capacity_groups is {}, it must be 0 or more", o.capacity_groups)};
+  if (o.capacity_groups > 0 && o.capacity_factor <= 0)
+    throw UserError{"capacity_groups without a capacity", "set capacity_factor"};
+}
+
 }  // namespace
 
 void check_train(const Model& model, const TrainOptions& o) {
@@ -46,6 +55,7 @@ void check_train(const Model& model, const TrainOptions& o) {
   if (o.microbatches > 65535) throw UserError{fmt::format("{} microbatches are more than 65535", o.microbatches)};
   if (!(o.dropout >= 0 && o.dropout < 1))
     throw UserError{fmt::format("dropout is {}, it must be at least 0 and below 1", o.dropout)};
+  check_capacity(o);
   check_rows(o.batch / o.microbatches, o.sequence);
   check_length(model, "sequence", o.sequence);
 }

@@ -48,6 +48,10 @@ bool is_shared_bias(const Model& model, ParameterId id) {
 
 }  // namespace
 
+std::int64_t capacity_groups_of(const TrainOptions& train, const Slices& slices) {
+  return train.capacity_groups > 0 ? train.capacity_groups / slices.replicas() : 1;
+}
+
 StageLowering::StageLowering(PlanBuilder& builder, const StepPlan& step, int stage)
     : b_{builder},
       step_{step},
@@ -186,7 +190,10 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .seed = o.seed,
                  .microbatch = microbatch,
                  .training = true,
-                 .recompute = o.recompute}};
+                 .recompute = o.recompute,
+                 .room = {.capacity_factor = o.capacity_factor,
+                          .capacity_groups = capacity_groups_of(o, step_.slices),
+                          .buffer = step_.parallel.expert_buffer}}};
 }
 
 void StageLowering::make_ports() {
@@ -199,7 +206,7 @@ void StageLowering::make_ports() {
   const std::int64_t rows = output_rows(step_.model, sizes_), classes = output_classes(step_.model);
   targets_ = b_.tensor("input.targets", Shape{o.microbatches, rows},
                        {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
-  b_.port("targets", targets_, port_rows(step_.slices));
+  b_.port("targets", targets_, port_rows(step_.slices.of_logits()));
   loss_ = b_.tensor("loss", Shape{1}, {.dtype = dtype, .role = TensorRole::Result, .persistent = true});
   b_.port("loss", loss_);
   b_.set_phase(Phase::Forward);
@@ -221,10 +228,12 @@ void StageLowering::finish_loss() {
   if (loss_.is_none()) return;
   Group g;
   const Roles& r = step_.roles;
-  for (const Split* s : {&r.dp, &r.fsdp, &r.ep, &r.cp}) {
-    if (!*s) continue;
-    g.axes.push_back(static_cast<std::uint8_t>(s->axis));
-    g.name += (g.name.empty() ? "" : "+") + step_.slices.mesh.axes[static_cast<std::size_t>(s->axis)].name;
+  std::vector<Split> axes = step_.slices.of_logits().roles.sample_axes();
+  axes.push_back(r.cp);
+  for (const Split& s : axes) {
+    if (!s) continue;
+    g.axes.push_back(static_cast<std::uint8_t>(s.axis));
+    g.name += (g.name.empty() ? "" : "+") + step_.slices.mesh.axes[static_cast<std::size_t>(s.axis)].name;
   }
   const auto sum = [&](std::string_view name, const Group& group) {
     const DType dtype = b_.plan().tensors[loss_.index()].dtype;

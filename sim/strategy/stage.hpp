@@ -25,6 +25,9 @@ struct StepPlan {
   std::vector<int> bounds;           // part k of the pipeline has blocks [bounds[k], bounds[k + 1])
 };
 
+/// Groups of tokens that a rank has, each with a capacity of its own at every expert.
+std::int64_t capacity_groups_of(const TrainOptions& train, const Slices& slices);
+
 /// Lowers what one stage of a pipeline does in a training step; without a pipeline, everything. A microbatch of a chunk
 /// is one tape: forward ops, then its backward pass when the schedule says so. States cross stages as messages; a
 /// neighbour's messages are received in the order in which it sends them, whatever they are.

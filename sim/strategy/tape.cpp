@@ -20,12 +20,12 @@ OpId Tape::add_plain(std::string_view name, const Work& work, std::initializer_l
   return record(name, work, {operands.begin(), operands.size()}, stream, false);
 }
 
-void Tape::add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
+void Tape::add_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
   std::vector<TensorId> tensors;
   for (const Operand& o : operands) tensors.push_back(o.tensor());
   emit(tensors);
   TapeNode node;
-  node.operands = operands;
+  node.operands = {operands.begin(), operands.end()};
   node.layer = builder_.layer();
   node.microbatch = builder_.microbatch();
   node.recomputed = recompute_;
@@ -159,15 +159,21 @@ void Tape::contribute(TensorId input, TensorId contribution) {
   }
 }
 
+TensorId Tape::gradient_so_far(TensorId input) const {
+  const auto it = gradients_.find(input.value);
+  return it == gradients_.end() || key(input) != input.value || shared_.contains(it->second.value) ? TensorId{}
+                                                                                                   : it->second;
+}
+
 void Tape::pass_through(TensorId input, TensorId gradient) {
   shared_[plan().owner(gradient).value] = true;
   contribute(input, gradient);
 }
 
 Tape::ParameterTarget Tape::parameter_target(TensorId parameter) {
-  GradientTargets::Target* target = targets_.find(parameter);
-  if (!target) bug("no place for the gradient of " + name_of(parameter));
-  return {target->tensor, std::exchange(target->written, true)};
+  const TensorId* target = targets_.find(parameter);
+  if (!target || target->is_none()) bug("no place for the gradient of " + name_of(parameter));
+  return {*target, targets_.mark_written(*target)};
 }
 
 TensorId Tape::added_parameter_target(TensorId parameter) {

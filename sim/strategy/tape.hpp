@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "sim/plan/builder.hpp"
@@ -28,23 +29,21 @@ struct TapeNode {
 /// Where the gradients of parameters go in a step, shared by the tapes of its microbatches.
 class GradientTargets {
  public:
-  /// From here on contributions to the gradient of `parameter` (the tensor that ops read) go to `gradient`; the first
-  /// one writes, the others add. `written`: there are contributions already.
-  void set(TensorId parameter, TensorId gradient, bool written = false) {
-    targets_[parameter.value] = {gradient, written};
-  }
-  struct Target {
-    TensorId tensor;
-    bool written = false;
-  };
-  Target* find(TensorId parameter) {
+  /// From here on contributions to the gradient of `parameter` (the tensor that ops read) go to `gradient`. The first
+  /// contribution to a gradient writes, the others add, whichever parameter tensor they come through.
+  void set(TensorId parameter, TensorId gradient) { targets_[parameter.value] = gradient; }
+  /// Null when the tensor is no parameter.
+  const TensorId* find(TensorId parameter) const {
     const auto it = targets_.find(parameter.value);
     return it == targets_.end() ? nullptr : &it->second;
   }
-  const Target* find(TensorId parameter) const { return const_cast<GradientTargets*>(this)->find(parameter); }
+  bool is_written(TensorId gradient) const { return written_.contains(gradient.value); }
+  /// Whether it was written before.
+  bool mark_written(TensorId gradient) { return !written_.insert(gradient.value).second; }
 
  private:
-  std::unordered_map<std::uint32_t, Target> targets_;
+  std::unordered_map<std::uint32_t, TensorId> targets_;
+  std::unordered_set<std::uint32_t> written_;
 };
 
 /// One pass forward and back. Records the forward ops that it adds to a plan and differentiates them: reverse mode, one rule per op kind
@@ -64,9 +63,16 @@ class Tape {
   /// An op that is recomputed like others but has no rule: `on_backward` gives the gradient of a group of such ops.
   OpId add_plain(std::string_view name, const Work& work, std::initializer_list<Operand> operands,
                  Stream stream = Stream::Compute);
+  OpId add_plain(std::string_view name, const Work& work, std::span<const Operand> operands,
+                 Stream stream = Stream::Compute) {
+    return record(name, work, operands, stream, false);
+  }
   /// Several ops that are recomputed as one and have no rule: `emit` adds them for the tensors that it is given in place
   /// of those of `operands`.
-  void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit);
+  void add_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit);
+  void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
+    add_steps(std::span<const Operand>{operands.begin(), operands.size()}, std::move(emit));
+  }
   /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
   void on_backward(std::function<void()> step);
   /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage sent.
@@ -106,6 +112,8 @@ class Tape {
   /// A new tensor for a contribution to the gradient of `input`; pass it to `contribute` after the op that writes it.
   TensorId contribution(TensorId input, std::string_view suffix = ".grad");
   void contribute(TensorId input, TensorId gradient);
+  /// What has been contributed to the gradient of `input`, if a rule may add to it in place; else none.
+  TensorId gradient_so_far(TensorId input) const;
   /// `input` receives exactly the gradient of the output: no op, shared storage.
   void pass_through(TensorId input, TensorId gradient);
   /// The gradient storage of a parameter and whether something has been written there in this step already.

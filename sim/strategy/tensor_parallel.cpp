@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of the axis tp compute together, as in Megatron-LM (arXiv 1909.08053): projections to heads and to the inner
-// width are split by outputs, projections back by inputs, whose results are summed. Without sequence parallelism every
-// rank has all rows between blocks: entering costs nothing forward and an all-reduce of the gradient backward, leaving an
-// all-reduce forward and nothing backward. With it (arXiv 2205.05198) a rank has 1/tp of the rows: all-gather and
-// reduce-scatter, in one direction and, exchanged, in the other.
+// What ranks of the axis tp compute together, as in Megatron-LM (arXiv 1909.08053): projections to heads and to the
+// inner width are split by outputs, projections back by inputs, whose results are summed. Without sequence parallelism
+// every rank has all rows between blocks: entering costs nothing forward and an all-reduce of the gradient backward,
+// leaving an all-reduce forward and nothing backward. With it (arXiv 2205.05198) a rank has 1/tp of the rows:
+// all-gather and reduce-scatter, in one direction and, exchanged, in the other.
 #include <fmt/format.h>
 
 #include "sim/strategy/layers.hpp"
@@ -12,138 +12,113 @@ namespace orrery {
 namespace {
 
 /// A collective of tp on a matrix, on the stream of the ops that need its result.
-Collective over(const Split& tp, CollectiveKind kind, std::int64_t elements, DType dtype,
-                ReduceOp reduce = ReduceOp::Sum) {
-  return {.kind = kind, .group = tp.group, .bytes = size_of(dtype, elements), .reduce = reduce, .dtype = dtype};
+Collective over(const Split& tp, CollectiveKind kind, std::int64_t elements, DType dtype) {
+  return {.kind = kind, .group = tp.group, .bytes = size_of(dtype, elements), .dtype = dtype};
 }
 
-}  // namespace
+class Tensor1d final : public TensorScheme {
+ public:
+  LocalModel localise(const Model& model, const Roles& roles) const override { return cut_in_stripes(model, roles); }
+  Split classes(const Roles& roles) const override { return roles.tp; }
 
-TensorId Layers::enter(std::string_view name, TensorId x) {
-  const Split& tp = roles().tp;
+  TensorId enter(Layers& l, std::string_view name, TensorId x) const override;
+  TensorId leave(Layers& l, std::string_view name, TensorId partial) const override;
+  TensorId linear(Layers& l, std::string_view name, TensorId x, std::int64_t rows, const Linear& w) const override {
+    return l.product(name, x, rows, w);
+  }
+  TensorId project_back(Layers& l, std::string_view name, TensorId x, const Linear& w) const override;
+  TensorId project_outside(Layers& l, std::string_view name, TensorId x, const Linear& w) const override {
+    return l.product(name, x, l.tape().plan().shape(x)[0], w);
+  }
+  TensorId norm(Layers& l, std::string_view name, TensorId x, std::int64_t rows, const Norm& n) const override {
+    return l.row_norm(name, x, rows, n);
+  }
+  TensorId embed(Layers& l, std::string_view name, TensorId table, TensorId index) const override;
+  TensorId logits(Layers& l, std::string_view name, TensorId x, const Linear& w) const override {
+    const TensorId all = l.enter(name, x);
+    return l.product(name, all, l.tape().plan().shape(all)[0], w);
+  }
+};
+
+TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
+  const Split& tp = l.roles().tp;
   if (!tp) return x;
-  const Shape shape = tape_.plan().shape(x);
-  if (!roles().sequence_parallel) {
-    const TensorId inner = tape_.alias(x);
-    const Collective sum = over(tp, CollectiveKind::AllReduce, shape.elements(), sizes_.dtype);
-    tape_.on_backward([this_tape = &tape_, x, inner, sum, name = fmt::format("{}.enter.sum", name)] {
-      const TensorId dy = this_tape->gradient(inner);
+  Tape& tape = l.tape();
+  const Shape shape = tape.plan().shape(x);
+  const DType dtype = l.sizes().dtype;
+  if (!l.roles().sequence_parallel) {
+    const TensorId inner = tape.alias(x);
+    const Collective sum = over(tp, CollectiveKind::AllReduce, shape.elements(), dtype);
+    tape.on_backward([&tape, x, inner, sum, name = fmt::format("{}.enter.sum", name)] {
+      const TensorId dy = tape.gradient(inner);
       if (dy.is_none()) return;
-      this_tape->emit(name, sum, {updates(dy)});
-      this_tape->contribute(x, dy);
+      tape.emit(name, sum, {updates(dy)});
+      tape.contribute(x, dy);
     });
     return inner;
   }
   const std::int64_t all = shape[0] * tp.ranks;
-  const TensorId y = activation_tensor(fmt::format("{}.gathered", name), Shape{all, shape[1]});
-  tape_.add_plain(fmt::format("{}.enter", name), over(tp, CollectiveKind::AllGather, all * shape[1], sizes_.dtype),
-                  {reads(x), writes(y)});
-  const Collective scatter = over(tp, CollectiveKind::ReduceScatter, all * shape[1], sizes_.dtype);
-  tape_.on_backward([this_tape = &tape_, x, y, scatter, name = fmt::format("{}.enter.scatter", name)] {
-    const TensorId dy = this_tape->gradient(y);
+  const TensorId y = l.activation_tensor(fmt::format("{}.gathered", name), Shape{all, shape[1]});
+  tape.add_plain(fmt::format("{}.enter", name), over(tp, CollectiveKind::AllGather, all * shape[1], dtype),
+                 {reads(x), writes(y)});
+  const Collective scatter = over(tp, CollectiveKind::ReduceScatter, all * shape[1], dtype);
+  tape.on_backward([&tape, x, y, scatter, name = fmt::format("{}.enter.scatter", name)] {
+    const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
-    const TensorId dx = this_tape->contribution(x);
-    this_tape->emit(name, scatter, {reads(dy), writes(dx)});
-    this_tape->contribute(x, dx);
+    const TensorId dx = tape.contribution(x);
+    tape.emit(name, scatter, {reads(dy), writes(dx)});
+    tape.contribute(x, dx);
   });
   return y;
 }
 
-TensorId Layers::leave(std::string_view name, TensorId partial) {
-  const Split& tp = roles().tp;
+TensorId Tensor1d::leave(Layers& l, std::string_view name, TensorId partial) const {
+  const Split& tp = l.roles().tp;
   if (!tp) return partial;
-  const Shape shape = tape_.plan().shape(partial);
-  if (!roles().sequence_parallel) {
-    tape_.add_plain(fmt::format("{}.leave", name),
-                    over(tp, CollectiveKind::AllReduce, shape.elements(), sizes_.dtype), {updates(partial)});
+  Tape& tape = l.tape();
+  const Shape shape = tape.plan().shape(partial);
+  const DType dtype = l.sizes().dtype;
+  if (!l.roles().sequence_parallel) {
+    tape.add_plain(fmt::format("{}.leave", name), over(tp, CollectiveKind::AllReduce, shape.elements(), dtype),
+                   {updates(partial)});
     return partial;
   }
-  const TensorId y = activation_tensor(fmt::format("{}.scattered", name), Shape{shape[0] / tp.ranks, shape[1]});
-  tape_.add_plain(fmt::format("{}.leave", name),
-                  over(tp, CollectiveKind::ReduceScatter, shape.elements(), sizes_.dtype), {reads(partial), writes(y)});
-  const Collective gather = over(tp, CollectiveKind::AllGather, shape.elements(), sizes_.dtype);
-  tape_.on_backward([this_tape = &tape_, partial, y, gather, name = fmt::format("{}.leave.gather", name)] {
-    const TensorId dy = this_tape->gradient(y);
+  const TensorId y = l.activation_tensor(fmt::format("{}.scattered", name), Shape{shape[0] / tp.ranks, shape[1]});
+  tape.add_plain(fmt::format("{}.leave", name), over(tp, CollectiveKind::ReduceScatter, shape.elements(), dtype),
+                 {reads(partial), writes(y)});
+  const Collective gather = over(tp, CollectiveKind::AllGather, shape.elements(), dtype);
+  tape.on_backward([&tape, partial, y, gather, name = fmt::format("{}.leave.gather", name)] {
+    const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
-    const TensorId dx = this_tape->contribution(partial);
-    this_tape->emit(name, gather, {reads(dy), writes(dx)});
-    this_tape->contribute(partial, dx);
+    const TensorId dx = tape.contribution(partial);
+    tape.emit(name, gather, {reads(dy), writes(dx)});
+    tape.contribute(partial, dx);
   });
   return y;
 }
 
-TensorId Layers::project_back(std::string_view name, TensorId x, const Linear& l) {
-  const std::int64_t rows = tape_.plan().shape(x)[0];
-  if (!roles().tp) return linear(name, x, rows, l);
-  Linear product = l;
+/// The bias is added to the sum.
+TensorId Tensor1d::project_back(Layers& l, std::string_view name, TensorId x, const Linear& w) const {
+  const std::int64_t rows = l.tape().plan().shape(x)[0];
+  if (!l.roles().tp) return l.product(name, x, rows, w);
+  Linear product = w;
   product.bias = {};
-  const TensorId sum = leave(name, linear(name, x, rows, product));
-  if (l.bias.is_none()) return sum;
-  const Shape shape = tape_.plan().shape(sum);
-  const TensorId y = activation_tensor(fmt::format("{}.biased", name), shape);
-  tape_.add(fmt::format("{}.bias", name), AddRows{shape[0], shape[1], 1, sizes_.dtype},
-            {reads(sum), reads(weight(l.bias)), writes(y)});
-  return y;
+  return l.add_bias(name, l.leave(name, l.product(name, x, rows, product)), w.bias);
 }
 
-TensorId Layers::embed(std::string_view name, TensorId table, TensorId index) {
-  const Split& tp = roles().tp;
-  const std::int64_t n = tape_.plan().shape(index).elements();
-  if (!tp) return gather(name, table, index, n);
-  const std::int64_t each = tape_.plan().shape(table)[0];
-  const TensorId local = index_tensor(fmt::format("{}.local", name), Shape{n});
-  tape_.add_plain(fmt::format("{}.local", name), LocalIndices{.rows = n, .classes = each},
-                  {reads(index), reads(first_of_shard(each)), writes(local)});
-  return leave(name, gather(name, table, local, n));
+TensorId Tensor1d::embed(Layers& l, std::string_view name, TensorId table, TensorId index) const {
+  const Split& tp = l.roles().tp;
+  const std::int64_t n = l.tape().plan().shape(index).elements();
+  if (!tp) return l.gather(name, table, index, n);
+  const TensorId local = l.local_indices(name, index, l.tape().plan().shape(table)[0], tp);
+  return l.leave(name, l.gather(name, table, local, n));
 }
 
-/// Where the part of a table or of the classes that a rank of tp holds begins.
-TensorId Layers::first_of_shard(std::int64_t each) {
-  return rank_constant(fmt::format("first_of_{}", each), Shape{1}, DType::I32,
-                       [each, axis = static_cast<std::size_t>(roles().tp.axis)](std::span<const std::int64_t> at) {
-                         return std::vector<double>{double(each * at[axis])};
-                       });
-}
+}  // namespace
 
-void Layers::add_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
-  const Shape shape = tape_.plan().shape(logits);
-  const std::int64_t n = shape[0];
-  if (classes == 1) {
-    tape_.add("loss", BinaryCrossEntropyForward{n, weight, sizes_.dtype}, {reads(logits), reads(targets), updates(loss)});
-    return;
-  }
-  if (shape[1] < classes) return add_split_loss(logits, targets, loss, classes, weight);
-  const TensorId lse = activation_tensor("loss.lse", Shape{n});
-  tape_.add("loss", CrossEntropyForward{n, classes, weight, sizes_.dtype},
-            {reads(logits), reads(targets), writes(lse), updates(loss)});
-}
-
-/// Three numbers per row cross the ranks: the largest logit, Σ exp(logit − largest), and the logit of the target. Every
-/// rank adds the whole loss, as all but the classes is the same on them.
-void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
-  const Split& tp = roles().tp;
-  const Shape shape = tape_.plan().shape(logits);
-  const std::int64_t n = shape[0], each = shape[1];
-  const TensorId first = first_of_shard(each);
-  if (each * tp.ranks > classes)
-    tape_.add_plain("loss.mask", MaskColumns{.rows = n, .cols = each, .total = classes, .dtype = sizes_.dtype},
-                    {reads(first), updates(logits)});
-  const TensorId local = index_tensor("loss.targets", Shape{n}), max = activation_tensor("loss.max", Shape{n}),
-                 sums = activation_tensor("loss.sums", Shape{2, n}), lse = activation_tensor("loss.lse", Shape{n});
-  tape_.add_plain("loss.targets", LocalIndices{.rows = n, .classes = each},
-                  {reads(targets), reads(first), writes(local)});
-  tape_.add_plain("loss.max", RowMax{.rows = n, .cols = each, .dtype = sizes_.dtype}, {reads(logits), writes(max)});
-  tape_.add_plain("loss.max.all", over(tp, CollectiveKind::AllReduce, n, sizes_.dtype, ReduceOp::Max), {updates(max)});
-  tape_.add_plain("loss.sums", CrossEntropySums{.rows = n, .classes = each, .dtype = sizes_.dtype},
-                  {reads(logits), reads(local), reads(max), writes(sums)});
-  tape_.add_plain("loss.sums.all", over(tp, CollectiveKind::AllReduce, 2 * n, sizes_.dtype), {updates(sums)});
-  tape_.add_plain("loss", CrossEntropyFinish{.rows = n, .weight = weight, .dtype = sizes_.dtype},
-                  {reads(targets), reads(max), reads(sums), writes(lse), updates(loss)});
-  const CrossEntropyBackward back{n, each, weight, sizes_.dtype};
-  tape_.on_backward([this_tape = &tape_, logits, local, lse, back] {
-    this_tape->emit("loss.backward", back, {updates(logits), reads(local), reads(lse)});
-    this_tape->contribute(logits, logits);
-  });
+const TensorScheme& tensor_1d() {
+  static const Tensor1d scheme;
+  return scheme;
 }
 
 }  // namespace orrery

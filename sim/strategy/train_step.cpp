@@ -104,11 +104,16 @@ namespace {
 /// The axes of the mesh with their communicators in a plan.
 Roles make_roles(PlanBuilder& b, const ParallelOptions& p) {
   Roles r = roles_of(b.plan().mesh);
-  for (Split* s : {&r.tp, &r.cp, &r.ep})
+  for (Split* s : {&r.tp, &r.cp, &r.ep, &r.row, &r.col, &r.x, &r.y, &r.z})
     if (s->axis >= 0)
       s->group = b.group({b.plan().mesh.axes[static_cast<std::size_t>(s->axis)].name,
                           {static_cast<std::uint8_t>(s->axis)}, {}});
   r.sequence_parallel = p.sequence_parallel && r.tp;
+  if (p.sequence_parallel && (r.row || r.x))
+    throw UserError{"sequence_parallel splits rows over tp, which the mesh does not have",
+                    "leave it out: row and col or x, y and z split rows between blocks anyway"};
+  r.summa_overlap = p.summa_overlap;
+  r.keep_gathered = p.keep_gathered;
   r.context = p.context;
   r.zigzag = p.zigzag;
   return r;
@@ -119,6 +124,19 @@ Slices make_slices(const Mesh& mesh, const Roles& roles, const TrainOptions& o) 
   require_multiple(o.batch, o.microbatches * s.replicas(), "batch", "the microbatches of all replicas");
   s.batch = o.batch / (o.microbatches * s.replicas());
   return s;
+}
+
+void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {
+  if (!(p.expert_buffer >= 0))
+    throw UserError{fmt::format("expert_buffer is {}", p.expert_buffer), "1 has room for even experts, 0 for the worst case"};
+  if (p.expert_buffer > 0 && (!s.roles.ep || o.capacity_factor > 0))
+    throw UserError{"expert_buffer is for experts on an axis ep that take all tokens",
+                    o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};
+  if (o.capacity_groups == 0) return;
+  require_multiple(o.capacity_groups, s.replicas(), "capacity_groups", "the replicas of the mesh");
+  if (const std::int64_t samples = s.batch * s.replicas(); samples % o.capacity_groups != 0)
+    throw UserError{fmt::format("{} capacity_groups do not divide the {} samples of a microbatch", o.capacity_groups, samples),
+                    fmt::format("capacity_groups can be {} or {}", s.replicas(), samples)};
 }
 
 std::int64_t block_count(const Model& model) {
@@ -177,6 +195,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
     step.bounds = part_bounds(p, block_count(model), step.schedule->parts);
   }
   if (roles.cp) check_context(model, step.slices);
+  check_experts(o, p, step.slices);
   const std::int64_t rows = step.slices.batch * (o.sequence / roles.cp.ranks);
   if (roles.sequence_parallel)
     require_multiple(rows, roles.tp.ranks, "rows of a microbatch", "split over tp by sequence_parallel");

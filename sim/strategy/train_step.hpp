@@ -22,24 +22,36 @@ struct ParallelOptions {
   std::string mesh;
   DataOptions data;
   bool sequence_parallel = false;
+  bool summa_overlap = false, keep_gathered = false;
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
   std::vector<std::int64_t> stage_layers;
+  double expert_buffer = 0;
 
   template <class V>
   void visit(V& v) {
     v.field("mesh", mesh,
             "axes and their sizes, neighbours on the last one have consecutive ranks: `dp2 pp4 tp8`; axes are dp, fsdp "
-            "(replicas), pp (layers), tp (matrices), cp (tokens of a sequence), ep (experts and samples)");
+            "(replicas), pp (layers), tp (matrices in stripes), row and col (matrices in squares, samples over row), "
+            "depth (more samples, beside row and col), x, y and z (matrices in a cube), cp (tokens of a sequence), ep "
+            "(experts and samples)");
     v.field("data", data, "what replicas share");
     v.field("sequence_parallel", sequence_parallel, "split rows between blocks over tp");
+    v.field("summa_overlap", summa_overlap,
+            "row and col: fetch the blocks of the next step while those of this one are multiplied, with two buffers "
+            "for each; x, y, z: sum input gradients while weight gradients are computed");
+    v.field("keep_gathered", keep_gathered,
+            "x, y, z: keep the gathered rows and weights of the forward pass for the backward pass, in place of "
+            "gathering them again");
     v.field("context", context, "how attention reaches keys on other ranks of cp");
     v.field("zigzag", zigzag, "ring: two chunks per rank, from both ends of the sequence, so that causal work is even");
     v.field("schedule", schedule, "order of the passes of a pipeline");
     v.field("chunks", chunks, "interleaved: parts of the model per stage");
     v.field("stage_layers", stage_layers, "blocks of each part of the pipeline, in order; empty: as even as can be");
+    v.field("expert_buffer", expert_buffer,
+            "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case");
   }
 };
 

@@ -80,7 +80,7 @@ class TransformerLowering {
     l_.set_dropout_stream(0);
     TensorId x = l_.embed(name, l_.weight(t_.tokens->table), tokens);
     const std::int64_t n = l_.outer_rows();
-    if (t_.project_in) x = l_.linear(fmt::format("{}.project_in", name), x, n, *t_.project_in);
+    if (t_.project_in) x = l_.project_outside(fmt::format("{}.project_in", name), x, *t_.project_in);
     if (!t_.positions.is_none())
       x = l_.add(fmt::format("{}.sum", name), x,
                  l_.gather(fmt::format("{}.positions", name), l_.weight(t_.positions), positions, n));
@@ -149,14 +149,9 @@ class TransformerLowering {
       n = sizes_.batch;
     }
     if (t_.decoder_norm) x = l_.norm("final_norm", x, n, *t_.decoder_norm);
-    if (t_.project_out) x = l_.linear("project_out", x, n, *t_.project_out);
+    if (t_.project_out) x = l_.project_outside("project_out", x, *t_.project_out);
     if (t_.output_scale != 1.0) x = l_.scale("output_scale", x, t_.output_scale);
-    return logits(x);
-  }
-
-  TensorId logits(TensorId x) {
-    const TensorId all = l_.enter("logits", x);
-    return l_.linear("logits", all, l_.tape().plan().shape(all)[0], t_.output);
+    return l_.logits("logits", x, t_.output);
   }
 
   /// Encoders: masked-language-model head over all rows, or a classifier over the first row of each sample.
@@ -164,11 +159,11 @@ class TransformerLowering {
     if (t_.head == Head::MaskedLanguageModel || t_.head == Head::LanguageModel) {
       if (t_.transform) {
         const std::int64_t n = l_.outer_rows();
-        x = l_.linear("head.transform", x, n, *t_.transform);
+        x = l_.project_outside("head.transform", x, *t_.transform);
         x = l_.activation("head.act", t_.transform_activation, x, n, t_.transform->out);
         if (t_.transform_norm) x = l_.norm("head.norm", x, n, *t_.transform_norm);
       }
-      return logits(x);
+      return l_.logits("logits", x, t_.output);
     }
     const std::int64_t b = sizes_.batch;
     const TensorId index = l_.constant(fmt::format("first_rows.{}x{}", b, sequence), Shape{b}, DType::I32,

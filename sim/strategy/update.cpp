@@ -90,6 +90,7 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
 }
 
 void ParameterStorage::update(const OptimizerOptions& options) {
+  sum_late_copies();
   builder_->set_phase(Phase::Optimizer);
   builder_->set_layer(-1);
   builder_->set_microbatch(0);
@@ -98,7 +99,7 @@ void ParameterStorage::update(const OptimizerOptions& options) {
       const Piece& p = b.pieces.front();
       const auto* target =
           targets_.find(p.experts.empty() ? weights_[p.parameter.index()] : stacks_.at(p.parameter.value));
-      b.has_gradient = target && target->written;
+      b.has_gradient = target && targets_.is_written(*target);
     }
   const TensorId norm2 = options.clip > 0 ? sum_norm() : TensorId{};
   for (Bucket& b : buckets_)

@@ -62,6 +62,8 @@ struct TrainOptions {
   Precision dtype = Precision::F32;
   Recompute recompute = Recompute::None;
   double dropout = 0;
+  double capacity_factor = 0;
+  std::int64_t capacity_groups = 0;
   OptimizerOptions optimizer;
   std::int64_t steps = 3;
   std::int64_t seed = 1;
@@ -77,6 +79,10 @@ struct TrainOptions {
     v.field("recompute", recompute,
             "what is computed again in the backward pass: nothing, the attention core, or whole blocks");
     v.field("dropout", dropout, "probability, behind embeddings and each half of a block");
+    v.field("capacity_factor", capacity_factor,
+            "rows that an expert takes, over those of even experts: later tokens are dropped; 0: it takes all");
+    v.field("capacity_groups", capacity_groups,
+            "runs of samples of a microbatch whose tokens share the capacity; 0: one per replica of the mesh");
     v.field("optimizer", optimizer, "the update");
     v.field("steps", steps, "steps to run");
     v.field("seed", seed, "of initial weights, data order and dropout");

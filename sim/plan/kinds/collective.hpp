@@ -23,6 +23,10 @@ std::string_view name_of(CollectiveKind k);
 /// broadcast, reduce, all-to-all and shift; the gathered buffer for all-gather; the buffer before the scatter for
 /// reduce-scatter. In a shift every member sends its buffer to the one that is `root` places further round the group
 /// (negative: back) and gets that of the one as many places before it.  Operands: in → out.
+///
+/// With `row` > 0 the parts of an all-to-all differ, and how many rows they have is known at run time only: `bytes` is
+/// what is expected. Spans [members · parts, 2] hold the first row and the end of each part that goes to a member, or
+/// comes from it, one member after another.  Operands: in, spans of in, spans of out → out.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   GroupId group;
@@ -30,6 +34,7 @@ struct Collective {
   Bytes bytes;
   ReduceOp reduce = ReduceOp::Sum;
   DType dtype = DType::F32;
+  std::int64_t row = 0;  // elements of a row
 
   static constexpr std::string_view kName = "collective";
   static constexpr OpClass kClass = OpClass::Collective;
@@ -41,6 +46,7 @@ struct Collective {
     v("bytes", bytes);
     v("reduce", reduce);
     v("dtype", dtype);
+    v("row", row);
   }
   Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
   bool operator==(const Collective&) const = default;

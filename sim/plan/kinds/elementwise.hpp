@@ -6,12 +6,16 @@
 
 namespace orrery {
 
+// Activations with `counted` take one operand more, before the outputs: indices whose last one is the number of rows in
+// use. `rows` is then what is expected, and the operands may have more.
+
 /// y = act(x).  Operands: x → y.
 struct ActivationForward {
   ActivationKind kind = ActivationKind::GeluTanh;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  bool counted = false;
 
   static constexpr std::string_view kName = "activation";
   static constexpr OpClass kClass = OpClass::Elementwise;
@@ -21,6 +25,7 @@ struct ActivationForward {
     v("rows", rows);
     v("cols", cols);
     v("dtype", dtype);
+    v("counted", counted);
   }
   Amount amount(const Bindings&) const {
     return {Flops{10.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
@@ -34,6 +39,7 @@ struct ActivationBackward {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  bool counted = false;
 
   static constexpr std::string_view kName = "activation_backward";
   static constexpr OpClass kClass = OpClass::Elementwise;
@@ -43,6 +49,7 @@ struct ActivationBackward {
     v("rows", rows);
     v("cols", cols);
     v("dtype", dtype);
+    v("counted", counted);
   }
   Amount amount(const Bindings&) const {
     return {Flops{14.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
@@ -56,6 +63,7 @@ struct GatedForward {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  bool counted = false;
 
   static constexpr std::string_view kName = "gated";
   static constexpr OpClass kClass = OpClass::Elementwise;
@@ -65,6 +73,7 @@ struct GatedForward {
     v("rows", rows);
     v("cols", cols);
     v("dtype", dtype);
+    v("counted", counted);
   }
   Amount amount(const Bindings&) const {
     return {Flops{8.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
@@ -78,6 +87,7 @@ struct GatedBackward {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  bool counted = false;
 
   static constexpr std::string_view kName = "gated_backward";
   static constexpr OpClass kClass = OpClass::Elementwise;
@@ -87,6 +97,7 @@ struct GatedBackward {
     v("rows", rows);
     v("cols", cols);
     v("dtype", dtype);
+    v("counted", counted);
   }
   Amount amount(const Bindings&) const {
     return {Flops{14.0 * double(rows * cols)}, size_of(dtype, 3 * rows * cols), size_of(dtype, 2 * rows * cols), {}};

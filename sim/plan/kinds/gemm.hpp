@@ -41,14 +41,15 @@ struct Gemm {
 /// What a grouped GEMM computes: Y = X·W, dX = dY·Wᵀ, or dW = Xᵀ·dY per group.
 enum class GroupedMode : std::uint8_t { Forward, InputGradient, WeightGradient };
 
-/// One GEMM per group over consecutive rows (experts). `rows` over all groups; W is [groups, k, n], or [groups, n, k]
-/// when transpose_b. Operands: X W offsets → Y | dY W offsets → dX | X dY offsets → dW.
+/// One GEMM per group over consecutive rows (experts). `rows` over all groups, as expected where their number depends on
+/// data; W is [groups, k, n], or [groups, n, k] when transpose_b. Operands: X W offsets → Y | dY W offsets → dX | X dY offsets → dW.
 struct GroupedGemm {
   std::int64_t rows = 0, n = 0, k = 0, groups = 1;
   GroupedMode mode = GroupedMode::Forward;
   bool transpose_b = false, accumulate = false;
   DType dtype = DType::F32;
   double skew = 1.0;  // rows of the fullest group over the mean; 1 when even
+  std::int64_t max_rows = 0;  // that the buffers hold; 0: `rows`
 
   static constexpr std::string_view kName = "grouped_gemm";
   static constexpr OpClass kClass = OpClass::Gemm;
@@ -63,6 +64,7 @@ struct GroupedGemm {
     v("accumulate", accumulate);
     v("dtype", dtype);
     v("skew", skew);
+    v("max_rows", max_rows);
   }
   Amount amount(const Bindings&) const {
     const std::int64_t x = rows * k, y = rows * n, w = groups * n * k;

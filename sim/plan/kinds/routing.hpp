@@ -75,13 +75,17 @@ struct TopKGateBackward {
 };
 
 /// Stable counting sort of the tokens·top_k choices by expert. source[row] is the token of a sorted row, row[t, j] the
-/// sorted row of a choice (−1 when dropped over `capacity` per expert; 0: no capacity).  Operands: indices → offsets
-/// source row.
+/// sorted row of a choice. With a `capacity` every expert has room for as many rows of each of `groups` equal runs of
+/// tokens, [experts, groups, capacity]: a choice that finds no room has row −1, a row without a choice source −1.
+/// Operands: indices → offsets source row.
 struct RouteMap {
   std::int64_t tokens = 0;
   std::int64_t top_k = 1;
   std::int64_t experts = 0;
   std::int64_t capacity = 0;
+  std::int64_t groups = 1;
+
+  std::int64_t rows() const { return capacity > 0 ? experts * groups * capacity : tokens * top_k; }
 
   static constexpr std::string_view kName = "route_map";
   static constexpr OpClass kClass = OpClass::Routing;
@@ -91,22 +95,53 @@ struct RouteMap {
     v("top_k", top_k);
     v("experts", experts);
     v("capacity", capacity);
+    v("groups", groups);
   }
   Amount amount(const Bindings&) const {
     return {Flops{double(tokens * top_k)},
             size_of(DType::I32, tokens * top_k),
-            size_of(DType::I32, 2 * tokens * top_k + experts + 1),
+            size_of(DType::I32, rows() + tokens * top_k + experts + 1),
             {}};
   }
   bool operator==(const RouteMap&) const = default;
 };
 
-/// out[row,:] = x[source[row],:].  Operands: x source row → out; `row`, the inverse map, is for the gradient.
+/// Where the ranks of an expert axis send rows: `sent` [ranks, experts, 2] has the first row and the end of what each
+/// rank sends to each expert of this one, in rows of that rank. They shall lie here in order of the experts, of each
+/// in order of the ranks: `place` has the same in rows of this rank, offsets[e] the first row of an expert. At run time
+/// more than `max_rows` in all are an error.  Operands: sent → place offsets.
+struct MergeRoutes {
+  std::int64_t ranks = 1;
+  std::int64_t experts = 0;
+  std::int64_t max_rows = 0;
+
+  static constexpr std::string_view kName = "merge_routes";
+  static constexpr OpClass kClass = OpClass::Routing;
+  template <class V>
+  void visit(V&& v) const {
+    v("ranks", ranks);
+    v("experts", experts);
+    v("max_rows", max_rows);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(2 * ranks * experts)},
+            size_of(DType::I32, 2 * ranks * experts),
+            size_of(DType::I32, 2 * ranks * experts + experts + 1),
+            {}};
+  }
+  bool operator==(const MergeRoutes&) const = default;
+};
+
+/// out[row,:] = x[source[row],:], zeros where the source is −1; `rows` of RouteMap, 0: tokens·top_k.  Operands: x source
+/// row → out; `row`, the inverse map, is for the gradient.
 struct Permute {
   std::int64_t tokens = 0;
   std::int64_t top_k = 1;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  std::int64_t rows = 0;
+
+  std::int64_t sorted_rows() const { return rows > 0 ? rows : tokens * top_k; }
 
   static constexpr std::string_view kName = "permute";
   static constexpr OpClass kClass = OpClass::Routing;
@@ -116,17 +151,18 @@ struct Permute {
     v("top_k", top_k);
     v("cols", cols);
     v("dtype", dtype);
+    v("rows", rows);
   }
   Amount amount(const Bindings&) const {
     return {{},
-            size_of(dtype, tokens * top_k * cols) + size_of(DType::I32, tokens * top_k),
-            size_of(dtype, tokens * top_k * cols),
+            size_of(dtype, tokens * top_k * cols) + size_of(DType::I32, sorted_rows()),
+            size_of(dtype, sorted_rows() * cols),
             {}};
   }
   bool operator==(const Permute&) const = default;
 };
 
-/// dx[t,:] = Σ_j dout[row[t,j],:].  Operands: dout row → dx.
+/// dx[t,:] = Σ_j dout[row[t,j],:] over choices that have a row.  Operands: dout row → dx.
 struct PermuteBackward {
   std::int64_t tokens = 0;
   std::int64_t top_k = 1;
@@ -151,12 +187,13 @@ struct PermuteBackward {
   bool operator==(const PermuteBackward&) const = default;
 };
 
-/// out[t,:] = Σ_j weights[t,j]·y[row[t,j],:].  Operands: y row weights → out.
+/// out[t,:] = Σ_j weights[t,j]·y[row[t,j],:]; choices without a row add nothing.  Operands: y row weights → out.
 struct Unpermute {
   std::int64_t tokens = 0;
   std::int64_t top_k = 1;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  std::int64_t rows = 0;  // of y; 0: tokens·top_k
 
   static constexpr std::string_view kName = "unpermute";
   static constexpr OpClass kClass = OpClass::Routing;
@@ -166,6 +203,7 @@ struct Unpermute {
     v("top_k", top_k);
     v("cols", cols);
     v("dtype", dtype);
+    v("rows", rows);
   }
   Amount amount(const Bindings&) const {
     return {Flops{2.0 * double(tokens * top_k * cols)},
@@ -182,6 +220,9 @@ struct UnpermuteBackward {
   std::int64_t top_k = 1;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  std::int64_t rows = 0;  // of y; 0: tokens·top_k
+
+  std::int64_t sorted_rows() const { return rows > 0 ? rows : tokens * top_k; }
 
   static constexpr std::string_view kName = "unpermute_backward";
   static constexpr OpClass kClass = OpClass::Routing;
@@ -191,11 +232,12 @@ struct UnpermuteBackward {
     v("top_k", top_k);
     v("cols", cols);
     v("dtype", dtype);
+    v("rows", rows);
   }
   Amount amount(const Bindings&) const {
     return {Flops{4.0 * double(tokens * top_k * cols)},
             size_of(dtype, tokens * (2 * top_k + 1) * cols) + size_of(DType::I32, tokens * top_k),
-            size_of(dtype, tokens * top_k * (cols + 1)),
+            size_of(dtype, sorted_rows() * cols + tokens * top_k),
             {}};
   }
   bool operator==(const UnpermuteBackward&) const = default;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts on the ranks of the axis ep. A rank's rows are sorted by expert, so what goes to one rank lies together. Each
+// direction is one all-to-all, and its gradient the same all-to-all the other way.
+#include "sim/strategy/expert_parallel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+
+ExpertExchange::ExpertExchange(Layers& layers, std::string_view name, const ExpertTraffic& traffic)
+    : l_{layers}, name_{name}, traffic_{traffic}, ep_{layers.roles().ep} {
+  const std::int64_t worst = ep_.ranks * traffic_.tokens * std::min(traffic_.top_k, held());
+  const double factor = l_.sizes().room.buffer;
+  buffer_ = factor > 0 ? std::min(worst, static_cast<std::int64_t>(std::ceil(factor * double(sent())))) : worst;
+}
+
+std::string ExpertExchange::part(std::string_view suffix) const { return fmt::format("{}.{}", name_, suffix); }
+
+/// Rows of a rank; with even experts as many come to a rank.
+std::int64_t ExpertExchange::sent() const {
+  return traffic_.capacity > 0 ? traffic_.experts * traffic_.capacity : traffic_.tokens * traffic_.top_k;
+}
+
+Collective ExpertExchange::all_to_all(std::int64_t row) const {
+  const DType dtype = l_.sizes().dtype;
+  return {.kind = CollectiveKind::AllToAll, .group = ep_.group, .bytes = size_of(dtype, sent() * traffic_.cols),
+          .dtype = dtype, .row = row};
+}
+
+ExpertRows ExpertExchange::dispatch(const ExpertRows& home) {
+  const std::int64_t cols = traffic_.cols;
+  if (traffic_.capacity == 0) {
+    agree(home.offsets);
+    const TensorId x = exchange_rows("dispatch", home.x, Shape{buffer_, cols}, home_, away_);
+    return {.x = x, .offsets = offsets_, .experts = held(), .rows = sent(), .buffer = buffer_, .counted = true};
+  }
+  const TensorId arrived = exchange_equal("dispatch", home.x), x = l_.activation_tensor(part("arrived"), {sent(), cols});
+  l_.tape().add(part("arrived"), SwapAxes{1, ep_.ranks, held(), traffic_.capacity * cols, l_.sizes().dtype},
+                {reads(arrived), writes(x)});
+  const std::int64_t each = ep_.ranks * traffic_.capacity, n = held();
+  const TensorId offsets =
+      l_.constant(fmt::format("{}_experts_of_{}_rows", n, each), Shape{n + 1}, DType::I32, [each, n] {
+        std::vector<double> first(static_cast<std::size_t>(n) + 1);
+        for (std::size_t e = 0; e < first.size(); ++e) first[e] = double(e) * double(each);
+        return first;
+      });
+  return {.x = x, .offsets = offsets, .experts = n, .rows = sent(), .buffer = sent(), .counted = false};
+}
+
+TensorId ExpertExchange::combine(TensorId y) {
+  if (traffic_.capacity == 0) return exchange_rows("combine", y, Shape{sent(), traffic_.cols}, away_, home_);
+  const TensorId leaving = l_.activation_tensor(part("leaving"), {sent(), traffic_.cols});
+  l_.tape().add(part("leaving"),
+                SwapAxes{1, held(), ep_.ranks, traffic_.capacity * traffic_.cols, l_.sizes().dtype},
+                {reads(y), writes(leaving)});
+  return exchange_equal("combine", leaving);
+}
+
+/// The ranks tell one another which rows each sends to each expert. The first row of an expert and the next one's are
+/// neighbours among the offsets: a span each.
+void ExpertExchange::agree(TensorId offsets) {
+  const std::int64_t n = traffic_.experts;
+  const Layout pairs{.shape = Shape{n, 2}, .strides = {1, 1}, .offset = 0};
+  home_ = l_.index_tensor(part("home"), Shape{n, 2});
+  l_.tape().add_plain(part("home"), CopyRows{n, 2, DType::I32},
+                      {reads(l_.tape().view(offsets, part("pairs"), pairs)), writes(home_)});
+  const TensorId sent = l_.index_tensor(part("sent"), Shape{n, 2});
+  l_.tape().add_plain(part("agree"),
+                      Collective{.kind = CollectiveKind::AllToAll, .group = ep_.group,
+                                 .bytes = size_of(DType::I32, 2 * n), .dtype = DType::I32},
+                      {reads(home_), writes(sent)});
+  away_ = l_.index_tensor(part("away"), Shape{n, 2});
+  offsets_ = l_.index_tensor(part("local_offsets"), Shape{held() + 1});
+  l_.tape().add_plain(part("merge"), MergeRoutes{.ranks = ep_.ranks, .experts = held(), .max_rows = buffer_},
+                      {reads(sent), writes(away_), writes(offsets_)});
+}
+
+TensorId ExpertExchange::exchange_rows(std::string_view suffix, TensorId x, const Shape& out, TensorId from,
+                                       TensorId to) {
+  Tape& tape = l_.tape();
+  const TensorId y = l_.activation_tensor(part(suffix), out);
+  const Collective exchange = all_to_all(traffic_.cols);
+  tape.add_plain(part(suffix), exchange, {reads(x), reads(from), reads(to), writes(y)});
+  tape.on_backward([&tape, x, y, from, to, exchange, name = part(suffix) + ".back"] {
+    const TensorId dy = tape.gradient(y);
+    if (dy.is_none()) return;
+    const TensorId here = tape.saved(to), there = tape.saved(from), dx = tape.contribution(x);
+    tape.emit(name, exchange, {reads(dy), reads(here), reads(there), writes(dx)});
+    tape.contribute(x, dx);
+  });
+  return y;
+}
+
+TensorId ExpertExchange::exchange_equal(std::string_view suffix, TensorId x) {
+  Tape& tape = l_.tape();
+  const TensorId y = l_.activation_tensor(part(suffix), Shape{sent(), traffic_.cols});
+  const Collective exchange = all_to_all(0);
+  tape.add_plain(part(suffix), exchange, {reads(x), writes(y)});
+  tape.on_backward([&tape, x, y, exchange, name = part(suffix) + ".back"] {
+    const TensorId dy = tape.gradient(y);
+    if (dy.is_none()) return;
+    const TensorId dx = tape.contribution(x);
+    tape.emit(name, exchange, {reads(dy), writes(dx)});
+    tape.contribute(x, dx);
+  });
+  return y;
+}
+
+}  // namespace orrery

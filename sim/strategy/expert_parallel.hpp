@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/strategy/layers.hpp"
+
+namespace orrery {
+
+/// Rows in order of the experts that they have chosen, where the experts are.
+struct ExpertRows {
+  TensorId x, offsets;       // offsets[e]: the first row of an expert
+  std::int64_t experts = 0;  // that are here
+  std::int64_t rows = 0;     // as expected: every expert is chosen equally often
+  std::int64_t buffer = 0;   // rows that x has
+  bool counted = false;      // how many rows there are is known at run time, from the offsets
+};
+
+/// The rows of a layer: the `top_k` of a token go to different experts.
+struct ExpertTraffic {
+  std::int64_t tokens = 0, top_k = 1, experts = 0, cols = 0;
+  std::int64_t capacity = 0;  // rows that each rank sends to each expert; 0: as many as have chosen it
+};
+
+/// The way of rows to the ranks of ep that hold their experts, and back: expert parallelism as in GShard (arXiv
+/// 2006.16668). Without a capacity (dropless, as in MegaBlocks, arXiv 2211.15841) the ranks first tell one another which
+/// rows they send; what arrives finds room in a buffer of `expert_buffer` times the rows of even experts. With a
+/// capacity all messages have one size.
+class ExpertExchange {
+ public:
+  ExpertExchange(Layers& layers, std::string_view name, const ExpertTraffic& traffic);
+
+  /// From the rows of this rank's tokens, sorted by all experts, to the rows for the experts of this rank.
+  ExpertRows dispatch(const ExpertRows& home);
+  /// What the experts have made of the rows, where the rows came from.
+  TensorId combine(TensorId y);
+
+ private:
+  std::string part(std::string_view suffix) const;
+  std::int64_t held() const { return traffic_.experts / ep_.ranks; }
+  std::int64_t sent() const;
+  Collective all_to_all(std::int64_t row) const;
+  void agree(TensorId offsets);
+  TensorId exchange_rows(std::string_view suffix, TensorId x, const Shape& out, TensorId from, TensorId to);
+  TensorId exchange_equal(std::string_view suffix, TensorId x);
+
+  Layers& l_;
+  std::string name_;
+  ExpertTraffic traffic_;
+  Split ep_;
+  std::int64_t buffer_ = 0;
+  TensorId home_, away_, offsets_;  // spans of the rows where their tokens and where their experts are
+};
+
+}  // namespace orrery

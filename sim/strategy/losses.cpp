@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss of a model, over classes that may lie on several ranks.
+#include <fmt/format.h>
+
+#include "sim/strategy/layers.hpp"
+
+namespace orrery {
+
+TensorId Layers::first_of_shard(std::int64_t each, const Split& over) {
+  return rank_constant(fmt::format("first_of_{}.{}", each, over.axis), Shape{1}, DType::I32,
+                       [each, axis = static_cast<std::size_t>(over.axis)](std::span<const std::int64_t> at) {
+                         return std::vector<double>{double(each * at[axis])};
+                       });
+}
+
+TensorId Layers::local_indices(std::string_view name, TensorId index, std::int64_t each, const Split& over) {
+  const std::int64_t n = tape_.plan().shape(index).elements();
+  const TensorId local = index_tensor(fmt::format("{}.local", name), Shape{n});
+  tape_.add_plain(fmt::format("{}.local", name), LocalIndices{.rows = n, .classes = each},
+                  {reads(index), reads(first_of_shard(each, over)), writes(local)});
+  return local;
+}
+
+void Layers::add_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
+  const Shape shape = tape_.plan().shape(logits);
+  const std::int64_t n = shape[0];
+  if (classes == 1) {
+    tape_.add("loss", BinaryCrossEntropyForward{n, weight, sizes_.dtype},
+              {reads(logits), reads(targets), updates(loss)});
+    return;
+  }
+  if (shape[1] < classes) return add_split_loss(logits, targets, loss, classes, weight);
+  const TensorId lse = activation_tensor("loss.lse", Shape{n});
+  tape_.add("loss", CrossEntropyForward{n, classes, weight, sizes_.dtype},
+            {reads(logits), reads(targets), writes(lse), updates(loss)});
+}
+
+/// Three numbers per row cross the ranks: the largest logit, Σ exp(logit − largest), and the logit of the target. Every
+/// rank adds the whole loss, as all but the classes is the same on them.
+void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
+  const Split over = scheme_.classes(roles());
+  const auto all_reduce = [&](std::int64_t elements, ReduceOp reduce) {
+    return Collective{
+        .group = over.group, .bytes = size_of(sizes_.dtype, elements), .reduce = reduce, .dtype = sizes_.dtype};
+  };
+  const Shape shape = tape_.plan().shape(logits);
+  const std::int64_t n = shape[0], each = shape[1];
+  if (each * over.ranks > classes)
+    tape_.add_plain("loss.mask", MaskColumns{.rows = n, .cols = each, .total = classes, .dtype = sizes_.dtype},
+                    {reads(first_of_shard(each, over)), updates(logits)});
+  const TensorId local = local_indices("loss.targets", targets, each, over),
+                 max = activation_tensor("loss.max", Shape{n}), sums = activation_tensor("loss.sums", Shape{2, n}),
+                 lse = activation_tensor("loss.lse", Shape{n});
+  tape_.add_plain("loss.max", RowMax{.rows = n, .cols = each, .dtype = sizes_.dtype}, {reads(logits), writes(max)});
+  tape_.add_plain("loss.max.all", all_reduce(n, ReduceOp::Max), {updates(max)});
+  tape_.add_plain("loss.sums", CrossEntropySums{.rows = n, .classes = each, .dtype = sizes_.dtype},
+                  {reads(logits), reads(local), reads(max), writes(sums)});
+  tape_.add_plain("loss.sums.all", all_reduce(2 * n, ReduceOp::Sum), {updates(sums)});
+  tape_.add_plain("loss", CrossEntropyFinish{.rows = n, .weight = weight, .dtype = sizes_.dtype},
+                  {reads(targets), reads(max), reads(sums), writes(lse), updates(loss)});
+  const CrossEntropyBackward back{n, each, weight, sizes_.dtype};
+  tape_.on_backward([this_tape = &tape_, logits, local, lse, back] {
+    this_tape->emit("loss.backward", back, {updates(logits), reads(local), reads(lse)});
+    this_tape->contribute(logits, logits);
+  });
+}
+
+}  // namespace orrery

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategy/tensor_scheme.hpp"
+
+namespace orrery {
+
+Split TensorScheme::columns(const Roles&) const { return {}; }
+TensorId TensorScheme::enter(Layers&, std::string_view, TensorId x) const { return x; }
+TensorId TensorScheme::leave(Layers&, std::string_view, TensorId partial) const { return partial; }
+
+const TensorScheme& scheme_of(const Roles& roles) {
+  if (roles.row) return tensor_2d();
+  return roles.x ? tensor_3d() : tensor_1d();
+}
+
+}  // namespace orrery

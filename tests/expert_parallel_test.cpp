@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts on ranks of their own compute what one device computes; what they exchange, and what does not fit.
+#include <catch2/catch.hpp>
+
+#include "tests/parallel_testing.hpp"
+#include "tests/user_error.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+TrainOptions options() {
+  TrainOptions o;
+  o.batch = 16;
+  o.microbatches = 4;
+  o.sequence = 12;
+  o.steps = 3;
+  o.dtype = Precision::F64;
+  o.dropout = 0.1;
+  o.optimizer = {.kind = OptimizerKind::AdamW, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  return o;
+}
+
+double difference(const std::string& family, const std::string& strategy, const TrainOptions& o) {
+  const Model model = small_model(family);
+  return worst_difference(train(model, o, *parallel(strategy)), train(model, o, *single()));
+}
+
+/// Bytes of the messages of rows to and from experts in one layer.
+Bytes exchanged(const Plan& plan, int layer, Phase phase) {
+  Bytes sum;
+  for (const Op& op : plan.ops) {
+    const auto* c = std::get_if<Collective>(&plan.work(op));
+    if (c && c->kind == CollectiveKind::AllToAll && c->dtype == DType::F64 && op.layer == layer && op.phase == phase)
+      sum += c->bytes;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("experts on ranks of their own compute what one device computes", "[expert]") {
+  const auto* model = GENERATE("mixtral", "deepseek", "qwen");
+  const auto* s = GENERATE("{mesh: ep2}", "{mesh: ep4}", "{mesh: dp2 ep2}", "{mesh: ep2 dp2, expert_buffer: 1.9}",
+                           "{mesh: ep2 tp2}", "{mesh: ep2 tp2, sequence_parallel: true}", "{mesh: pp2 ep2}",
+                           "{mesh: ep2, data: {kind: zero1}}", "{mesh: ep2, data: {kind: zero3}}",
+                           "{mesh: ep2 fsdp2, data: {kind: zero3}}", "{mesh: pp2 dp2 ep2, schedule: zb-h1}");
+  INFO(model << " " << s);
+  CHECK(difference(model, s, options()) < kTolerance);
+}
+
+TEST_CASE("experts on ranks of their own are computed again", "[expert]") {
+  const auto* model = GENERATE("mixtral", "deepseek");
+  TrainOptions o = options();
+  o.recompute = Recompute::Full;
+  o.capacity_factor = GENERATE(0.0, 1.0);
+  o.capacity_groups = o.capacity_factor > 0 ? 4 : 0;
+  INFO(model << " " << o.capacity_factor);
+  CHECK(difference(model, "{mesh: dp2 ep2}", o) < kTolerance);
+}
+
+// A group of tokens is what a rank has of a microbatch: 4 samples over dp and ep.
+TEST_CASE("experts drop the tokens that one device drops", "[expert]") {
+  const auto* model = GENERATE("mixtral", "deepseek");
+  const auto* s = GENERATE("{mesh: dp2}", "{mesh: ep2}", "{mesh: ep4}", "{mesh: dp2 ep2}", "{mesh: ep2 tp2}",
+                           "{mesh: pp2 ep2, data: {kind: zero1}}", "{mesh: ep2 tp2, sequence_parallel: true}");
+  TrainOptions o = options();
+  o.capacity_factor = 0.8;
+  o.capacity_groups = 4;
+  INFO(model << " " << s);
+  CHECK(difference(model, s, o) < kTolerance);
+}
+
+TEST_CASE("a capacity drops tokens, and does nothing where all find room", "[expert]") {
+  const Model model = small_model("mixtral");
+  TrainOptions o = options();
+  const Trained all = train(model, o, *single());
+  o.capacity_factor = 2;  // 4 experts, 2 of them for each token: all tokens may choose the same
+  CHECK(worst_difference(train(model, o, *single()), all) < kTolerance);
+  o.capacity_factor = 0.8;
+  CHECK(worst_difference(train(model, o, *single()), all) > 1e-3);
+}
+
+// A layer sends rows · top_k rows of h elements to the experts and as many back; the gradients go the same ways.
+TEST_CASE("a layer exchanges twice the rows of its tokens' choices in each direction", "[expert]") {
+  const Model model = small_model("mixtral");
+  TrainOptions o = options();
+  o.microbatches = 1;
+  const double rows = 16 / 2 * 12, top_k = 2, h = 16;
+  for (const double factor : {0.0, 0.5}) {
+    o.capacity_factor = factor;
+    const Plan plan = parallel("{mesh: ep2}")->train_step(model, o, &host_workspaces());
+    const Bytes expected{2 * rows * top_k * h * 8 * (factor > 0 ? factor : 1)};
+    CHECK(exchanged(plan, 1, Phase::Forward) == expected);
+    CHECK(exchanged(plan, 1, Phase::Backward) == expected);
+  }
+}
+
+TEST_CASE("more rows than the buffer of the experts holds are an error", "[expert]") {
+  const auto message = [] {
+    try {
+      train(small_model("mixtral"), options(), *parallel("{mesh: ep2, expert_buffer: 1}"));
+    } catch (const DeviceError& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"no error"};
+  };
+  CHECK(message() ==
+        "op 20 'layers.0.moe.merge' on rank 1: 51 rows come to the experts of this rank, there is room for 48; a larger "
+        "`expert_buffer` has room for more, 0 for all");
+}
+
+TEST_CASE("experts and capacities that do not divide are refused", "[expert]") {
+  const auto error = [](const std::string& strategy, double factor, std::int64_t groups) {
+    TrainOptions o = options();
+    o.capacity_factor = factor;
+    o.capacity_groups = groups;
+    return user_error([&] { parallel(strategy)->train_step(small_model("mixtral"), o, nullptr); });
+  };
+  CHECK(error("{mesh: ep3}", 0, 0) == "ep 3 does not divide 4 experts\n  hint: ep can be 1, 2, 4");
+  CHECK(error("{mesh: ep2}", 0, 2) == "capacity_groups without a capacity\n  hint: set capacity_factor");
+  CHECK(error("{mesh: ep2}", -1, 0) == "capacity_factor is -1, it must be 0 or more");
+  CHECK(error("{mesh: ep2}", 1, -1) == "capacity_groups is -1, it must be 0 or more");
+  CHECK(error("{mesh: ep2}", 1, 3) ==
+        "capacity_groups 3 is not a multiple of 2, the replicas of the mesh\n  hint: capacity_groups can be 2 or 4");
+  CHECK(error("{mesh: ep2}", 1, 6) ==
+        "6 capacity_groups do not divide the 4 samples of a microbatch\n  hint: capacity_groups can be 2 or 4");
+  CHECK(error("{mesh: ep2, expert_buffer: -1}", 0, 0) ==
+        "expert_buffer is -1\n  hint: 1 has room for even experts, 0 for the worst case");
+  CHECK(error("{mesh: dp2, expert_buffer: 1}", 0, 0) ==
+        "expert_buffer is for experts on an axis ep that take all tokens\n  hint: leave it out");
+  CHECK(error("{mesh: ep2, expert_buffer: 1}", 1, 0) ==
+        "expert_buffer is for experts on an axis ep that take all tokens\n  hint: leave it out: capacity_factor bounds what "
+        "arrives");
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank simulated per class tells what all ranks of the mesh would: every op of every class at the same picosecond,
+// and the same peaks of memory.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <set>
+#include <tuple>
+
+#include "hw_models/cluster_cost_model.hpp"
+#include "hw_models/parameters.hpp"
+#include "sim/base/yaml.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/machine/resources.hpp"
+#include "sim/model/load.hpp"
+#include "sim/strategy/strategy.hpp"
+
+using namespace orrery;
+
+namespace {
+
+Model small_model() {
+  return model_from_config(parse_json(R"({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+    "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1000,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-5})", "small"), "small");
+}
+
+/// One sample per replica and microbatch.
+Plan lower(const std::string& strategy, std::int64_t replicas, std::int64_t microbatches, Recompute recompute) {
+  TrainOptions o;
+  o.batch = replicas * microbatches;
+  o.microbatches = microbatches;
+  o.sequence = 128;
+  o.dtype = Precision::BF16;
+  o.recompute = recompute;
+  return find_strategy("parallel").make(parse_yaml(strategy, "strategy"))->train_step(small_model(), o, nullptr);
+}
+
+/// Nodes of eight H100.
+struct Machine {
+  explicit Machine(std::int64_t ranks)
+      : cluster{resized(ranks)}, cost{cluster, find_device("h100_sxm", {parameters_folder()})}, resources{cluster} {}
+
+  static Cluster resized(std::int64_t ranks) {
+    Cluster c = load_cluster(std::string{ORRERY_SOURCE_DIR} + "/scenarios/clusters/dgx_h100_x4.yaml");
+    c.nodes = (ranks + 7) / 8;
+    return c;
+  }
+
+  Cluster cluster;
+  ClusterCostModel cost;
+  ClusterResources resources;
+};
+
+/// Clusters have equal devices; here one of them is slower.
+class Straggler final : public CostModel {
+ public:
+  Straggler(const CostModel& base, RankId slow) : base_{base}, slow_{slow} {}
+
+  OpCost cost(const Work& work, const Bindings& bindings, RankId rank) const override {
+    OpCost c = base_.cost(work, bindings, rank);
+    if (rank == slow_) c.duration = c.duration * 1.5;
+    return c;
+  }
+  OpCost collective(const Collective& work, std::span<const RankId> ranks) const override {
+    return base_.collective(work, ranks);
+  }
+  OpCost transfer(Bytes bytes, RankId from, RankId to) const override { return base_.transfer(bytes, from, to); }
+  LaunchCost launch(const Work& work, RankId rank) const override { return base_.launch(work, rank); }
+  std::uint32_t device_kind(RankId rank) const override { return rank == slow_ ? 1 : 0; }
+  std::string extrapolation(const Work&, const Bindings&, RankId) const override { return {}; }
+
+ private:
+  const CostModel& base_;
+  RankId slow_;
+};
+
+Timeline run(const Plan& plan, const CostModel& cost, const ResourceMap& resources, Expansion expansion) {
+  Bindings bindings;
+  bindings[Symbol::Step] = 1;
+  return simulate(plan, bindings, cost, resources, {.expansion = expansion});
+}
+
+using Times = std::map<std::tuple<std::uint32_t, std::uint32_t>, std::pair<std::int64_t, std::int64_t>>;  // rank, op
+
+Times times_of(const Timeline& t) {
+  Times out;
+  for (const Span& s : t.spans) out[{s.rank.value, s.op.value}] = {s.start_ps, s.end_ps};
+  return out;
+}
+
+std::vector<RankId> first_of_classes(const Plan& plan) {
+  std::vector<RankId> first(plan.classes.size());
+  const auto class_of = plan.class_of_ranks();
+  for (std::size_t r = class_of.size(); r-- > 0;) first[class_of[r].index()] = RankId{r};
+  return first;
+}
+
+/// How many spans and peaks of all ranks differ from those of the rank that stands for their class.
+struct Differences {
+  std::size_t spans = 0, peaks = 0;
+  bool makespan = false;
+  bool none() const { return spans == 0 && peaks == 0 && !makespan; }
+};
+
+Differences differences(const Plan& plan, const Timeline& folded, const Timeline& expanded) {
+  Differences d;
+  d.makespan = folded.makespan_ps != expanded.makespan_ps;
+  const Times few = times_of(folded), all = times_of(expanded);
+  const auto class_of = plan.class_of_ranks();
+  const auto first = first_of_classes(plan);
+  for (const auto& [key, time] : all) {
+    const auto it = few.find({first[class_of[std::get<0>(key)].index()].value, std::get<1>(key)});
+    d.spans += it == few.end() || it->second != time ? 1 : 0;
+  }
+  std::size_t ops = 0;
+  for (const RankClass& c : plan.classes) ops += c.num_ops * std::size_t(c.size());
+  d.spans += all.size() != ops ? 1 : 0;
+  using Held = std::tuple<std::int64_t, std::int64_t, std::uint32_t>;
+  std::map<std::pair<std::uint32_t, Tier>, Held> held;
+  for (const Peak& p : folded.peaks) held[{p.rank.value, p.tier}] = {p.bytes, p.arena_bytes, p.op.value};
+  for (const Peak& p : expanded.peaks)
+    d.peaks += held[{first[class_of[p.rank.index()].index()].value, p.tier}] !=
+                       Held{p.bytes, p.arena_bytes, p.op.value}
+                   ? 1
+                   : 0;
+  return d;
+}
+
+/// The ranks of classes at `at` on an axis, and those before and behind them, as classes of their own: up to three of
+/// each class that is in `which`.
+Plan split(const Plan& plan, const std::set<std::size_t>& which, std::size_t axis, std::int64_t at) {
+  Plan out = plan;
+  out.classes.clear();
+  out.workspaces.clear();
+  out.ops.clear();
+  out.deps.clear();
+  const auto copy = [&](std::size_t c, CoordRange range, const std::string& name) {
+    if (range.first == range.last) return;
+    const RankClass& from = plan.classes[c];
+    RankClass to = from;
+    to.name = name;
+    to.ranges[axis] = range;
+    to.first_op = static_cast<std::uint32_t>(out.ops.size());
+    const std::int64_t shift = std::int64_t{to.first_op} - std::int64_t{from.first_op};
+    for (Op op : plan.ops_of(from)) {
+      const auto first = static_cast<std::uint32_t>(out.deps.size());
+      for (const OpId d : plan.deps_of(op))
+        out.deps.push_back(OpId{static_cast<std::size_t>(std::int64_t{d.value} + shift)});
+      op.first_dep = first;
+      out.ops.push_back(op);
+    }
+    out.classes.push_back(to);
+    out.workspaces.push_back(plan.workspaces[c]);
+  };
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) {
+    const CoordRange range = plan.classes[c].ranges[axis];
+    if (!which.contains(c)) {
+      copy(c, range, plan.classes[c].name);
+      continue;
+    }
+    copy(c, {range.first, at}, plan.classes[c].name + ", before");
+    copy(c, {at, at + 1}, plan.classes[c].name + ", slow");
+    copy(c, {at + 1, range.last}, plan.classes[c].name + ", behind");
+  }
+  return out;
+}
+
+struct Case {
+  const char* strategy;
+  std::int64_t replicas, microbatches;
+  Recompute recompute = Recompute::None;
+};
+
+constexpr Case kCases[] = {
+    {"{mesh: dp8}", 8, 2},
+    {"{mesh: dp256}", 256, 1},
+    {"{mesh: dp32, data: {kind: zero1}}", 32, 2},
+    {"{mesh: dp64, data: {kind: zero2, bucket: 0}}", 64, 2},
+    {"{mesh: dp128, data: {kind: zero3, bucket: 0}}", 128, 1, Recompute::Full},
+    {"{mesh: dp8 fsdp8, data: {kind: zero3}}", 64, 2},
+    {"{mesh: fsdp8 dp8, data: {kind: zero2}}", 64, 1},
+    {"{mesh: tp8}", 1, 2},
+    {"{mesh: tp8, sequence_parallel: true}", 1, 2, Recompute::Full},
+    {"{mesh: dp16 tp8}", 16, 1},
+    {"{mesh: dp32 tp8, sequence_parallel: true, data: {kind: zero1}}", 32, 1},
+    {"{mesh: tp8 dp8, data: {kind: zero3}}", 8, 1},
+    {"{mesh: pp8}", 1, 8},
+    {"{mesh: pp8 dp8, schedule: gpipe}", 8, 8},
+    {"{mesh: pp4 dp8, schedule: interleaved, chunks: 2}", 8, 4},
+    {"{mesh: pp4 tp8, schedule: zb-h1}", 1, 6},
+    {"{mesh: pp4 dp8, schedule: zb-v, data: {kind: zero1}}", 8, 8},
+    {"{mesh: pp4 dp8, schedule: chimera}", 8, 4},
+    {"{mesh: pp4 tp8, schedule: dualpipe}", 1, 8},
+    {"{mesh: dp4 pp4 tp8, sequence_parallel: true, data: {kind: zero1}}", 4, 6},
+    {"{mesh: dp8 pp4 tp8, data: {kind: zero2}}", 8, 4, Recompute::Selective},
+    {"{mesh: pp2 dp16 tp8, schedule: interleaved, chunks: 4}", 16, 4},
+    {"{mesh: pp8 dp4 tp8, sequence_parallel: true, data: {kind: zero3}}", 4, 8},
+    {"{mesh: dp8 pp4, stage_layers: [1, 3, 3, 1]}", 8, 6},
+};
+
+}  // namespace
+
+TEST_CASE("a rank per class tells the picosecond of every op and the peak of every rank", "[parallel]") {
+  std::size_t spans = 0;
+  for (const Case& c : kCases) {
+    INFO(c.strategy);
+    const Plan plan = lower(c.strategy, c.replicas, c.microbatches, c.recompute);
+    const Machine m{plan.mesh.size()};
+    const Timeline folded = run(plan, m.cost, m.resources, Expansion::Folded);
+    const Timeline expanded = run(plan, m.cost, m.resources, Expansion::Expanded);
+    const Differences d = differences(plan, folded, expanded);
+    CHECK(d.spans == 0);
+    CHECK(d.peaks == 0);
+    CHECK(folded.makespan_ps == expanded.makespan_ps);
+    spans += expanded.spans.size();
+  }
+  WARN(std::size(kCases) << " plans, " << spans << " spans compared");
+}
+
+/// Classes are the stages, whether or not their layers are equal: ranks that do the same work are never told apart.
+TEST_CASE("there is a class per stage, and one without stages", "[parallel]") {
+  CHECK(lower("{mesh: dp8 tp8, data: {kind: zero3}}", 8, 1, Recompute::None).classes.size() == 1);
+  for (const auto* strategy : {"{mesh: dp8 pp4 tp2}", "{mesh: dp8 pp4 tp2, stage_layers: [2, 2, 1, 3]}"}) {
+    const Plan plan = lower(strategy, 8, 4, Recompute::None);
+    REQUIRE(plan.classes.size() == 4);
+    for (const RankClass& c : plan.classes) CHECK(c.size() == 16);
+  }
+}
+
+namespace {
+
+std::set<std::size_t> all_classes(const Plan& plan) {
+  std::set<std::size_t> out;
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) out.insert(c);
+  return out;
+}
+
+}  // namespace
+
+/// The slow rank and those before and behind it on its axis are told apart. Its pipeline too: a message goes from class to
+/// class.
+TEST_CASE("a slow device splits the classes of its replica only", "[parallel]") {
+  struct Slow {
+    const char* strategy;
+    std::int64_t replicas, microbatches;
+    std::size_t axis;
+    std::int64_t at;
+    std::size_t rank, classes;
+  };
+  const Slow c = GENERATE(Slow{"{mesh: dp8}", 8, 2, 0, 3, 3, 3}, Slow{"{mesh: dp8}", 8, 2, 0, 0, 0, 2},
+                          Slow{"{mesh: dp16, data: {kind: zero3}}", 16, 1, 0, 15, 15, 2},
+                          Slow{"{mesh: pp4 dp8, data: {kind: zero1}}", 8, 4, 1, 5, 21, 12},
+                          Slow{"{mesh: dp8 pp4, schedule: zb-h1}", 8, 4, 0, 7, 30, 8});
+  INFO(c.strategy << " rank " << c.rank);
+  const Plan plan = lower(c.strategy, c.replicas, c.microbatches, Recompute::None);
+  const Plan parts = split(plan, all_classes(plan), c.axis, c.at);
+  CHECK(parts.classes.size() == c.classes);
+  CHECK(check_plan(parts).empty());
+  const Machine m{plan.mesh.size()};
+  const Straggler cost{m.cost, RankId{c.rank}};
+  const Timeline whole = run(plan, cost, m.resources, Expansion::Expanded);
+  const Timeline folded = run(parts, cost, m.resources, Expansion::Folded);
+  const Timeline expanded = run(parts, cost, m.resources, Expansion::Expanded);
+  CHECK(whole.makespan_ps == expanded.makespan_ps);
+  CHECK(differences(parts, folded, expanded).none());
+  // The classes are needed: with the slow rank among the others the fold is wrong.
+  CHECK_FALSE(differences(plan, run(plan, cost, m.resources, Expansion::Folded), whole).none());
+  // And they cost nothing where all are equal.
+  const Timeline equal = run(parts, m.cost, m.resources, Expansion::Folded);
+  CHECK(equal.makespan_ps == run(plan, m.cost, m.resources, Expansion::Folded).makespan_ps);
+}
+
+TEST_CASE("a fold with one stage split and its neighbours whole is refused", "[parallel]") {
+  const Plan plan = lower("{mesh: pp4 dp8}", 8, 4, Recompute::None);
+  const Plan parts = split(plan, {2}, 1, 5);
+  const Machine m{plan.mesh.size()};
+  CHECK(check_plan(parts).empty());
+  CHECK(run(parts, m.cost, m.resources, Expansion::Expanded).makespan_ps ==
+        run(plan, m.cost, m.resources, Expansion::Expanded).makespan_ps);
+  CHECK_THROWS_WITH(run(parts, m.cost, m.resources, Expansion::Folded), Catch::Contains("cannot run to its end"));
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compositions of everything that training splits, each against one device: losses, gradients and weights after two
+// steps in float64. A new way to split is a row of the table.
+#include <catch2/catch.hpp>
+
+#include "tests/parallel_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+struct Case {
+  const char* model;
+  const char* strategy;
+  const char* options = "{}";
+};
+
+/// By default 8 samples in 4 microbatches of 8 tokens, AdamW with weight decay and a norm that is clipped.
+constexpr Case kCases[] = {
+    // Replicas: as many as parts divide evenly and not, buckets of one block and of several, hybrid shards.
+    {"gpt2", "{mesh: dp2}", "{dropout: 0.2}"},
+    {"gpt2", "{mesh: dp3, data: {kind: zero1, bucket: 0}}", "{batch: 12, microbatches: 2}"},
+    {"gpt2", "{mesh: fsdp3, data: {kind: zero2}}", "{batch: 6, microbatches: 2, recompute: full}"},
+    {"gpt2", "{mesh: dp5, data: {kind: zero3, bucket: 9000}}", "{batch: 10, microbatches: 1}"},
+    {"gpt2", "{mesh: dp7, data: {kind: zero3, bucket: 0, prefetch: 0}}", "{batch: 14, microbatches: 2}"},
+    {"llama", "{mesh: dp2 fsdp2, data: {kind: zero3, prefetch: 3, bucket: 1}}", "{batch: 16}"},
+    {"llama", "{mesh: fsdp2 dp2, data: {kind: zero2, bucket: 20000}}", "{batch: 16, optimizer: {kind: sgd}}"},
+    {"llama", "{mesh: dp2 fsdp3, data: {kind: zero1, bucket: 2000}}", "{batch: 12, microbatches: 2, dropout: 0.1}"},
+    {"llama", "{mesh: fsdp4 dp4, data: {kind: zero3, reshard: false}}", "{batch: 16, microbatches: 1}"},
+    {"mixtral", "{mesh: dp2 fsdp2, data: {kind: zero3}}", "{batch: 16, recompute: full}"},
+    {"bert", "{mesh: dp4, data: {kind: zero3, bucket: 0}}", "{batch: 16, recompute: selective, dropout: 0.1}"},
+    {"t5-tiny", "{mesh: dp2, data: {kind: zero3}}", "{target_sequence: 5, recompute: full}"},
+    {"t5-tiny", "{mesh: fsdp2 dp2, data: {kind: zero1}}", "{batch: 16, target_sequence: 6}"},
+    {"swin-tiny-test", "{mesh: dp2, data: {kind: zero2}}", "{microbatches: 2}"},
+    {"dlrm-tiny", "{mesh: dp2 fsdp2, data: {kind: zero3}}", "{batch: 16, microbatches: 2}"},
+    {"vit-tiny", "{mesh: dp2, data: {kind: zero1}}", "{batch: 4, microbatches: 2, recompute: full}"},
+    // Matrices: a vocabulary of 61 that nothing divides, 28 inner columns over 4.
+    {"llama", "{mesh: tp2}", "{recompute: full, dropout: 0.1}"},
+    {"llama", "{mesh: tp4, sequence_parallel: true}", "{recompute: full}"},
+    {"llama", "{mesh: tp4}", "{recompute: selective, optimizer: {kind: sgd, clip: 0}}"},
+    {"tied", "{mesh: tp4, sequence_parallel: true}", "{dropout: 0.3}"},
+    {"gpt2", "{mesh: tp4, sequence_parallel: true}", "{recompute: selective, dropout: 0.1}"},
+    {"gpt2", "{mesh: tp2}", "{optimizer: {kind: sgd, decay: 0.2}}"},
+    {"mixtral", "{mesh: tp4, sequence_parallel: true}", "{recompute: full}"},
+    {"mixtral", "{mesh: dp2 tp2}", "{dropout: 0.1}"},
+    {"bert", "{mesh: tp2, sequence_parallel: true}", "{recompute: full, dropout: 0.2}"},
+    {"t5-tiny", "{mesh: tp2}", "{target_sequence: 4}"},
+    {"deepseek-tiny", "{mesh: tp2}", "{recompute: full}"},
+    {"deepseek-tiny", "{mesh: tp2, sequence_parallel: true}"},
+    {"qwen3-moe-tiny", "{mesh: tp2, sequence_parallel: true}", "{recompute: selective}"},
+    // Stages: uneven, empty but for embedding and head, microbatches that are no multiple of the stages.
+    {"gpt2", "{mesh: pp2}", "{microbatches: 1}"},
+    {"gpt2", "{mesh: pp3}", "{microbatches: 4, recompute: full}"},
+    {"gpt2", "{mesh: pp4, stage_layers: [1, 4, 2, 1]}", "{batch: 6, microbatches: 3}"},
+    {"gpt2", "{mesh: pp4, stage_layers: [0, 4, 4, 0], schedule: zb-h1}", "{batch: 10, microbatches: 5, dropout: 0.1}"},
+    {"tied", "{mesh: pp3, schedule: gpipe}", "{batch: 5, microbatches: 5}"},
+    {"llama", "{mesh: pp8}", "{recompute: selective}"},
+    {"llama", "{mesh: pp5, schedule: zb-h1}", "{batch: 7, microbatches: 7, optimizer: {kind: sgd}}"},
+    {"llama", "{mesh: pp2, schedule: interleaved, chunks: 4}", "{batch: 6, microbatches: 6}"},
+    {"gpt2", "{mesh: pp3, schedule: interleaved, chunks: 2}", "{recompute: full, dropout: 0.1}"},
+    {"gpt2", "{mesh: pp2, schedule: zb-v}", "{batch: 6, microbatches: 3}"},
+    {"tied", "{mesh: pp4, schedule: zb-v, stage_layers: [0, 1, 2, 1, 1, 1, 2, 0]}", "{batch: 9, microbatches: 9}"},
+    {"gpt2", "{mesh: pp4, schedule: chimera}", "{batch: 6, microbatches: 6, dropout: 0.1}"},
+    {"gpt2", "{mesh: pp2, schedule: chimera, stage_layers: [5, 3]}", "{recompute: full}"},
+    {"gpt2", "{mesh: pp4, schedule: dualpipe}", "{microbatches: 8}"},
+    {"llama", "{mesh: pp2, schedule: dualpipe, stage_layers: [3, 5]}", "{batch: 6, microbatches: 6}"},
+    {"bert", "{mesh: pp2, schedule: zb-h1}", "{recompute: selective, dropout: 0.1}"},
+    {"mixtral", "{mesh: pp4}", "{batch: 6, microbatches: 6}"},
+    {"deepseek-tiny", "{mesh: pp2, schedule: gpipe}"},
+    // ZeRO with matrices, in many orders of the axes.
+    {"gpt2", "{mesh: dp2 tp2, sequence_parallel: true, data: {kind: zero3}}", "{recompute: full, dropout: 0.1}"},
+    {"gpt2", "{mesh: tp2 dp3, data: {kind: zero1}}", "{batch: 12, microbatches: 2}"},
+    {"llama", "{mesh: tp4 dp2, data: {kind: zero2, bucket: 0}}", "{optimizer: {kind: sgd}}"},
+    {"llama", "{mesh: fsdp2 tp2 dp2, data: {kind: zero3}}", "{batch: 16, dropout: 0.1}"},
+    {"tied", "{mesh: dp2 tp4 fsdp2, sequence_parallel: true, data: {kind: zero3, bucket: 0}}",
+     "{batch: 16, recompute: selective}"},
+    {"mixtral", "{mesh: tp2 fsdp2, sequence_parallel: true, data: {kind: zero2}}", "{recompute: full}"},
+    {"t5-tiny", "{mesh: tp2 dp2, data: {kind: zero3}}", "{target_sequence: 5}"},
+    {"deepseek-tiny", "{mesh: dp2 tp2, sequence_parallel: true, data: {kind: zero1}}"},
+    // ZeRO with stages.
+    {"gpt2", "{mesh: pp2 dp2, data: {kind: zero1}}", "{microbatches: 2, dropout: 0.1}"},
+    {"gpt2", "{mesh: dp2 pp3, data: {kind: zero2}, schedule: zb-h1}", "{batch: 8, microbatches: 4}"},
+    {"llama", "{mesh: dp2 pp4, data: {kind: zero3, bucket: 0}}", "{recompute: full}"},
+    {"gpt2", "{mesh: pp2 fsdp2 dp2, data: {kind: zero3}, schedule: interleaved, chunks: 2}", "{batch: 8, microbatches: 2}"},
+    {"gpt2", "{mesh: dp2 pp2, data: {kind: zero1}, schedule: chimera}", "{optimizer: {kind: sgd}}"},
+    {"llama", "{mesh: pp2 dp2, data: {kind: zero2}, schedule: dualpipe}", "{dropout: 0.1}"},
+    {"tied", "{mesh: fsdp2 pp2, data: {kind: zero2}, schedule: zb-v}", "{batch: 6, microbatches: 3}"},
+    // Everything at once.
+    {"gpt2", "{mesh: dp2 pp2 tp2, sequence_parallel: true, data: {kind: zero1}}", "{dropout: 0.1}"},
+    {"gpt2", "{mesh: dp2 tp2 pp2, data: {kind: zero2}}", "{recompute: full}"},
+    {"llama", "{mesh: pp2 dp2 tp2, data: {kind: zero3}}", "{recompute: selective}"},
+    {"llama", "{mesh: pp2 tp2 dp2, sequence_parallel: true, schedule: zb-h1, data: {kind: zero3, bucket: 0}}"},
+    {"tied", "{mesh: tp2 dp2 pp2, schedule: interleaved, chunks: 2}", "{dropout: 0.1, optimizer: {kind: sgd}}"},
+    {"tied", "{mesh: tp2 pp2 dp2, schedule: dualpipe, sequence_parallel: true}", "{batch: 8}"},
+    {"gpt2", "{mesh: tp2 pp4 dp2, schedule: chimera, data: {kind: zero1, bucket: 0}}", "{dropout: 0.1}"},
+    {"llama", "{mesh: fsdp2 pp2 tp2 dp2, sequence_parallel: true, data: {kind: zero3}}",
+     "{batch: 8, microbatches: 2, recompute: full, dropout: 0.1}"},
+    {"bert", "{mesh: dp2 pp2 tp4, sequence_parallel: true, data: {kind: zero1}}", "{microbatches: 2}"},
+    {"mixtral", "{mesh: pp2 tp2 fsdp2, data: {kind: zero3}, schedule: zb-v}", "{microbatches: 4}"},
+};
+
+Model model_of(const std::string& name) {
+  if (name != "tied")
+    return name.find("-tiny") == std::string::npos ? small_model(name) : load_model(shipped_model(name));
+  return model_from_config(parse_json(R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 28,
+    "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 61,
+    "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true})",
+                                      name),
+                           name);
+}
+
+TrainOptions options_of(const Case& c, Precision dtype) {
+  TrainOptions o;
+  o.batch = 8;
+  o.microbatches = 4;
+  o.sequence = 8;
+  o.steps = 2;
+  o.optimizer = {.kind = OptimizerKind::AdamW, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  read_options(parse_yaml(c.options, "options"), o);
+  o.dtype = dtype;
+  return o;
+}
+
+/// What one device computes; equal for the compositions of one model and workload.
+class References {
+ public:
+  const Trained& of(const Case& c, Precision dtype) {
+    auto& entry = known_[std::string{c.model} + c.options + (dtype == Precision::F64 ? "64" : "32")];
+    if (entry.losses.empty()) entry = train(model_of(c.model), options_of(c, dtype), *single());
+    return entry;
+  }
+
+ private:
+  std::map<std::string, Trained> known_;
+};
+
+}  // namespace
+
+TEST_CASE("every composition computes what one device computes", "[parallel]") {
+  References references;
+  double worst = 0;
+  for (const Case& c : kCases) {
+    INFO(c.model << " " << c.strategy << " " << c.options);
+    const TrainOptions o = options_of(c, Precision::F64);
+    const Trained many = train(model_of(c.model), o, *parallel(c.strategy));
+    const double difference = worst_difference(many, references.of(c, Precision::F64));
+    CHECK(difference < 1e-9);
+    worst = std::max(worst, difference);
+  }
+  CHECK(std::size(kCases) >= 60);
+  WARN(std::size(kCases) << " compositions, largest relative difference " << worst);
+}
+
+/// Sums in another order differ by the rounding of float32, 6e-8 per operation.
+TEST_CASE("gradients in float32 agree with those of one device", "[parallel]") {
+  References references;
+  for (std::size_t i = 0; i < std::size(kCases); i += std::size(kCases) / 12) {
+    const Case& c = kCases[i];
+    INFO(c.model << " " << c.strategy << " " << c.options);
+    TrainOptions o = options_of(c, Precision::F32);
+    const Trained many = train(model_of(c.model), o, *parallel(c.strategy));
+    CHECK(worst_difference(many.gradients, references.of(c, Precision::F32).gradients) < 1e-4);
+  }
+}
