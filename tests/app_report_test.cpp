@@ -112,6 +112,7 @@ TEST_CASE("every scenario that comes with the program predicts what it expects")
   for (const std::string& name : wiring.locations().scenario_names()) {
     DYNAMIC_SECTION(name) {
       const Scenario s = load_scenario(wiring.locations().find_scenario(name), wiring.locations(), environment, {});
+      if (s.options.expect.empty()) continue;  // it takes long, and its page says what comes of it
       const Machine machine = wiring.machine(s.cluster);
       const Simulation simulation = simulate_scenario(s, machine, wiring, {}, [](std::size_t) {});
       const Report report = make_report({s, *simulation.program, simulation.recording, &machine});

@@ -62,9 +62,11 @@ struct StrategyFiles {
   std::string name, source, scenario, test;
 };
 
+/// Strategies whose source or test is not called like them. Presets share a header with their family and a test that
+/// takes them from the registry; where one stands is found by its name.
 const std::vector<StrategyFiles>& named_otherwise() {
   static const std::vector<StrategyFiles> table = {
-      {"single", "single_device", "gpt2_tiny_train", "parity"},
+      {"single", "single_device", "single", "parity"},
   };
   return table;
 }
@@ -313,16 +315,39 @@ TEST_CASE("every folder has a page of one screen that names each of its headers"
   check_none(complaints);
 }
 
-TEST_CASE("every registered strategy has its source, scenario folder and test") {
+/// The header of the family that declares a preset; empty when there is none.
+std::string preset_header(const std::string& name) {
+  for (const fs::path& file : files_that(is_source))
+    if (file.generic_string().starts_with("sim/strategy/presets_") &&
+        read(root() / file).find(".name = \"" + name + "\"") != std::string::npos)
+      return file.generic_string();
+  return {};
+}
+
+StrategyFiles files_of(const std::string& name) {
+  for (const StrategyFiles& other : named_otherwise())
+    if (other.name == name)
+      return {name, "sim/strategy/" + other.source + ".cpp", other.scenario, "tests/" + other.test + "_test.cpp"};
+  if (const std::string header = preset_header(name); !header.empty())
+    return {name, header, name, "tests/parallel_presets_test.cpp"};
+  return {name, "sim/strategy/" + name + ".cpp", name, "tests/" + name + "_test.cpp"};
+}
+
+TEST_CASE("every registered strategy has its source, its scenario with a page, and a test") {
   Complaints complaints;
   for (const orrery::StrategyEntry& entry : orrery::strategies()) {
     const std::string name{entry.name};
-    StrategyFiles expected{name, name, name, name};
-    for (const StrategyFiles& other : named_otherwise())
-      if (other.name == name) expected = other;
-    for (const std::string& path : {"sim/strategy/" + expected.source + ".cpp", "scenarios/" + expected.scenario,
-                                    "tests/" + expected.test + "_test.cpp"})
+    const StrategyFiles expected = files_of(name);
+    const std::string folder = "scenarios/" + expected.scenario;
+    for (const std::string& path : {expected.source, folder + "/scenario.yaml", folder + "/README.md", expected.test})
       if (!fs::exists(root() / path)) complaints.push_back("strategy '" + name + "' lacks " + path);
+    if (!complaints.empty()) continue;
+    if (read(root() / folder / "scenario.yaml").find("- " + name + ":") == std::string::npos)
+      complaints.push_back(folder + "/scenario.yaml does not use the strategy '" + name + "'");
+    // The shared test has a mesh for each preset: {"zero3", "{mesh: fsdp2}", …}.
+    if (expected.test == "tests/parallel_presets_test.cpp" &&
+        read(root() / expected.test).find("{\"" + name + "\", ") == std::string::npos)
+      complaints.push_back(expected.test + " does not name the strategy '" + name + "'");
   }
   check_none(complaints);
 }

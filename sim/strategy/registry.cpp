@@ -4,7 +4,9 @@
 
 #include "sim/strategy/parallel.hpp"
 #include "sim/strategy/presets_data.hpp"
+#include "sim/strategy/presets_expert.hpp"
 #include "sim/strategy/presets_pipeline.hpp"
+#include "sim/strategy/presets_sequence.hpp"
 #include "sim/strategy/presets_tensor.hpp"
 #include "sim/strategy/single_device.hpp"
 #include "sim/strategy/strategy.hpp"
@@ -19,6 +21,13 @@ constexpr StrategyEntry kStrategies[] = {
     named<kZero2>(),
     named<kZero3>(),
     named<kTensor>(),
+    named<kOptimus2d>(),
+    named<kTensor25d>(),
+    named<kTensor3d>(),
+    named<kRingSelfAttention>(),
+    named<kRingAttention>(),
+    named<kUlysses>(),
+    named<kExpert>(),
     named<kGPipe>(),
     named<kOneFOneB>(),
     named<kInterleaved>(),
