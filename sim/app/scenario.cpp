@@ -139,6 +139,17 @@ std::span<const EnumName<NetworkKind>> enum_names(NetworkKind) {
   return names;
 }
 
+std::span<const EnumName<Collectives>> enum_names(Collectives) {
+  static constexpr EnumName<Collectives> names[] = {{Collectives::ClosedForm, "closed_form"},
+                                                    {Collectives::Detailed, "detailed"}};
+  return names;
+}
+
+std::span<const EnumName<Expansion>> enum_names(Expansion) {
+  static constexpr EnumName<Expansion> names[] = {{Expansion::Folded, "folded"}, {Expansion::Expanded, "expanded"}};
+  return names;
+}
+
 std::string_view Scenario::workload_name() const {
   return options.workload.train ? "train" : options.workload.generate ? "generate" : "infer";
 }

@@ -8,6 +8,7 @@
 
 #include "sim/app/locations.hpp"
 #include "sim/base/options.hpp"
+#include "sim/engine/engine.hpp"
 #include "sim/machine/cluster.hpp"
 #include "sim/model/model.hpp"
 #include "sim/strategy/workload.hpp"
@@ -17,6 +18,15 @@ namespace orrery {
 /// How messages between ranks are timed.
 enum class NetworkKind : std::uint8_t { ClosedForm, Flow };
 std::span<const EnumName<NetworkKind>> enum_names(NetworkKind);
+std::span<const EnumName<Collectives>> enum_names(Collectives);
+std::span<const EnumName<Expansion>> enum_names(Expansion);
+
+/// How closely an execution is simulated.
+struct Fidelity {
+  Expansion ranks = Expansion::Folded;
+  Collectives collectives = Collectives::ClosedForm;
+  NetworkKind network = NetworkKind::ClosedForm;
+};
 
 /// A value that a prediction must come to.
 struct Expectation {
@@ -53,7 +63,7 @@ struct ScenarioOptions {
   Node strategy;
   Workload workload;
   std::string weights, tokenizer;
-  NetworkKind network = NetworkKind::ClosedForm;
+  Fidelity fidelity;
   std::vector<std::string> include;
   std::map<std::string, Expectation> expect;
 
@@ -70,7 +80,10 @@ struct ScenarioOptions {
     v.required("workload", workload, "what is done");
     v.field("weights", weights, "safetensors file or folder; empty: drawn from the workload's seed");
     v.field("tokenizer", tokenizer, "tokenizer.json or a folder that holds one; empty: bytes");
-    v.field("network", network,
+    v.field("ranks", fidelity.ranks, "which ranks are simulated: one of each class, or all");
+    v.field("collectives", fidelity.collectives,
+            "a collective is timed by a formula, or by the messages of its algorithm");
+    v.field("network", fidelity.network,
             "how messages between ranks are timed: by formulas, or as flows of SimGrid (every rank is simulated)");
     v.field("include", include, "files to read before this one, relative to it; later ones win");
     v.field("expect", expect, "what predictions must come to, by metric; checked by the tests");

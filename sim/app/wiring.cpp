@@ -67,9 +67,9 @@ std::unique_ptr<Strategy> Wiring::strategy(std::string_view name, const Node& op
   return find_strategy(name).make(options);
 }
 
-std::unique_ptr<Engine> Wiring::engine(const Machine& machine, NetworkKind network) const {
-  EngineOptions options{.record = Record::SpansAndMemory};
-  if (network == NetworkKind::Flow) {
+std::unique_ptr<Engine> Wiring::engine(const Machine& machine, const Fidelity& fidelity) const {
+  EngineOptions options{.expansion = fidelity.ranks, .record = Record::SpansAndMemory, .collectives = fidelity.collectives};
+  if (fidelity.network == NetworkKind::Flow) {
     options.expansion = Expansion::Expanded;
     options.collectives = Collectives::Detailed;
     options.network = make_flow_network(*machine.resources, machine.cluster().num_ranks());
