@@ -134,7 +134,8 @@ Node fingerprint(const std::string& path) {
 }  // namespace
 
 std::span<const EnumName<NetworkKind>> enum_names(NetworkKind) {
-  static constexpr EnumName<NetworkKind> names[] = {{NetworkKind::ClosedForm, "closed_form"}};
+  static constexpr EnumName<NetworkKind> names[] = {{NetworkKind::ClosedForm, "closed_form"},
+                                                    {NetworkKind::Flow, "flow"}};
   return names;
 }
 

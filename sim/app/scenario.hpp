@@ -15,7 +15,7 @@
 namespace orrery {
 
 /// How messages between ranks are timed.
-enum class NetworkKind : std::uint8_t { ClosedForm };
+enum class NetworkKind : std::uint8_t { ClosedForm, Flow };
 std::span<const EnumName<NetworkKind>> enum_names(NetworkKind);
 
 /// A value that a prediction must come to.
@@ -70,7 +70,8 @@ struct ScenarioOptions {
     v.required("workload", workload, "what is done");
     v.field("weights", weights, "safetensors file or folder; empty: drawn from the workload's seed");
     v.field("tokenizer", tokenizer, "tokenizer.json or a folder that holds one; empty: bytes");
-    v.field("network", network, "how messages between ranks are timed");
+    v.field("network", network,
+            "how messages between ranks are timed: by formulas, or as flows of SimGrid (every rank is simulated)");
     v.field("include", include, "files to read before this one, relative to it; later ones win");
     v.field("expect", expect, "what predictions must come to, by metric; checked by the tests");
   }

@@ -233,8 +233,8 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
 }
 
 std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
-                                      std::uint64_t seed) {
-  return std::make_unique<Simulated>(wiring.engine(machine), wiring.outcomes(seed), program);
+                                      std::uint64_t seed, NetworkKind network) {
+  return std::make_unique<Simulated>(wiring.engine(machine, network), wiring.outcomes(seed), program);
 }
 
 std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor) {
@@ -297,7 +297,7 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   Simulation out;
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
-  const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()));
+  const auto runner = simulated(machine, wiring, *out.program, static_cast<std::uint64_t>(s.seed()), s.options.network);
   out.program->leave_out_samples();
   const bool is_large = out.program->plans().front().ops.size() > kLargePlan && !steps && !w.generate;
   out.recording = drive(*out.program, *runner, before_step, is_large ? 1 : SIZE_MAX);

@@ -44,7 +44,7 @@ class StepRunner {
 
 /// The engine, with outcomes from a source. Arguments outlive it.
 std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
-                                      std::uint64_t seed);
+                                      std::uint64_t seed, NetworkKind network);
 
 /// The runtime: weights and constants are written when it is made.
 std::unique_ptr<StepRunner> executed(const Scenario& scenario, const Program& program, Executor& executor);

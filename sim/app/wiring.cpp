@@ -8,6 +8,7 @@
 #include "calibrate/this_machine.hpp"
 #include "hw_models/host_model.hpp"
 #include "hw_models/parameters.hpp"
+#include "sim/engine/flow_network.hpp"
 #include "sim/machine/resources.hpp"
 
 namespace orrery {
@@ -66,8 +67,14 @@ std::unique_ptr<Strategy> Wiring::strategy(std::string_view name, const Node& op
   return find_strategy(name).make(options);
 }
 
-std::unique_ptr<Engine> Wiring::engine(const Machine& machine) const {
-  return std::make_unique<Engine>(*machine.cost, *machine.resources, EngineOptions{.record = Record::SpansAndMemory});
+std::unique_ptr<Engine> Wiring::engine(const Machine& machine, NetworkKind network) const {
+  EngineOptions options{.record = Record::SpansAndMemory};
+  if (network == NetworkKind::Flow) {
+    options.expansion = Expansion::Expanded;
+    options.collectives = Collectives::Detailed;
+    options.network = make_flow_network(*machine.resources, machine.cluster().num_ranks());
+  }
+  return std::make_unique<Engine>(*machine.cost, *machine.resources, options);
 }
 
 std::unique_ptr<Executor> Wiring::executor(DeviceKind kind) const {

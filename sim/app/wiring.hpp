@@ -9,6 +9,7 @@
 #include "hw_models/cluster_cost_model.hpp"
 #include "runtime/executor.hpp"
 #include "sim/app/locations.hpp"
+#include "sim/app/scenario.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/program/program.hpp"
 #include "sim/strategy/strategy.hpp"
@@ -44,7 +45,7 @@ class Wiring {
   /// Throws UserError when this computer is to be predicted and was not calibrated.
   Machine machine(const Cluster& cluster) const;
   std::unique_ptr<Strategy> strategy(std::string_view name, const Node& options) const;
-  std::unique_ptr<Engine> engine(const Machine& machine) const;
+  std::unique_ptr<Engine> engine(const Machine& machine, NetworkKind network = NetworkKind::ClosedForm) const;
   std::unique_ptr<Executor> executor(DeviceKind kind) const;
   std::unique_ptr<OutcomeSource> outcomes(std::uint64_t seed) const;
   /// Scratch that the kernels of host devices need.

@@ -51,17 +51,36 @@ GatheringKey Execution::key_of(std::uint32_t index, const EngineOp& record, std:
 
 SharedCost Execution::cost_of(const Gathering& gathering) {
   present_.clear();
-  std::uint32_t speaker = gathering.first;  // of a message: the sender
-  for (std::uint32_t s = gathering.first; s != UINT32_MAX; s = slots_[s].link) {
-    present_.push_back(s / kNumStreams);
-    if (c_.ops[slots_[s].next].kind == OpKind::Send) speaker = s;
-  }
-  const std::uint32_t work = c_.ops.call(c_.ops[slots_[speaker].next]).work;
+  for (std::uint32_t s = gathering.first; s != UINT32_MAX; s = slots_[s].link) present_.push_back(s / kNumStreams);
+  const std::uint32_t work = c_.ops.call(c_.ops[slots_[speaker_of(gathering)].next]).work;
   if (std::holds_alternative<Collective>(c_.plan.works[work]))
     return c_.costs.collective(work, gathering.key.home, present_);
-  const std::uint32_t from = speaker / kNumStreams;
-  const RankId to = c_.fleet.partner(from, std::get<Send>(c_.plan.works[work]).peer, 1).rank;
-  return c_.costs.transfer(work, c_.fleet.rank(from), to, present_);
+  const auto [from, to] = ends_of(gathering);
+  return c_.costs.transfer(work, from, to, present_);
+}
+
+/// The sender of a message; any slot of a collective.
+std::uint32_t Execution::speaker_of(const Gathering& gathering) const {
+  for (std::uint32_t s = gathering.first; s != UINT32_MAX; s = slots_[s].link)
+    if (c_.ops[slots_[s].next].kind == OpKind::Send) return s;
+  return gathering.first;
+}
+
+const Send& Execution::send_of(const Gathering& message) const {
+  return std::get<Send>(c_.plan.works[c_.ops.call(c_.ops[slots_[speaker_of(message)].next]).work]);
+}
+
+std::pair<RankId, RankId> Execution::ends_of(const Gathering& message) const {
+  const std::uint32_t from = speaker_of(message) / kNumStreams;
+  return {c_.fleet.rank(from), c_.fleet.partner(from, send_of(message).peer, 1).rank};
+}
+
+/// The network takes a message's bytes once its start and latency are over.
+void Execution::send(std::uint32_t m) {
+  Gathering& message = gatherings_[m];
+  const auto [from, to] = ends_of(message);
+  message.is_to_send = false;
+  c_.network->send(id_of(m), from, to, c_.stepping->way(from, to), send_of(message).bytes);
 }
 
 void Execution::begin_gathering(std::uint32_t m) {
@@ -75,6 +94,13 @@ void Execution::begin_gathering(std::uint32_t m) {
   if (steps(gathering)) {
     const auto& work = std::get<Collective>(c_.plan.works[c_.ops.call(c_.ops[slots_[gathering.first].next]).work]);
     return stepped_->begin(m, work, gathering.key.home, present_, now_ps_);
+  }
+  if (c_.network != nullptr && cost.num_uses > 0 && gathering.key.home >= c_.fleet.num_communicators()) {
+    const auto [from, to] = ends_of(gathering);
+    const Seconds alone = send_of(gathering).bytes / c_.stepping->way(from, to).bandwidth;
+    gathering.is_to_send = true;
+    queue_.push(now_ps_ + cost.duration_ps - (SimTime{} + alone).picoseconds(), {id_of(m), ++gathering.version});
+    return;
   }
   gathering.has_uses = cost.num_uses > 0;
   if (gathering.has_uses && !shares_.add(id_of(m), c_.costs.uses(cost), cost.duration_ps, now_ps_)) return;

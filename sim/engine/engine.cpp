@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "sim/base/error.hpp"
 #include "sim/engine/execution.hpp"
 
 namespace orrery {
@@ -27,6 +28,27 @@ void order_spans(std::vector<Span>& spans) {
 template <class T>
 void reserve_more(std::vector<T>& v, std::size_t more) {
   if (v.capacity() - v.size() < more) v.reserve(std::max(v.size() + more, v.size() * 2));
+}
+
+void check_network(const EngineOptions& options) {
+  if (!options.network) return;
+  if (options.expansion == Expansion::Folded)
+    throw UserError{"network: flow cannot carry messages of folded ranks: one rank of a class would send for all",
+                    "simulate every rank, or take network: closed_form"};
+  if (options.collectives == Collectives::ClosedForm)
+    throw UserError{"network: flow cannot carry collectives in closed form: they have no messages",
+                    "take collectives step by step, or network: closed_form"};
+}
+
+/// Copies between devices use links too, but send no messages.
+void check_copies(const Plan& plan, const Bindings& bindings, const CostModel& cost) {
+  for (const Work& work : plan.works) {
+    if (!std::holds_alternative<Copy>(work)) continue;
+    for (const Demand& d : cost.cost(work, bindings, RankId{0}).used())
+      if (d.resource == Resource::Link || d.resource == Resource::Nic)
+        throw UserError{"network: flow does not carry copies from device to device, such as " + to_text(work),
+                        "take network: closed_form"};
+  }
 }
 
 }  // namespace
@@ -52,7 +74,9 @@ struct Engine::Impl {
 };
 
 Engine::Engine(const CostModel& cost, const ResourceMap& resources, EngineOptions options)
-    : impl_{new Impl{.cost = cost, .resources = resources, .options = options}} {}
+    : impl_{new Impl{.cost = cost, .resources = resources, .options = options}} {
+  check_network(options);
+}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 
@@ -62,10 +86,12 @@ ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   const Fleet& fleet = e.fleet_of(plan);
   Bindings surrounded = bindings;
   surrounded.working_set = working_set(plan).base();
+  if (e.options.network) check_copies(plan, surrounded, e.cost);
   CostTable costs{plan, surrounded, e.cost, fleet};
   const OpTable ops{plan, fleet, costs};
   ExecutionContext context{.plan = plan, .fleet = fleet, .ops = ops, .costs = costs, .instance = e.instances++};
   if (e.options.collectives == Collectives::Detailed) context.stepping = &e.cost;
+  context.network = e.options.network.get();
   if (e.options.record != Record::Totals) context.spans = &e.timeline.spans;
   if (e.options.track_memory) {
     context.memory = &e.memory;

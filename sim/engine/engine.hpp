@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/machine/cost.hpp"
+#include "sim/machine/network.hpp"
 #include "sim/timeline/timeline.hpp"
 
 namespace orrery {
@@ -25,6 +26,9 @@ struct EngineOptions {
   Record record = Record::Spans;
   bool track_memory = true;
   Collectives collectives = Collectives::ClosedForm;
+  /// Carries the messages of sends and of detailed collectives, of all ranks; left out: max-min shares of the engine's
+  /// own, over the same links. One execution at a time.
+  std::shared_ptr<Network> network = nullptr;
 };
 
 /// What one simulated execution of a plan amounts to, whether or not spans are recorded.
@@ -39,6 +43,7 @@ struct ExecutionTotals {
 /// re-timed. Pure: equal inputs, equal picoseconds.
 class Engine {
  public:
+  /// Throws UserError when a network is to carry messages of folded ranks or of collectives in closed form.
   Engine(const CostModel& cost, const ResourceMap& resources, EngineOptions options = {});
   ~Engine();
   Engine(Engine&&) noexcept;

@@ -20,6 +20,8 @@ class EventQueue {
   void push(std::int64_t at_ps, Fired timer);
   /// The id of a timer of the earliest instant. Not when empty.
   std::uint32_t next_id() const { return buckets_[heap_.front().order & kBucketMask].timer.id; }
+  /// The earliest instant. Not when empty.
+  std::int64_t next_ps() const { return heap_.front().at_ps; }
   /// The earliest instant; its timers, in the order in which they were pushed, replace the contents of `out`.
   std::int64_t pop(std::vector<Fired>& out);
 

@@ -12,7 +12,7 @@ Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
       num_slots_{context.fleet.size() * kNumStreams},
       shares_{context.fleet.capacities(), num_slots_},
       gatherings_{context.fleet.num_communicators() + context.fleet.size()} {
-  if (c_.stepping != nullptr) stepped_.emplace(*c_.stepping, c_.fleet, queue_, shares_, num_slots_);
+  if (c_.stepping != nullptr) stepped_.emplace(*c_.stepping, c_.fleet, queue_, shares_, num_slots_, c_.network);
   slots_.resize(num_slots_);
   ranks_.resize(c_.fleet.size());
   for (std::uint32_t r = 0; r < c_.fleet.size(); ++r) {
@@ -35,9 +35,18 @@ Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
 std::int64_t Execution::run() {
   for (std::uint32_t slot = 0; slot < num_slots_; ++slot) try_start(slot);
   settle();
-  while (!queue_.empty()) step();
+  if (c_.network != nullptr)
+    c_.network->run(now_ps_, *this);
+  else
+    while (!queue_.empty()) step();
   if (num_ended_ != num_ops_) report_stuck();
   return now_ps_;
+}
+
+std::int64_t Execution::advance(std::int64_t now_ps, std::span<const std::uint32_t> through) {
+  for (const std::uint32_t id : through) queue_.push(now_ps, {id, version(id)});
+  while (!queue_.empty() && queue_.next_ps() <= now_ps) step();
+  return queue_.empty() || num_ended_ == num_ops_ ? Network::kNever : queue_.next_ps();
 }
 
 // Where ranks do not march in step, each event touches memory of another rank: its lines are on their way before its
@@ -90,6 +99,10 @@ bool Execution::end_shared(EventQueue::Fired timer) {
     ended = stepped_->end(timer, now_ps_);
   else if (gatherings_[ended].version != timer.version)
     return false;
+  else if (gatherings_[ended].is_to_send) {
+    send(ended);
+    return true;
+  }
   if (ended == SteppedCollectives::kCancelled) return false;
   if (ended != SteppedCollectives::kNone) end_gathering(ended);
   return true;
@@ -200,12 +213,13 @@ void Execution::finish(std::uint32_t index) {
 void Execution::settle() {
   if (shares_.is_settled()) return;
   shares_.settle(now_ps_, retimed_);
-  for (const FairShare::Retimed& r : retimed_) {
-    std::uint32_t& version = r.activity < num_slots_  ? slots_[r.activity].version
-                             : is_message(r.activity) ? stepped_->version(r.activity)
-                                                      : gatherings_[gathering_of(r.activity)].version;
-    queue_.push(r.end_ps, {r.activity, ++version});
-  }
+  for (const FairShare::Retimed& r : retimed_) queue_.push(r.end_ps, {r.activity, ++version(r.activity)});
+}
+
+/// Of the timer of a slot, gathering or message.
+std::uint32_t& Execution::version(std::uint32_t id) {
+  if (id < num_slots_) return slots_[id].version;
+  return is_message(id) ? stepped_->version(id) : gatherings_[gathering_of(id)].version;
 }
 
 RankProgress Execution::progress(std::uint32_t rank) const {

@@ -24,13 +24,14 @@ struct ExecutionContext {
   MemoryModel* memory = nullptr;
   std::vector<Span>* spans = nullptr;
   const CostModel* stepping = nullptr;  // of collectives that run step by step
+  Network* network = nullptr;           // which takes all messages; with `stepping` only
   std::uint32_t instance = 0;
 };
 
 /// One execution of a plan. A slot is one stream of one simulated rank: it runs the ops of its stream one after
 /// another, and holds all that is kept per op while it runs. At each instant first all that ends ends, then all that
 /// can start starts, then the rates of what contends are settled.
-class Execution {
+class Execution final : private Network::Client {
  public:
   Execution(const ExecutionContext& context, std::int64_t start_ps);
   /// Runs to the end; the instant at which the last op has ended. Throws UserError when ops wait for each other for
@@ -59,6 +60,7 @@ class Execution {
     std::uint16_t host_waiters = 0;                    // streams that wait for the host
   };
 
+  std::int64_t advance(std::int64_t now_ps, std::span<const std::uint32_t> through) override;
   void step();
   void prefetch_slot() const;
   void prefetch_op() const;
@@ -74,6 +76,7 @@ class Execution {
   void begin_single(std::uint32_t slot, const EngineOp& record);
   void finish(std::uint32_t slot);
   void settle();
+  std::uint32_t& version(std::uint32_t id);
   OpId op_of(const RankRun& rank, const EngineOp& record) const { return OpId{std::size_t{rank.first_op} + record.op}; }
   RankProgress progress(std::uint32_t rank) const;
 
@@ -81,6 +84,10 @@ class Execution {
   GatheringKey key_of(std::uint32_t slot, const EngineOp& record, std::uint32_t& expected) const;
   SharedCost cost_of(const Gathering& gathering);
   void begin_gathering(std::uint32_t gathering);
+  std::pair<RankId, RankId> ends_of(const Gathering& message) const;
+  const Send& send_of(const Gathering& message) const;
+  std::uint32_t speaker_of(const Gathering& gathering) const;
+  void send(std::uint32_t gathering);
   void end_gathering(std::uint32_t gathering);
   bool steps(const Gathering& gathering) const;
   // Timers and activities are numbered: slots, then gatherings and messages of stepped collectives in turn.

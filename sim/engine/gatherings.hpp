@@ -27,6 +27,7 @@ struct Gathering {
   std::uint32_t version = 0;
   std::int64_t start_ps = 0;
   bool has_uses = false;
+  bool is_to_send = false;  // a message that waits for its first byte
 };
 
 /// The gatherings that somebody waits for, found through their home: as few as a rank has streams.

@@ -181,12 +181,17 @@ void SteppedCollectives::start_message(Run& run, std::uint32_t index, std::int64
 void SteppedCollectives::start_flow(Run& run, std::uint32_t index, std::int64_t now_ps) {
   const Walker& w = run.walkers[index];
   const std::uint32_t message = run.first_message + kBeforeWalkers + index;
-  const Place &from = run.places[walker_of(run, w.from, index) / run.lanes], &to = run.places[index / run.lanes];
+  const std::uint32_t member = index / run.lanes;
+  const Bytes bytes{run.element * static_cast<double>(w.count)};
+  messages_[message].flows = true;
+  if (network_ != nullptr) {
+    const RankId sender = run.members[static_cast<std::size_t>(w.from)];
+    return network_->send(activity_of(message), sender, run.members[member], w.way, bytes);
+  }
+  const Place &from = run.places[walker_of(run, w.from, index) / run.lanes], &to = run.places[member];
   const std::size_t out = number_of(w.way.out), in = number_of(w.way.in);
   const std::array<ResourceUse, 2> uses{{{from.pools[out], 0, from.shares[out]}, {to.pools[in], 0, to.shares[in]}}};
-  const Bytes bytes{run.element * static_cast<double>(w.count)};
   const std::int64_t duration = (SimTime{} + bytes / w.way.bandwidth).picoseconds();
-  messages_[message].flows = true;
   if (!shares_.add(activity_of(message), uses, duration, now_ps)) return;
   queue_.push(now_ps + duration, {activity_of(message), ++messages_[message].version});
 }
@@ -205,7 +210,7 @@ std::uint32_t SteppedCollectives::end(EventQueue::Fired timer, std::int64_t now_
       start_flow(run, walker, now_ps);
       return kNone;
     }
-    if (m.flows) shares_.remove(timer.id);
+    if (m.flows && network_ == nullptr) shares_.remove(timer.id);
     ++m.version;
     message_through(run, walker, now_ps);
   }

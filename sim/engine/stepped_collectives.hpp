@@ -9,6 +9,7 @@
 #include "sim/engine/event_queue.hpp"
 #include "sim/engine/fair_share.hpp"
 #include "sim/engine/fleet.hpp"
+#include "sim/machine/network.hpp"
 #include "sim/plan/collective_steps.hpp"
 
 namespace orrery {
@@ -28,8 +29,13 @@ class SteppedCollectives {
   static constexpr std::uint32_t kNone = UINT32_MAX, kCancelled = UINT32_MAX - 1;
 
   SteppedCollectives(const CostModel& cost, const Fleet& fleet, EventQueue& queue, FairShare& shares,
-                     std::uint32_t first_activity)
-      : cost_{cost}, fleet_{fleet}, queue_{queue}, shares_{shares}, first_activity_{first_activity} {}
+                     std::uint32_t first_activity, Network* network)
+      : cost_{cost},
+        fleet_{fleet},
+        queue_{queue},
+        shares_{shares},
+        first_activity_{first_activity},
+        network_{network} {}
 
   /// Activities and timers of ids first_activity + 1, + 3, + 5 … are messages.
   void begin(std::uint32_t gathering, const Collective& work, std::uint32_t communicator,
@@ -94,6 +100,7 @@ class SteppedCollectives {
   EventQueue& queue_;
   FairShare& shares_;
   std::uint32_t first_activity_;
+  Network* network_;  // null: messages share what they use with all other activities
   std::vector<Run> runs_;
   std::vector<Message> messages_;  // per run: its start, its hold on SMs, then one per walker: what it gets
 };

@@ -114,7 +114,7 @@ void ParameterStorage::after(Tape& tape, int part) {
 /// The backward pass comes to a unit: its weights are gathered again, and there is room for the gradients of a pass.
 void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used& used) {
   Unit& unit = units_[index];
-  if (unit.open++ == 0) unit.used = used;
+  ++unit.open;
   const bool regather = data_.kind == DataKind::Zero3 && unit.first >= 0 && data_.reshard;
   if (regather) {
     gather_unit(unit, false);
@@ -141,75 +141,79 @@ void ParameterStorage::begin_backward(Tape& tape, std::size_t index, const Used&
   }
 }
 
-/// Parameters that no gradient reached (selection biases) take part in the sum of their bucket all the same.
-void ParameterStorage::zero_untouched(const Unit& unit) {
-  for (std::size_t k = 0; k < unit.used.size(); ++k) {
-    const Bucket& b = buckets_[unit.buckets[k]];
-    if (b.gradient.is_none() || builder_->plan().tensors[b.gradient.index()].persistent) continue;
-    for (const TensorId weight : unit.used[k]) {
-      const TensorId* target = targets_.find(weight);
-      if (target == nullptr || targets_.mark_written(*target)) continue;
-      const std::int64_t n = builder_->plan().shape(*target).elements();
-      builder_->add("zero." + b.name, Fill{.elements = n, .dtype = dtype_}, {writes(*target)});
-    }
-  }
-}
-
 /// All gradients of a unit are complete for this pass.
 void ParameterStorage::finish_backward(std::size_t index) {
   Unit& unit = units_[index];
   const bool last = --unit.left == 0;
   --unit.open;  // counts only where gradients are split: elsewhere it stays below 1
-  if (unit.open <= 0) {
-    zero_untouched(unit);
+  if (unit.open <= 0)
     for (const std::size_t i : unit.buckets) reduce(buckets_[i], last);
-  }
   if (data_.kind == DataKind::Zero3) {
     if (unit.first >= 0 && data_.reshard) unit.gathered = false;
     gather_limit_ = OpId{builder_->plan().ops.size() - 1};
   }
 }
 
+void ParameterStorage::zero(const Bucket& b, TensorId part) {
+  const std::int64_t n = builder_->plan().shape(part).elements();
+  builder_->add("zero." + b.name, Fill{.elements = n, .dtype = dtype_}, {writes(part)});
+}
+
+/// Parameters of a bucket that no gradient has reached (selection biases; positions, where the head alone uses the
+/// bucket of a tied table) have zeros. False when none was reached.
+bool ParameterStorage::complete_gradient(const Bucket& b) {
+  const auto is_written = [&](TensorId t) { return targets_.is_written(t); };
+  if (std::none_of(b.piece_gradients.begin(), b.piece_gradients.end(), is_written)) return false;
+  for (const TensorId t : b.piece_gradients)
+    if (!targets_.mark_written(t)) zero(b, t);
+  return true;
+}
+
 void ParameterStorage::reduce(Bucket& b, bool last) {
   const std::string name = "sum." + b.name;
   const DataKind kind = kind_of(b);
-  b.has_gradient = true;
-  if (kind == DataKind::Zero2 || kind == DataKind::Zero3) {
-    const std::int64_t own = b.elements / ranks_over(b.scatter);
-    const TensorId part = b.accumulates ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
-    collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
-    if (b.accumulates)
-      builder_->add("add." + b.name, Add{1, own, dtype_}, {updates(b.own_gradient), reads(part)}, Stream::Compute);
-    b.accumulates = true;
-    b.gradient = {};
-    if (last) collect(CollectiveKind::AllReduce, name + ".replicas", b.replicate, b.own_gradient, b.own_gradient, own);
-  } else if (last && kind == DataKind::Zero1) {
-    collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, b.own_gradient, b.elements);
-    collect(CollectiveKind::AllReduce, name + ".replicas", b.replicate, b.own_gradient, b.own_gradient,
-            b.elements / ranks_over(b.scatter));
-  } else if (last) {
-    collect(CollectiveKind::AllReduce, name, b.sum, b.gradient, b.gradient, b.elements);
+  const std::int64_t own = b.elements / ranks_over(b.scatter);
+  const bool splits = kind == DataKind::Zero2 || kind == DataKind::Zero3;
+  if ((splits || last) && complete_gradient(b)) {
+    b.has_gradient = true;
+    if (splits)
+      add_part(b, name, own);
+    else if (kind == DataKind::Zero1)
+      collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, b.own_gradient, b.elements);
+    else
+      collect(CollectiveKind::AllReduce, name, b.sum, b.gradient, b.gradient, b.elements);
   }
-  if (last && b.tie && kind != DataKind::Zero2 && kind != DataKind::Zero3) sum_copies(b);
+  if (last && b.has_gradient && kind != DataKind::Ddp)
+    collect(CollectiveKind::AllReduce, name + ".replicas", b.replicate, b.own_gradient, b.own_gradient, own);
 }
 
-/// Adds up the gradients of the copies that several stages keep.
-void ParameterStorage::sum_copies(const Bucket& b) {
-  const Collective work{.kind = CollectiveKind::AllReduce, .group = builder_->group(*b.tie),
-                        .bytes = builder_->plan().size(b.own_gradient), .dtype = dtype_};
-  builder_->add("sum." + b.name + ".tied", work, {updates(b.own_gradient)}, Stream::Comm);
+/// The rank's part of the gradients of a pass, added to what it has.
+void ParameterStorage::add_part(Bucket& b, const std::string& name, std::int64_t own) {
+  const TensorId part = b.accumulates ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
+  collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
+  if (b.accumulates)
+    builder_->add("add." + b.name, Add{1, own, dtype_}, {updates(b.own_gradient), reads(part)}, Stream::Compute);
+  b.accumulates = true;
+  b.gradient = {};
 }
 
-/// Where passes wait for collectives a stage must not stand at one of another stage before its own passes are done. All
-/// stages go by the parameters.
-void ParameterStorage::sum_late_copies() {
-  std::vector<const Bucket*> late;
-  for (const Bucket& b : buckets_)
-    if (b.tie && b.has_gradient && (kind_of(b) == DataKind::Zero2 || kind_of(b) == DataKind::Zero3)) late.push_back(&b);
-  std::sort(late.begin(), late.end(), [](const Bucket* a, const Bucket* b) {
+/// Adds up the gradients of the copies that several stages keep, behind all passes: they end in another order on each
+/// stage, and wait for collectives that would wait behind these. All stages go by the parameters; a copy without a pass
+/// adds nothing.
+void ParameterStorage::sum_copies() {
+  std::vector<Bucket*> tied;
+  for (Bucket& b : buckets_)
+    if (b.tie) tied.push_back(&b);
+  std::sort(tied.begin(), tied.end(), [](const Bucket* a, const Bucket* b) {
     return a->pieces.front().parameter < b->pieces.front().parameter;
   });
-  for (const Bucket* b : late) sum_copies(*b);
+  for (Bucket* b : tied) {
+    if (!b->has_gradient) zero(*b, b->own_gradient);
+    b->has_gradient = true;
+    const Collective work{.kind = CollectiveKind::AllReduce, .group = builder_->group(*b->tie),
+                          .bytes = builder_->plan().size(b->own_gradient), .dtype = dtype_};
+    builder_->add("sum." + b->name + ".tied", work, {updates(b->own_gradient)}, Stream::Comm);
+  }
 }
 
 }  // namespace orrery

@@ -112,7 +112,6 @@ class ParameterStorage {
     std::int64_t left = 1;  // backward passes to come in this step
     std::int64_t open = 0;  // that have begun: gradients of weights may be deferred behind the next pass
     bool gathered = false;
-    Used used;  // in the first of the passes that are differentiated side by side
   };
 
   // parameters.cpp: what lies where
@@ -143,10 +142,11 @@ class ParameterStorage {
   Used used_weights(const Unit& unit) const;
   void begin_backward(Tape& tape, std::size_t unit, const Used& used);
   void finish_backward(std::size_t unit);
-  void zero_untouched(const Unit& unit);
   void reduce(Bucket& b, bool last);
-  void sum_copies(const Bucket& b);
-  void sum_late_copies();
+  void zero(const Bucket& b, TensorId part);
+  bool complete_gradient(const Bucket& b);
+  void add_part(Bucket& b, const std::string& name, std::int64_t own);
+  void sum_copies();
   void collect(CollectiveKind kind, const std::string& name, const std::vector<std::int8_t>& axes, TensorId in,
                TensorId out, std::int64_t elements, Stream stream = Stream::Comm);
   GroupId group_over(const std::vector<std::int8_t>& axes);

@@ -90,8 +90,8 @@ std::vector<HeldPart> StageLowering::whole_parts() const {
   return out;
 }
 
-std::int64_t StageLowering::passes_of(int chunk) const {
-  const auto& list = step_.schedule->actions[static_cast<std::size_t>(stage_)];
+std::int64_t StageLowering::passes_of(int stage, int chunk) const {
+  const auto& list = step_.schedule->actions[static_cast<std::size_t>(stage)];
   return std::count_if(list.begin(), list.end(),
                        [&](const Action& a) { return a.chunk == chunk && a.pass == Pass::Forward; });
 }
@@ -114,12 +114,12 @@ std::vector<HeldPart> StageLowering::held_parts() const {
   };
   for (const int c : chunks) {
     const int k = s.part(stage_, c);
-    if (k == 0) out.push_back({kEmbeddingPart, c, passes_of(c), parameters_of(kEmbeddingPart)});
+    if (k == 0) out.push_back({kEmbeddingPart, c, passes_of(stage_, c), parameters_of(kEmbeddingPart)});
     for (int block = step_.bounds[static_cast<std::size_t>(k)]; block < step_.bounds[static_cast<std::size_t>(k) + 1];
          ++block)
-      out.push_back({block, c, passes_of(c), parameters_of(block)});
+      out.push_back({block, c, passes_of(stage_, c), parameters_of(block)});
     if (k + 1 != s.parts) continue;
-    HeldPart head{kHeadPart, c, passes_of(c), {}};
+    HeldPart head{kHeadPart, c, passes_of(stage_, c), {}};
     for (const ParameterId id : parameters_of(kHeadPart)) {
       head.shares_embedding = head.shares_embedding || held(id);
       if (!held(id)) head.parameters.push_back(id);
@@ -169,11 +169,12 @@ ParameterStorage::Options StageLowering::storage_options() const {
   return o;
 }
 
-bool StageLowering::holds(int part) const {
+/// With one microbatch one of two directions has nothing to do.
+bool StageLowering::runs(int part) const {
   if (!step_.schedule) return true;
   const int parts = step_.schedule->parts, wanted = part == kEmbeddingPart ? 0 : parts - 1;
   for (int c = 0; c < step_.schedule->chunks; ++c)
-    if (step_.schedule->part(stage_, c) == wanted) return true;
+    if (step_.schedule->part(stage_, c) == wanted && passes_of(stage_, c) > 0) return true;
   return false;
 }
 
@@ -201,8 +202,8 @@ void StageLowering::make_ports() {
   const DType dtype = dtype_of(o.dtype);
   Tape tape{b_, weights_->targets()};
   Layers layers = make_layers(tape, 0);
-  if (holds(kEmbeddingPart)) inputs_ = make_inputs(b_, layers, sizes_, o.microbatches);
-  if (!holds(kHeadPart)) return;
+  if (runs(kEmbeddingPart)) inputs_ = make_inputs(b_, layers, sizes_, o.microbatches);
+  if (!runs(kHeadPart)) return;
   const std::int64_t rows = output_rows(step_.model, sizes_), classes = output_classes(step_.model);
   targets_ = b_.tensor("input.targets", Shape{o.microbatches, rows},
                        {.dtype = classes == 1 ? dtype : DType::I32, .role = TensorRole::Input, .persistent = true});
@@ -244,7 +245,8 @@ void StageLowering::finish_loss() {
   if (!g.axes.empty()) sum("loss.sum", g);
   if (!step_.schedule) return;
   std::vector<std::int64_t> stages;
-  for (const Home& h : step_.schedule->copies(step_.schedule->parts - 1)) stages.push_back(h.stage);
+  for (const Home& h : step_.schedule->copies(step_.schedule->parts - 1))
+    if (passes_of(h.stage, h.chunk) > 0) stages.push_back(h.stage);
   std::sort(stages.begin(), stages.end());
   if (stages.size() > 1)
     sum("loss.sum_directions", {fmt::format("pp{}", fmt::join(stages, "+")),

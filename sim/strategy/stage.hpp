@@ -54,8 +54,8 @@ class StageLowering {
   std::vector<HeldPart> whole_parts() const;
   std::vector<ParameterId> parameters_of(int part) const;
   std::unordered_map<std::uint32_t, Group> ties() const;
-  bool holds(int part) const;
-  std::int64_t passes_of(int chunk) const;
+  bool runs(int part) const;
+  std::int64_t passes_of(int stage, int chunk) const;
   Layers make_layers(Tape& tape, std::int64_t microbatch);
 
   // Passes.

@@ -90,7 +90,7 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
 }
 
 void ParameterStorage::update(const OptimizerOptions& options) {
-  sum_late_copies();
+  sum_copies();
   builder_->set_phase(Phase::Optimizer);
   builder_->set_layer(-1);
   builder_->set_microbatch(0);

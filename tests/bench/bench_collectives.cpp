@@ -10,6 +10,7 @@
 #include "hw_models/parameters.hpp"
 #include "runtime/executor.hpp"
 #include "sim/engine/engine.hpp"
+#include "sim/engine/flow_network.hpp"
 #include "sim/machine/resources.hpp"
 
 namespace {
@@ -62,16 +63,19 @@ Cluster nodes_of_eight(std::int64_t ranks) {
   return c;
 }
 
-/// An all-reduce of 1 GiB over range(0) ranks in nodes of eight, step by step by algorithm range(1).
-void stepped_all_reduce(benchmark::State& state, Expansion expansion) {
+/// An all-reduce of 1 GiB over range(0) ranks in nodes of eight, step by step by algorithm range(1), its messages as
+/// flows of SimGrid or shared by the engine itself.
+void stepped_all_reduce(benchmark::State& state, Expansion expansion, bool flows = false) {
   const Cluster cluster = nodes_of_eight(state.range(0));
   ClusterCostModel cost{cluster, find_device(cluster.device, {parameters_folder()})};
   const auto algorithm = static_cast<CollectiveAlgorithm>(state.range(1));
   cost.choose_algorithm(algorithm);
   const ClusterResources resources{cluster};
   const Plan plan = all_reduce_plan(state.range(0), 1024 * 1024);
-  const EngineOptions options{
+  EngineOptions options{
       .expansion = expansion, .record = Record::Totals, .track_memory = false, .collectives = Collectives::Detailed};
+  if (flows && !has_flow_network()) return state.SkipWithError("built without SimGrid");
+  if (flows) options.network = make_flow_network(resources, state.range(0));
   std::int64_t end_ps = 0;
   for (auto _ : state) end_ps = simulate(plan, {}, cost, resources, options).makespan_ps;
   state.SetLabel(std::string{name_of(algorithm)});
@@ -87,6 +91,11 @@ BENCHMARK_CAPTURE(stepped_all_reduce, expanded, Expansion::Expanded)
     ->Args({4096, 4})
     ->Args({4096, 5})
     ->Args({4096, 1})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+BENCHMARK_CAPTURE(stepped_all_reduce, flows, Expansion::Expanded, true)
+    ->Args({512, 1})
+    ->Args({512, 5})
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
 

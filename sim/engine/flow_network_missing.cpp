@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/base/error.hpp"
+#include "sim/engine/flow_network.hpp"
+
+namespace orrery {
+
+bool has_flow_network() { return false; }
+
+std::unique_ptr<Network> make_flow_network(const ResourceMap&, std::int64_t) {
+  throw MissingError{
+      "network: flow needs SimGrid, which this build is without: `apt-get install libsimgrid-dev` and build again"};
+}
+
+}  // namespace orrery
