@@ -224,6 +224,31 @@ TEST_CASE("the schema, explanations and completion come from the declarations") 
   CHECK_THAT(orrery({"version"}).out, Catch::StartsWith("orrery 0."));
 }
 
+TEST_CASE("a step is drawn: a pipeline by its schedule, any other by its streams") {
+  using orrery::testing::orrery;
+  // Two stages, four microbatches, F = B = W: one of 13 forward passes is idle on each stage (zb-h1).
+  const auto picture = orrery({"plan", "zb-h1", "--show", "schedule", "--costs", "1,1,1", "--width", "80"});
+  CHECK_THAT(picture.out, Catch::StartsWith("zb-h1: 2 stages, 4 microbatches; makespan 13, bubble 7.7 %, peak 2\n"));
+  const auto priced = orrery({"plan", "1f1b", "--show", "schedule"});
+  CHECK_THAT(priced.out, Catch::Contains("a chunk: forward ") && Catch::Contains("stage 1  "));
+  CHECK_THAT(orrery({"plan", "ddp", "--show", "schedule"}).out, Catch::Contains("rank 0 compute"));
+  CHECK_THAT(orrery({"plan", "ddp", "--show", "schedule", "--costs", "1,1,1"}).err,
+             Catch::Contains("the scenario has no pipeline"));
+  CHECK_THAT(orrery({"plan", "1f1b", "--show", "schedule", "--costs", "1,x"}).err,
+             Catch::Contains("option --costs is '1,x'") && Catch::Contains("such as 1,1,1,0.1"));
+  CHECK(orrery({"plan", "1f1b", "--costs", "1,1,1"}).code == 2);
+}
+
+TEST_CASE("published results stand beside ours") {
+  using orrery::testing::orrery;
+  const json all = parsed(orrery({"reproduce", "ring-self-attention", "--json"}));
+  REQUIRE(!all["claims"].empty());
+  for (const char* field : {"name", "source", "paper", "ours", "unit", "within", "holds", "note"})
+    CHECK(all["claims"][0].contains(field));
+  CHECK_THAT(orrery({"reproduce"}).err, Catch::Contains("give ring-self-attention, optimus, or --all"));
+  CHECK(orrery({"reproduce", "optimos"}).code == 2);
+}
+
 TEST_CASE("colour is for terminals, unless it is asked for") {
   CHECK(tiny("simulate", {"--no-out"}).out.find('\x1b') == std::string::npos);
   CHECK(tiny("simulate", {"--no-out", "--color", "always"}).out.find('\x1b') != std::string::npos);

@@ -72,7 +72,7 @@ TEST_CASE("simulated bubbles are those of the closed forms", "[parallel]") {
   // Interleaved: (p−1)(F+B')/v of idle time; zb-h1: (p−1)(F+B−W) = (p−1)F.
   CHECK(step_us("interleaved", p, m, 2) == Approx(busy + (p - 1) * 3 * f / 2).epsilon(1e-9));
   CHECK(step_us("zb-h1", p, m, 1) == Approx(busy + (p - 1) * f).epsilon(1e-9));
-  if (m >= 2 * p - 1) CHECK(step_us("zb-v", p, m, 1) == Approx(busy + (p - 1) * f / 2).epsilon(1e-9));
+  if (m >= 2 * p - 1) CHECK(step_us("zb-v", p, m, 2) == Approx(busy + (p - 1) * f / 2).epsilon(1e-9));
 }
 
 TEST_CASE("simulated steps of all schedules are those of their lists", "[parallel]") {

@@ -58,6 +58,7 @@ std::string plural(std::string_view noun) {
   if (noun.size() > 1 && ends_with("y") &&
       std::string_view{"aeiou"}.find(noun[noun.size() - 2]) == std::string_view::npos)
     return std::string{noun.substr(0, noun.size() - 1)} + "ies";
+  if (ends_with("is")) return std::string{noun.substr(0, noun.size() - 2)} + "es";
   if (ends_with("s") || ends_with("x") || ends_with("ch") || ends_with("sh")) return std::string{noun} + "es";
   return std::string{noun} + "s";
 }

@@ -208,7 +208,7 @@ Roles roles_of(const Mesh& mesh) {
       for (const auto& n : names) legal.emplace_back(n.first);
       throw unknown_name("axis", name, legal);
     }
-    if (found->second->axis >= 0) throw UserError{fmt::format("the mesh has two axes `{}`", name)};
+    if (found->second->axis >= 0) throw UserError{fmt::format("the mesh has two axes `{}`", name), "give each axis once, with all of its ranks"};
     *found->second = {static_cast<int>(i), mesh.axes[i].size, {}};
   }
   check_sides(r);

@@ -34,8 +34,9 @@ struct DataOptions {
   template <class V>
   void visit(V& v) {
     v.field("kind", kind, "what is split over the replicas: nothing, optimizer states, and gradients, and weights");
-    v.field("bucket", bucket, "bytes of gradients that are summed together: blocks join a bucket until it has as many");
-    v.field("prefetch", prefetch, "zero3: buckets whose weights are gathered ahead of their use");
+    v.field("bucket", bucket, "bytes of gradients that are summed together: blocks join a bucket until it has as many",
+            at_least(0));
+    v.field("prefetch", prefetch, "zero3: buckets whose weights are gathered ahead of their use", between(0, 1000));
     v.field("reshard", reshard, "zero3: drop gathered weights behind the forward pass and gather them again");
   }
 };

@@ -41,7 +41,7 @@ inline constexpr Preset kInterleaved{
     .also = "dp",
     .mesh = detail::kStageMesh,
     .options = "chunks stage_layers",
-    .fix = [](ParallelOptions& o) { o.schedule = "interleaved", o.chunks = 2; },
+    .fix = [](ParallelOptions& o) { o.schedule = "interleaved"; },
 };
 
 inline constexpr Preset kChimera{

@@ -15,9 +15,11 @@ namespace {
 std::int64_t target_length(std::int64_t target, std::int64_t sequence) { return target > 0 ? target : sequence; }
 
 void require_multiple(std::int64_t n, std::int64_t of, std::string_view what, std::string_view why) {
-  if (n % of != 0)
-    throw UserError{fmt::format("{} {} is not a multiple of {}, {}", what, n, of, why),
-                    fmt::format("{} can be {} or {}", what, std::max<std::int64_t>(n / of, 1) * of, (n / of + 1) * of)};
+  if (n % of == 0) return;
+  const std::int64_t below = n / of * of;
+  throw UserError{fmt::format("{} {} is not a multiple of {}, {}", what, n, of, why),
+                  below == 0 ? fmt::format("{} can be {}", what, of)
+                             : fmt::format("{} can be {} or {}", what, below, below + of)};
 }
 
 /// Blocks of each part: as given, or as even as can be, the larger ones first.
@@ -76,7 +78,8 @@ Mesh parse_mesh(const std::string& text) {
     if (digits == first || i == digits || i - digits > 6)
       throw UserError{fmt::format("{} is no mesh", quoted(text)), "write axes and sizes, like `dp2 pp4 tp8`"};
     const std::int64_t size = std::stoll(text.substr(digits, i - digits));
-    if (size < 1) throw UserError{fmt::format("axis {} has no ranks", text.substr(first, digits - first))};
+    if (size < 1) throw UserError{fmt::format("axis {} has no ranks", text.substr(first, digits - first)),
+                                  "an axis has at least 1 rank"};
     mesh.axes.push_back({text.substr(first, digits - first), size});
     while (i < text.size() && (text[i] == ' ' || text[i] == ',')) ++i;
   }
@@ -124,6 +127,22 @@ Slices make_slices(const Mesh& mesh, const Roles& roles, const TrainOptions& o) 
   require_multiple(o.batch, o.microbatches * s.replicas(), "batch", "the microbatches of all replicas");
   s.batch = o.batch / (o.microbatches * s.replicas());
   return s;
+}
+
+bool has_experts(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  const auto is_moe = [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); };
+  return t && (std::any_of(t->encoder.begin(), t->encoder.end(), is_moe) ||
+               std::any_of(t->decoder.begin(), t->decoder.end(), is_moe));
+}
+
+/// An axis that would do nothing but what dp does is a slip.
+void check_meaning(const Model& model, const ParallelOptions& p, const Roles& roles) {
+  if (roles.ep && !has_experts(model))
+    throw UserError{fmt::format("{} has no experts for the ranks of ep", model.name), "use dp for replicas"};
+  if (roles.fsdp && p.data.kind == DataKind::Ddp)
+    throw UserError{"the ranks of fsdp split nothing under `data: {kind: ddp}`",
+                    "kind can be zero1, zero2 or zero3; use dp for replicas that keep all"};
 }
 
 void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {
@@ -179,7 +198,7 @@ std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const 
 
 Schedule schedule_of(const ParallelOptions& p, std::int64_t stages, std::int64_t microbatches) {
   PipelineShape shape{static_cast<std::int32_t>(stages), static_cast<std::int32_t>(microbatches), {}};
-  if (p.chunks != 1) shape.chunks = static_cast<std::int32_t>(p.chunks);
+  if (p.chunks != 0) shape.chunks = static_cast<std::int32_t>(p.chunks);
   return make_schedule(p.schedule, shape);
 }
 
@@ -189,6 +208,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   const Roles roles = make_roles(b, p);
   StepPlan step{.model = model, .train = o, .parallel = p, .roles = roles, .local = localise(model, roles),
                 .slices = make_slices(b.plan().mesh, roles, o), .schedule = {}, .bounds = {}};
+  check_meaning(model, p, roles);
   if (roles.pp) {
     check_pipeline(model, p);
     step.schedule = schedule_of(p, roles.pp.ranks, o.microbatches);

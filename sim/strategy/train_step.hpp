@@ -26,7 +26,7 @@ struct ParallelOptions {
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;
   std::string schedule = "1f1b";
-  std::int64_t chunks = 1;
+  std::int64_t chunks = 0;
   std::vector<std::int64_t> stage_layers;
   double expert_buffer = 0;
 
@@ -48,7 +48,7 @@ struct ParallelOptions {
     v.field("context", context, "how attention reaches keys on other ranks of cp");
     v.field("zigzag", zigzag, "ring: two chunks per rank, from both ends of the sequence, so that causal work is even");
     v.field("schedule", schedule, "order of the passes of a pipeline");
-    v.field("chunks", chunks, "interleaved: parts of the model per stage");
+    v.field("chunks", chunks, "interleaved: parts of the model per stage; 0: as many as the schedule has", between(0, 4096));
     v.field("stage_layers", stage_layers, "blocks of each part of the pipeline, in order; empty: as even as can be");
     v.field("expert_buffer", expert_buffer,
             "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case");

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "sim/app/commands.hpp"
+#include "sim/app/reproduction.hpp"
+#include "sim/app/wiring.hpp"
+#include "sim/base/table.hpp"
+
+namespace orrery {
+namespace {
+
+nlohmann::json to_json(const ReproductionEntry& entry, const Claim& c) {
+  return {{"reproduction", entry.name}, {"name", c.name}, {"source", c.source}, {"paper", c.paper}, {"ours", c.ours},
+          {"unit", c.unit}, {"within", c.within}, {"holds", c.holds()}, {"note", c.note}};
+}
+
+std::string to_text(const ReproductionEntry& entry, const std::vector<Claim>& claims, const Console& console) {
+  std::string text = fmt::format("{}: {} ({})\n", console.bold(entry.name), entry.summary, entry.source);
+  Table table{{{"claim"},
+               {"paper", Align::Right},
+               {"ours", Align::Right},
+               {"unit"},
+               {"within", Align::Right},
+               {""},
+               {"note"}}};
+  for (const Claim& c : claims)
+    table.add({c.name, fmt::format("{:.4g}", c.paper), fmt::format("{:.4g}", c.ours), c.unit,
+               fmt::format("{:.3g} %", 100 * c.within), c.holds() ? "holds" : "does not hold", c.note});
+  const auto holding = std::count_if(claims.begin(), claims.end(), [](const Claim& c) { return c.holds(); });
+  return text + table.text("  ") + fmt::format("  {} of {} hold\n", holding, claims.size());
+}
+
+class Reproduce final : public Command {
+ public:
+  std::string_view name() const override { return "reproduce"; }
+  std::string_view summary() const override { return "published results beside what is predicted here"; }
+  std::string_view arguments() const override { return "[NAME…]"; }
+  Arity arity() const override { return {0, 100}; }
+  std::vector<Flag> flags() override {
+    return {{"--all", "", "all reproductions", [this](const std::string&) { all_ = true; }},
+            {"--fail", "", "exit with 1 when a claim does not hold", [this](const std::string&) { fail_ = true; }}};
+  }
+  std::string details() const override {
+    std::string text = "Reproductions:\n";
+    Table table{{{"name"}, {"summary"}, {"source"}}};
+    for (const ReproductionEntry& e : reproductions())
+      table.add({std::string{e.name}, std::string{e.summary}, std::string{e.source}});
+    return text + table.text("  ");
+  }
+
+  int run(AppContext& context, const std::vector<std::string>& arguments) override {
+    const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
+    nlohmann::json rows = nlohmann::json::array();
+    std::string text;
+    bool holds = true;
+    for (const ReproductionEntry* entry : chosen(arguments)) {
+      context.console.progress(entry->name, 0);
+      const std::vector<Claim> claims = entry->claims(reproducer);
+      context.console.end_progress();
+      for (const Claim& c : claims) {
+        rows.push_back(to_json(*entry, c));
+        holds = holds && c.holds();
+      }
+      text += (text.empty() ? "" : "\n") + to_text(*entry, claims, context.console);
+    }
+    context.console.out(context.json ? nlohmann::json{{"schema_version", kSchemaVersion}, {"claims", rows}}.dump(2) + "\n"
+                                     : text);
+    return fail_ && !holds ? exit_code::kMissed : exit_code::kOk;
+  }
+
+ private:
+  std::vector<const ReproductionEntry*> chosen(const std::vector<std::string>& arguments) const {
+    std::vector<const ReproductionEntry*> out;
+    for (const std::string& a : arguments) out.push_back(&find_reproduction(a));
+    if (all_ && !out.empty()) throw UserError{"--all and names exclude each other"};
+    if (!all_ && out.empty())
+      throw UserError{"which reproduction is missing", fmt::format("give {}, or --all", names())};
+    if (all_)
+      for (const ReproductionEntry& e : reproductions()) out.push_back(&e);
+    return out;
+  }
+
+  static std::string names() {
+    std::string text;
+    for (const ReproductionEntry& e : reproductions()) text += (text.empty() ? "" : ", ") + std::string{e.name};
+    return text;
+  }
+
+  bool all_ = false, fail_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_reproduce() { return std::make_unique<Reproduce>(); }
+
+}  // namespace orrery

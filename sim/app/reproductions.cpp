@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "sim/app/reproduction.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr ReproductionEntry kReproductions[] = {
+    {"ring-self-attention", "memory and throughput of BERT with split sequences on P100", "arXiv 2105.13120",
+     reproduce_ring_self_attention},
+    {"optimus", "matrices in squares against matrices in stripes on RTX 5000", "arXiv 2104.05343", reproduce_optimus},
+};
+
+}  // namespace
+
+std::span<const ReproductionEntry> reproductions() { return kReproductions; }
+
+const ReproductionEntry& find_reproduction(std::string_view name) {
+  std::vector<std::string> known;
+  for (const ReproductionEntry& e : kReproductions) {
+    if (e.name == name) return e;
+    known.emplace_back(e.name);
+  }
+  throw unknown_name("reproduction", name, known);
+}
+
+bool Claim::holds() const { return std::abs(ours - paper) <= within * std::abs(paper); }
+
+Report Reproducer::predict(const std::string& text) const {
+  pause();
+  const Scenario s = make_scenario(parse_yaml(text, "reproduction"), "reproduction", wiring.locations());
+  const Machine machine = wiring.machine(s.cluster);
+  const Simulation one = simulate_scenario(s, machine, wiring, 1, [](std::size_t) {});
+  return make_report({s, *one.program, one.recording, &machine});
+}
+
+std::int64_t Reproducer::largest_that_fits(const std::function<std::string(std::int64_t)>& text, std::int64_t step,
+                                           std::int64_t most) const {
+  const auto fits = [&](std::int64_t k) { return predict(text(k * step)).memory.fits(); };
+  std::int64_t good = 0, bad = 1;
+  while (bad * step <= most && fits(bad)) good = bad, bad *= 2;
+  bad = std::min(bad, most / step + 1);
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good * step;
+}
+
+}  // namespace orrery

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published results beside ours: which claims hold is part of the results, so a change of it is seen.
+#include "sim/app/reproduction.hpp"
+
+#include <cmath>
+#include <set>
+
+#include "tests/app_testing.hpp"
+#include "tests/user_error.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+struct Result {
+  std::string name;
+  std::size_t claims, holding;
+};
+
+const Result kResults[] = {{"ring-self-attention", 6, 6}, {"optimus", 5, 3}};
+
+}  // namespace
+
+TEST_CASE("reproductions come to what their table says") {
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  const Wiring wiring{environment};
+  const Reproducer reproducer{wiring, [] {}};
+  REQUIRE(reproductions().size() == std::size(kResults));
+  for (const Result& r : kResults) {
+    INFO(r.name);
+    const std::vector<Claim> claims = find_reproduction(r.name).claims(reproducer);
+    CHECK(claims.size() == r.claims);
+    std::size_t holding = 0;
+    std::set<std::string> names;
+    for (const Claim& c : claims) {
+      INFO(c.name << " " << c.ours);
+      CHECK(std::isfinite(c.ours));
+      CHECK((c.ours > 0 && c.paper > 0 && c.within > 0));
+      CHECK(names.insert(c.name).second);
+      holding += c.holds();
+    }
+    CHECK(holding == r.holding);
+  }
+}
+
+TEST_CASE("the largest size that fits is found, and none where nothing fits") {
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  const Wiring wiring{environment};
+  const Reproducer reproducer{wiring, [] {}};
+  const auto text = [](std::int64_t batch) {
+    return "model: gpt2-tiny\ncluster: dgx_h100\nworkload: {train: {sequence: 256, batch: " + std::to_string(batch) + "}}\n";
+  };
+  const std::int64_t most = reproducer.largest_that_fits(text, 64, 1 << 20);
+  CHECK(reproducer.predict(text(most)).memory.fits());
+  CHECK_FALSE(reproducer.predict(text(most + 64)).memory.fits());
+  CHECK(reproducer.largest_that_fits(text, 1 << 16, 1 << 20) == 0);
+}
+
+TEST_CASE("an unknown reproduction is refused with those there are") {
+  CHECK(user_error([] { find_reproduction("optimos"); }) ==
+        "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus");
+}

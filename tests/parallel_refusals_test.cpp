@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cannot be split is refused with what can: the whole text of each message.
+#include <catch2/catch.hpp>
+
+#include "sim/model/load.hpp"
+#include "tests/parallel_testing.hpp"
+#include "tests/user_error.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+struct Refusal {
+  const char *strategy, *options, *model, *workload, *message;
+};
+
+// Of eight blocks, 4 heads (llama: 8, and 4 of keys), sequences of 16 tokens, 16 samples in 4 microbatches.
+constexpr Refusal kRefusals[] = {
+    {"parallel", "{mesh: dq2}", "gpt2", "{}",
+     "unknown axis 'dq'; known axes: dp, fsdp, pp, tp, cp, ep, row, col, depth, x, y, z"},
+    {"parallel", "{mesh: dp2 dp2}", "gpt2", "{}",
+     "the mesh has two axes `dp`\n"
+     "  hint: give each axis once, with all of its ranks"},
+    {"parallel", "{mesh: 2dp}", "gpt2", "{}",
+     "'2dp' is no mesh\n"
+     "  hint: write axes and sizes, like `dp2 pp4 tp8`"},
+    {"parallel", "{mesh: dp}", "gpt2", "{}",
+     "'dp' is no mesh\n"
+     "  hint: write axes and sizes, like `dp2 pp4 tp8`"},
+    {"parallel", "{mesh: dp0}", "gpt2", "{}",
+     "axis dp has no ranks\n"
+     "  hint: an axis has at least 1 rank"},
+    {"parallel", "{mesh: dp999999 tp999999}", "gpt2", "{}",
+     "a mesh of 999998000001 ranks\n"
+     "  hint: at most 10^7"},
+    {"parallel", "{mesh: tp3}", "gpt2", "{}",
+     "tp 3 does not divide 4 attention heads\n"
+     "  hint: tp can be 1, 2, 4"},
+    {"parallel", "{mesh: tp8}", "llama", "{}",
+     "tp 8 does not divide 4 key and value heads\n"
+     "  hint: tp can be 1, 2, 4"},
+    {"parallel", "{mesh: dp3}", "gpt2", "{}",
+     "batch 16 is not a multiple of 12, the microbatches of all replicas\n"
+     "  hint: batch can be 12 or 24"},
+    {"parallel", "{mesh: dp8}", "gpt2", "{}",
+     "batch 16 is not a multiple of 32, the microbatches of all replicas\n"
+     "  hint: batch can be 32"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{batch: 7, microbatches: 1}",
+     "batch 7 is not a multiple of 2, the microbatches of all replicas\n"
+     "  hint: batch can be 6 or 8"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{batch: 16, microbatches: 3}",
+     "3 microbatches do not divide a batch of 16\n"
+     "  hint: batch can be 15 or 18"},
+    {"parallel", "{mesh: pp9}", "gpt2", "{}",
+     "9 parts of a pipeline are more than the model's 8 blocks\n"
+     "  hint: stages times chunks can be at most 8"},
+    {"parallel", "{mesh: pp4, schedule: interleaved, chunks: 4}", "gpt2", "{}",
+     "16 parts of a pipeline are more than the model's 8 blocks\n"
+     "  hint: stages times chunks can be at most 8"},
+    {"parallel", "{mesh: pp2, stage_layers: [3, 3]}", "gpt2", "{}",
+     "stage_layers has 2 entries that add up to 6\n"
+     "  hint: it needs 2 entries that add up to the model's 8 blocks"},
+    {"parallel", "{mesh: pp2, stage_layers: [1, 2, 5]}", "gpt2", "{}",
+     "stage_layers has 3 entries that add up to 8\n"
+     "  hint: it needs 2 entries that add up to the model's 8 blocks"},
+    {"parallel", "{mesh: pp2, stage_layers: [-1, 9]}", "gpt2", "{}",
+     "stage_layers has 2 entries that add up to 8\n"
+     "  hint: it needs 2 entries that add up to the model's 8 blocks"},
+    {"parallel", "{mesh: pp2, schedule: 1f2b}", "gpt2", "{}",
+     "unknown schedule '1f2b'; did you mean '1f1b'? known schedules: gpipe, 1f1b, interleaved, chimera, zb-h1, zb-v, dualpipe"},
+    {"parallel", "{mesh: pp2, schedule: interleaved, chunks: 1}", "gpt2", "{}",
+     "interleaved needs at least 2 chunks per stage, not 1\n"
+     "  hint: with 1 chunk per stage, 1f1b does the same with fewer activations"},
+    {"parallel", "{mesh: pp2, chunks: 2}", "gpt2", "{}",
+     "1f1b has 1 chunk per stage, not 2\n"
+     "  hint: only interleaved takes another number"},
+    {"parallel", "{mesh: pp3, schedule: chimera}", "gpt2", "{}",
+     "chimera needs an even number of stages, not 3\n"
+     "  hint: 2 or 4 are legal"},
+    {"parallel", "{mesh: pp2, schedule: dualpipe}", "gpt2", "{batch: 16, microbatches: 2}",
+     "dualpipe on 2 stages needs an even number of microbatches and at least 4, not 2\n"
+     "  hint: 4 or 6 are legal"},
+    {"parallel", "{mesh: pp2}", "t5-tiny", "{}",
+     "t5-tiny is no single stack of blocks over tokens: it cannot be cut into stages\n"
+     "  hint: leave the axis pp out"},
+    {"parallel", "{mesh: pp2}", "vit-tiny", "{}",
+     "vit-tiny is no single stack of blocks over tokens: it cannot be cut into stages\n"
+     "  hint: leave the axis pp out"},
+    {"parallel", "{mesh: tp4, sequence_parallel: true}", "gpt2", "{sequence: 5, batch: 4}",
+     "rows of a microbatch 5 is not a multiple of 4, split over tp by sequence_parallel\n"
+     "  hint: rows of a microbatch can be 4 or 8"},
+    {"parallel", "{mesh: cp3}", "gpt2", "{}",
+     "sequence 16 is not a multiple of 6, two chunks for each rank of cp\n"
+     "  hint: sequence can be 12 or 18"},
+    {"parallel", "{mesh: cp16}", "gpt2", "{}",
+     "sequence 16 is not a multiple of 32, two chunks for each rank of cp\n"
+     "  hint: sequence can be 32"},
+    {"parallel", "{mesh: cp8, context: ulysses}", "gpt2", "{}",
+     "cp (ulysses) 8 does not divide 4 attention heads of a rank\n"
+     "  hint: cp (ulysses) can be 1, 2, 4"},
+    {"parallel", "{mesh: cp2}", "vit-tiny", "{}",
+     "attention of vit-tiny cannot be cut over cp\n"
+     "  hint: cp needs one stack of plain attention and a language-model head"},
+    {"parallel", "{mesh: cp2, context: rings}", "gpt2", "{}",
+     "s:1:22: unknown value 'rings'\n"
+     "  {mesh: cp2, context: rings}\n"
+     "                       ^\n"
+     "  hint: did you mean 'ring'? known values: ring, ulysses, rsa"},
+    {"parallel", "{mesh: ep3}", "mixtral", "{batch: 12}",
+     "ep 3 does not divide 4 experts\n"
+     "  hint: ep can be 1, 2, 4"},
+    {"parallel", "{mesh: ep2}", "gpt2", "{}",
+     "gpt2 has no experts for the ranks of ep\n"
+     "  hint: use dp for replicas"},
+    {"parallel", "{mesh: row2 col3}", "gpt2", "{}",
+     "row 2 and col 3 are no square\n"
+     "  hint: row and col need the same number of ranks, at least 2: `row2 col2` has 4 ranks, `row3 col3` 9"},
+    {"parallel", "{mesh: row2}", "gpt2", "{}",
+     "row 2 and col 1 are no square\n"
+     "  hint: row and col need the same number of ranks, at least 2: `row2 col2` has 4 ranks, `row3 col3` 9"},
+    {"parallel", "{mesh: x2 y2}", "gpt2", "{}",
+     "x 2, y 2 and z 1 are no cube\n"
+     "  hint: x, y and z need the same number of ranks, at least 2: `x2 y2 z2` has 8 ranks, `x3 y3 z3` 27"},
+    {"parallel", "{mesh: row3 col3}", "gpt2", "{batch: 12}",
+     "row and col of 3 do not divide 16 hidden columns\n"
+     "  hint: each of row and col can be 1, 2, 4, 8, 16"},
+    {"parallel", "{mesh: tp2 row2 col2}", "gpt2", "{}",
+     "tp, cp and ep cannot stand beside row and col\n"
+     "  hint: other axes can be dp, fsdp and pp"},
+    {"parallel", "{mesh: depth2}", "gpt2", "{}",
+     "row 1 and col 1 are no square\n"
+     "  hint: row and col need the same number of ranks, at least 2: `row2 col2` has 4 ranks, `row3 col3` 9"},
+    {"parallel", "{mesh: dp2, data: {kind: zero4}}", "gpt2", "{}",
+     "s:1:26: unknown value 'zero4'\n"
+     "  {mesh: dp2, data: {kind: zero4}}\n"
+     "                           ^\n"
+     "  hint: did you mean 'zero1'? known values: ddp, zero1, zero2, zero3"},
+    {"parallel", "{mesh: dp2, data: {bucket: -1}}", "gpt2", "{}",
+     "s:1:28: -1 is out of range\n"
+     "  {mesh: dp2, data: {bucket: -1}}\n"
+     "                             ^\n"
+     "  hint: at least 0"},
+    {"parallel", "{mesh: dp2, data: {kind: zero3, prefetch: -1}}", "gpt2", "{}",
+     "s:1:43: -1 is out of range\n"
+     "  {mesh: dp2, data: {kind: zero3, prefetch: -1}}\n"
+     "                                            ^\n"
+     "  hint: from 0 to 1000"},
+    {"parallel", "{mesh: ep2, expert_buffer: -1}", "mixtral", "{}",
+     "expert_buffer is -1\n"
+     "  hint: 1 has room for even experts, 0 for the worst case"},
+    {"parallel", "{mesh: tp2, sequence_parallel: true}", "vit-tiny", "{}",
+     "vit has no rows to split between blocks\n"
+     "  hint: sequence_parallel needs a language model"},
+    {"parallel", "{mesh: tp2}", "swin-tiny-test", "{}",
+     "swin models are split over replicas only\n"
+     "  hint: the axes can be dp and fsdp"},
+    {"parallel", "{mesh: fsdp2, data: {kind: ddp}}", "gpt2", "{}",
+     "the ranks of fsdp split nothing under `data: {kind: ddp}`\n"
+     "  hint: kind can be zero1, zero2 or zero3; use dp for replicas that keep all"},
+};
+
+/// Small networks, and those that come with the program: "t5-tiny".
+Model model_of(const std::string& name) {
+  if (name.find('-') == std::string::npos) return small_model(name);
+  return load_model(std::string{ORRERY_SOURCE_DIR} + "/scenarios/models/" + name + ".json");
+}
+
+TrainOptions options_of(const char* workload) {
+  TrainOptions o;
+  o.batch = 16;
+  o.microbatches = 4;
+  o.sequence = 16;
+  read_options(parse_yaml(workload, "workload"), o);
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("what cannot be split is refused with what can") {
+  for (const Refusal& r : kRefusals) {
+    INFO(r.strategy << " " << r.options << " " << r.model << " " << r.workload);
+    const std::string text = user_error([&] {
+      const auto strategy = find_strategy(r.strategy).make(parse_yaml(r.options, "s"));
+      strategy->train_step(model_of(r.model), options_of(r.workload), nullptr);
+    });
+    CHECK(text == r.message);
+  }
+}
