@@ -16,6 +16,7 @@ constexpr int kHuberRounds = 6;
 constexpr double kHuber = 1.345;        // σ beyond which a residual counts linearly
 constexpr double kFloor = 0.005;        // least σ that the weights assume
 constexpr double kLeastSigma = 0.005;   // no op is predicted better than that
+constexpr double kHelps = 0.9;  // a feature for a few observations brings the error below this part of what it was
 constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the error falls below this part of its
 
 using Matrix = Eigen::MatrixXd;
@@ -201,11 +202,37 @@ FitResult centred(const RelativeFit& fit, const std::vector<bool>& used, std::ve
 
 }  // namespace
 
+namespace {
+
+/// A few observations bear a few features only: from the call alone on, each time the feature that helps most, while it
+/// helps and there are four observations for each.
+FitResult fit_few(const RelativeFit& fit, std::size_t observations) {
+  std::vector<bool> used(static_cast<std::size_t>(fit.features()), false);
+  used.front() = true;
+  std::vector<double> residuals = fit.left_out_residuals(used);
+  for (std::size_t count = 1; 4 * count <= observations; ++count) {
+    std::size_t best = 0;
+    double least = kHelps * fit.error(residuals);
+    for (std::size_t j = 1; j < used.size(); ++j) {
+      if (used[j]) continue;
+      used[j] = true;
+      std::vector<double> with = fit.left_out_residuals(used);
+      used[j] = false;
+      if (const double e = fit.error(with); e < least) least = e, best = j, residuals = std::move(with);
+    }
+    if (best == 0) break;
+    used[best] = true;
+  }
+  return centred(fit, used, std::move(residuals));
+}
+
+}  // namespace
+
 FitResult fit_relative(const std::vector<Observation>& observations) {
   if (observations.empty()) return {};
   const RelativeFit fit{observations};
+  if (observations.size() < kFewestToJudge) return fit_few(fit, observations.size());
   std::vector<bool> used(static_cast<std::size_t>(fit.features()), true);
-  if (observations.size() < kFewestToJudge) return centred(fit, used, fit.left_out_residuals(used));
   std::vector<double> residuals = fit.left_out_residuals(used);
   double error = fit.error(residuals);
   for (std::size_t j = used.size(); j-- > 1;) {  // the first feature, the call, stays
