@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "sim/machine/cluster.hpp"
+#include "sim/plan/reuse.hpp"
 
 namespace orrery {
 namespace {

@@ -319,8 +319,9 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
   for (std::size_t i = 0; i < points.size(); ++i) {
     const RobustSummary& s = points[i]->seconds;
     const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
+    const double doubt = cache_doubt(form, result.coefficients, input, caches);
     residuals.push_back(
-        {result.residuals[i], s.median, points[i]->weight, cache_doubt(form, result.coefficients, input, caches)});
+        {result.residuals[i], s.median, points[i]->weight, std::hypot(doubt, s.median_error / s.median)});
     noise.emplace_back(s.deviation / s.median, points[i]->weight);
     sizes.emplace_back(std::abs(result.residuals[i]), points[i]->weight);
   }

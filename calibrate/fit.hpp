@@ -30,7 +30,7 @@ struct FitResult {
 FitResult fit_relative(const std::vector<Equation>& observations);
 
 /// A prediction that missed: ln(measured / predicted), how long it took, how much it counts, and the part of its
-/// standard deviation that is known already.
+/// standard deviation that is known already: of the measured time, and of what is left of the caches.
 struct Residual {
   double value = 0, seconds = 0, weight = 1, known = 0;
 };

@@ -297,16 +297,19 @@ std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<Ke
     const GpuModel model{"", parameters, borrowed};
     std::vector<Point> points;
     std::set<std::string> harnesses;
+    bool eager_loop = true;
     for (std::size_t i = 0; i < cases.size(); ++i) {
       if (law_slot(cases[i].works.front(), {}, sms) != slot) continue;
       points.push_back(point_of(cases[i], slot, splits[i], model, sms));
       harnesses.insert(cases[i].harness);
+      eager_loop = eager_loop && cases[i].eager_loop;
     }
     const auto seen =
         std::count_if(points.begin(), points.end(), [](const Point& p) { return p.split == RowSplit::Fit; });
     if (std::size_t(seen) < kLeastPoints) continue;
     GpuLaw law = LawFitter{law_form(slot), std::move(points)}.fit();
     for (const std::string& h : harnesses) law.harness += (law.harness.empty() ? "" : ", ") + h;
+    law.eager_loop = eager_loop;
     parameters.laws[law_name(slot)] = std::move(law);
     fitted.push_back(law_name(slot));
   }

@@ -15,6 +15,9 @@ namespace {
 
 constexpr double kCacheShares[] = {1, 0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.18};  // of the last cache
 
+constexpr BytesPerSecond kForeignRates[] = {1.0_GBps, 4.0_GBps, 16.0_GBps};
+constexpr std::size_t kNearby = 2;  // larger shares that are tried again while others pass data through
+
 constexpr double kLeastOfMessage = 0.05;  // of a core
 constexpr double kLongStep = 2e-2;        // seconds
 constexpr double kMostLost = 0.5;         // of a rank's time
@@ -74,24 +77,44 @@ double error_of(const std::vector<StepCheck>& steps) {
   return steps.empty() ? 0 : sum / double(steps.size());
 }
 
-/// Finds the capacity of the last cache under which steps that are left out are predicted best. Other programs and
-/// other tenants of a processor keep part of a shared cache, so what the hardware reports is an upper bound.
-std::vector<StepCheck> find_last_cache(HostParameters& parameters, const Measurements& measured) {
-  const Bytes reported = parameters.l3;
-  double least = std::numeric_limits<double>::infinity();
-  std::vector<StepCheck> best;
-  HostParameters tried = parameters;
-  for (const double share : kCacheShares) {
-    tried.l3 = std::max(share * reported, parameters.l2);
-    std::vector<StepCheck> steps = check_left_out(tried, measured);
-    const double error = error_of(steps);
-    if (error >= least) continue;
-    least = error;
-    best = std::move(steps);
-    parameters.l3 = tried.l3;
+/// Finds the capacity of the last cache under which steps that are left out are predicted best, and the rate at which
+/// others pass data through it. Other programs and other tenants of a processor keep part of a shared cache, so what
+/// the hardware reports is an upper bound; and they go on while an op computes for long, which leaves less of what the
+/// ops before it wrote.
+class CacheSearch {
+ public:
+  CacheSearch(HostParameters& parameters, const Measurements& measured)
+      : parameters_{parameters}, measured_{measured}, reported_{parameters.l3} {}
+
+  std::vector<StepCheck> run() {
+    for (std::size_t i = 0; i < std::size(kCacheShares); ++i) attempt(i, BytesPerSecond{0});
+    const std::size_t alone = share_;
+    for (const BytesPerSecond foreign : kForeignRates)
+      for (std::size_t i = alone >= kNearby ? alone - kNearby : 0; i <= alone; ++i) attempt(i, foreign);
+    return std::move(best_);
   }
-  return best;
-}
+
+ private:
+  void attempt(std::size_t share, BytesPerSecond foreign) {
+    HostParameters tried = parameters_;
+    tried.l3 = std::max(kCacheShares[share] * reported_, tried.l2);
+    tried.foreign = foreign;
+    std::vector<StepCheck> steps = check_left_out(tried, measured_);
+    const double error = error_of(steps);
+    if (error >= least_) return;
+    least_ = error;
+    best_ = std::move(steps);
+    share_ = share;
+    parameters_.l3 = tried.l3, parameters_.foreign = foreign;
+  }
+
+  HostParameters& parameters_;
+  const Measurements& measured_;
+  Bytes reported_;
+  double least_ = std::numeric_limits<double>::infinity();
+  std::vector<StepCheck> best_;
+  std::size_t share_ = 0;
+};
 
 /// How long a step of several ranks takes that have nothing to tell each other: all cores work, in turns where there
 /// are more ranks.
@@ -138,7 +161,7 @@ double cores_of_messages(const HostParameters& parameters, const Measurements& m
 }  // namespace
 
 std::vector<StepCheck> fit_host(HostParameters& parameters, const Measurements& measured) {
-  std::vector<StepCheck> steps = find_last_cache(parameters, measured);
+  std::vector<StepCheck> steps = CacheSearch{parameters, measured}.run();
   std::vector<bool> left_out(measured.plans.size(), false);
   if (!measured.has_all_cores)
     for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) left_out[i] = true;

@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kSmallChain = 1000;
+constexpr std::int64_t kSmallChain = 1000, kAllocations = 200;
 constexpr double kLeastBytes = 1 << 20, kMostBytes = 1 << 28;
 
 class Benches {
@@ -27,7 +27,15 @@ class Benches {
       for (int i = 0; i < points(8); ++i) streams(t, i);
     }
     for (int i = 0; i < points(8); ++i) copies(i);
-    for (const int lanes : {1, 2}) chain(lanes);
+    for (int i = 0; i < points(8); ++i) exchange(i);
+    for (const int lanes : {1, 2})
+      for (const bool graphs : {false, true}) chain(lanes, graphs);
+    for (const Spans spans : {Spans::Events, Spans::Records}) observed_chain(spans);
+    for (const bool plain : {false, true}) allocations(plain);
+    for (const DType t : {DType::BF16, DType::F32}) {
+      beside_a_copy(t);
+      for (const bool small : {false, true}) two_at_once(t, small);
+    }
     return std::move(benches_);
   }
 
@@ -51,10 +59,26 @@ class Benches {
                    amount.flops.base(),
                    (amount.read + amount.written).base(),
                    whole};
-    double bytes = 0;
-    for (const Tensor& t : bench.plan.tensors)
-      if (t.base.is_none()) bytes += size_of(t.dtype, bench.plan.layouts[t.layout.index()].shape.elements()).base();
-    if (bytes < 0.8 * memory_) benches_.push_back(std::move(bench));
+    if (memory_of(bench.plan) < 0.8 * memory_) benches_.push_back(std::move(bench));
+  }
+  /// Bytes of operands: those that stay, and the largest of those that come and go. The scratch of products is little
+  /// beside the memory of a device.
+  static double memory_of(const Plan& plan) {
+    double stays = 0, largest = 0;
+    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+      const Tensor& t = plan.tensors[i];
+      const auto& scratch = plan.workspaces.front();
+      if (!t.base.is_none() || std::find(scratch.begin(), scratch.end(), TensorId{i}) != scratch.end()) continue;
+      const double bytes = size_of(t.dtype, plan.layouts[t.layout.index()].shape.elements()).base();
+      t.persistent ? stays += bytes : largest = std::max(largest, bytes);
+    }
+    return (stays + largest) * double(plan.mesh.size());
+  }
+  /// One whose law is fitted.
+  void add(std::string group, PlanBuilder& b, const Work& work) {
+    const std::size_t before = benches_.size();
+    add(to_text(work), std::move(group), b, amount(work));
+    if (benches_.size() > before) benches_.back().work = work;
   }
   void measured(PlanBuilder& b, const Work& work, std::vector<Operand> operands, Stream stream = Stream::Compute) {
     b.add("measured", work, operands, stream);
@@ -76,7 +100,7 @@ class Benches {
     const TensorId x = persistent(b, "a", g.transpose_a ? Shape{g.k, g.m} : Shape{g.m, g.k}, t);
     const TensorId y = persistent(b, "b", g.transpose_b ? Shape{g.n, g.k} : Shape{g.k, g.n}, t);
     measured(b, g, {reads(x), reads(y), writes(persistent(b, "c", Shape{g.m, g.n}, t))});
-    add(to_text(g), "products", b, amount(g));
+    add("products", b, g);
   }
 
   void attention(DType t, int i) {
@@ -100,7 +124,7 @@ class Benches {
                {reads(q), reads(k), reads(v), reads(o), reads(lse), reads(o), writes(persistent(b, "dq", queries, t)),
                 writes(persistent(b, "dk", keys, t)), writes(persistent(b, "dv", keys, t))});
     const Work work = backward ? Work{AttentionBackward{s}} : Work{AttentionForward{s}};
-    add(to_text(work), "attention", b, amount(work));
+    add("attention", b, work);
   }
 
   /// A kernel of each family that memory limits, over one size.
@@ -112,7 +136,7 @@ class Benches {
     const auto one = [&](const Work& work, const std::function<std::vector<Operand>(PlanBuilder&)>& operands) {
       PlanBuilder b{"stream"};
       measured(b, work, operands(b));
-      add(to_text(work), "memory", b, amount(work));
+      add("memory", b, work);
     };
     const auto in = [&](PlanBuilder& b, std::string_view name) { return reads(persistent(b, name, matrix, t)); };
     const auto out = [&](PlanBuilder& b, std::string_view name) { return writes(persistent(b, name, matrix, t)); };
@@ -133,6 +157,24 @@ class Benches {
                          writes(persistent(b, "lse", Shape{rows}, t)), updates(persistent(b, "loss", Shape{1}, t))};
     });
     if (t == DType::F32) update(rows * cols);
+    if (i % 2 != 0) return;
+    one(SoftmaxForward{.rows = rows, .cols = cols, .dtype = t}, [&](PlanBuilder& b) {
+      return std::vector{in(b, "x"), out(b, "y")};
+    });
+    const DType other = t == DType::F32 ? DType::BF16 : DType::F32;
+    one(Cast{rows * cols, t, other}, [&](PlanBuilder& b) {
+      return std::vector{in(b, "x"), writes(persistent(b, "y", matrix, other))};
+    });
+    constexpr std::int64_t kHead = 128;
+    const std::int64_t heads = cols / kHead;
+    one(
+        RotaryEmbedding{
+            .rows = rows, .heads = heads, .head_dim = kHead, .rot_dim = kHead, .sequence = rows, .dtype = t},
+        [&](PlanBuilder& b) {
+          const Shape angles{rows, kHead / 2};
+          return std::vector{reads(persistent(b, "cos", angles, t)), reads(persistent(b, "sin", angles, t)),
+                             updates(persistent(b, "x", Shape{rows, heads, kHead}, t))};
+        });
   }
   void update(std::int64_t n) {
     AdamW a{.elements = n, .step = Extent{1}, .master = true, .dtype = DType::BF16, .gradient = DType::BF16};
@@ -141,7 +183,7 @@ class Benches {
     measured(b, a,
              {updates(persistent(b, "w", Shape{n}, DType::BF16)), reads(persistent(b, "g", Shape{n}, DType::BF16)),
               state("m"), state("v"), state("master")});
-    add(to_text(a), "memory", b, amount(a));
+    add("memory", b, a);
   }
 
   /// To the device, from it, and both at once.
@@ -164,15 +206,88 @@ class Benches {
     }
   }
 
+  /// An all-reduce of 2, 4 or 8 ranks, which share a device where there are fewer.
+  void exchange(int i) {
+    const std::int64_t ranks = std::int64_t{2} << i % 3;
+    const std::int64_t n = multiple(size(i, points(8), 1 << 12, 1 << 24), 8 * ranks);
+    PlanBuilder b{"exchange", Mesh{{{"dp", ranks}}}};
+    const std::int8_t axis = 0;
+    const Collective c{.kind = CollectiveKind::AllReduce,
+                       .group = b.group_over({&axis, 1}),
+                       .bytes = size_of(DType::BF16, n),
+                       .dtype = DType::BF16};
+    measured(b, c,
+             {reads(persistent(b, "x", Shape{n}, DType::BF16)), writes(persistent(b, "y", Shape{n}, DType::BF16))},
+             Stream::Comm);
+    add(fmt::format("all-reduce {} B over {} ranks", 2 * n, ranks), "collectives", b, {{}, {}, c.bytes, {}});
+  }
+
   /// Kernels of 64 numbers, one after another: what it takes to ask for them and to start them.
-  void chain(int lanes) {
-    PlanBuilder b{"chain"};
+  void fill_chain(PlanBuilder& b, int lanes) {
     constexpr Stream kStreams[] = {Stream::Compute, Stream::Comm};
     TensorId x[2];
     for (int l = 0; l < lanes; ++l) x[l] = persistent(b, l == 0 ? "x" : "y", Shape{64}, DType::F32);
     for (std::int64_t i = 0; i < kSmallChain; ++i)
       for (int l = 0; l < lanes; ++l) measured(b, Fill{.elements = 64}, {writes(x[l])}, kStreams[l]);
-    add(fmt::format("chain of {} kernels on each of {} streams", kSmallChain, lanes), "launches", b, {}, true);
+  }
+  void chain(int lanes, bool graphs) {
+    PlanBuilder b{"chain"};
+    fill_chain(b, lanes);
+    add(fmt::format("chain of {} kernels on each of {} streams{}", kSmallChain, lanes, graphs ? ", as a graph" : ""),
+        "launches", b, {}, true);
+    benches_.back().use.graphs = graphs;
+  }
+
+  /// The chain on one stream, while it is observed: what that costs.
+  enum class Spans { Events, Records };
+  void observed_chain(Spans spans) {
+    PlanBuilder b{"observed chain"};
+    fill_chain(b, 1);
+    add(fmt::format("chain of {} kernels on each of 1 streams, with spans from {}", kSmallChain,
+                    spans == Spans::Events ? "events" : "records"),
+        "observation", b, {}, true);
+    benches_.back().records = spans == Spans::Records;
+    benches_.back().spans = true;
+  }
+
+  /// Tensors that are taken and given back one after another.
+  void allocations(bool plain) {
+    PlanBuilder b{"allocations"};
+    for (std::int64_t i = 0; i < kAllocations; ++i) {
+      const TensorId t = b.tensor(fmt::format("t{}", i), Shape{1 << 18}, {});
+      measured(b, Alloc{size_of(DType::F32, 1 << 18)}, {writes(t)});
+      b.add("free", Free{size_of(DType::F32, 1 << 18)}, {reads(t)});
+    }
+    add(fmt::format("{} tensors from {}", kAllocations, plain ? "the device" : "an arena"), "allocations", b, {}, true);
+    benches_.back().use.plain = plain;
+  }
+
+  /// What a product takes while a copy to the device runs.
+  void beside_a_copy(DType t) {
+    constexpr std::int64_t kSide = 4096, kBytes = 1 << 28;
+    const Gemm g{.m = kSide, .n = kSide, .k = kSide, .dtype = t};
+    PlanBuilder b{"beside a copy"};
+    const Shape square{kSide, kSide};
+    const TensorId from = persistent(b, "from", Shape{kBytes / 4}, DType::F32, Tier::Pinned);
+    b.add("copy", Copy{Bytes{double(kBytes)}, Tier::Pinned, Tier::Device},
+          {reads(from), writes(persistent(b, "to", Shape{kBytes / 4}, DType::F32))}, Stream::CopyIn);
+    measured(b, g,
+             {reads(persistent(b, "a", square, t)), reads(persistent(b, "b", square, t)),
+              writes(persistent(b, "c", square, t))});
+    add(to_text(g) + " beside a copy to the device", "concurrency", b, amount(g));
+  }
+
+  /// What a product takes while another one runs on a second stream: large ones take turns, small ones share the
+  /// device.
+  void two_at_once(DType t, bool small) {
+    const std::int64_t side = small ? 512 : 4096;
+    const Gemm g{.m = side, .n = side, .k = side, .dtype = t};
+    PlanBuilder b{"two at once"};
+    for (const auto& [stream, of] : {std::pair{Stream::Compute, "1"}, {Stream::Comm, "2"}}) {
+      const auto square = [&](const char* name) { return persistent(b, std::string{name} + of, Shape{side, side}, t); };
+      measured(b, g, {reads(square("a")), reads(square("b")), writes(square("c"))}, stream);
+    }
+    add(to_text(g) + " beside another", "concurrency", b, amount(g));
   }
 
   double memory_;

@@ -4,11 +4,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "calibrate/statistics.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/gpu_executor.hpp"
 #include "runtime/executor.hpp"
 #include "sim/base/random.hpp"
 
@@ -18,31 +20,56 @@ namespace orrery {
 struct GpuBench {
   std::string name, group;  // "gemm bf16 m=512 n=4096 k=1024", "products"
   Plan plan;
-  double flops = 0, bytes = 0;  // of one measured op
-  bool whole = false;           // the time of an execution over its ops counts, without spans: what enqueueing costs
+  double flops = 0, bytes = 0;    // of one measured op
+  bool whole = false;             // the time of an execution over its ops counts: what enqueueing costs
+  std::optional<Work> work = {};  // of a measured op whose law can be fitted
+  GpuOptions use = {};            // how the device is used
+  bool spans = false;             // are taken, though it is the whole that counts
+  bool records = false;           // they come from records of CUPTI
 };
 
 /// Products, attention and memory-bound kernels over sizes that are spread evenly on a logarithmic scale (every fourth
-/// of them at random, to check fits off the grid), copies in each direction alone and both at once, kernels on two
-/// streams, and chains of empty kernels. Those that fit into `memory`.
+/// of them at random, to check fits off the grid), copies in each direction alone, both at once and beside a product,
+/// two products at once, all-reduces of ranks, chains of small kernels on one stream and on two: enqueued, replayed,
+/// and with and without spans by events or records; chains of tensors that are taken and given back, from an arena and
+/// from the device. Those that fit into `memory`.
 std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random);
 
 struct GpuResult {
   std::string name, group;
   RobustSummary seconds;  // of a measured op
   double flops = 0, bytes = 0;
+  std::optional<Work> work = {};  // as of the bench; not in the file
 };
 
 struct GpuCampaign {
   bool quick = false;
   std::int64_t seed = 1;
-  std::string resume;  // file with a line per result; what stands there is not measured again
-  std::function<void(double done, const std::string& name)> progress;  // may throw to stop
+  std::string resume;                  // file with a line per result; what stands there is not measured again
+  std::optional<Seconds> budget = {};  // no bench begins after it
+  std::function<void(double done, const std::string& name)> progress = {};  // may throw to stop
+};
+
+struct GpuMeasurements {
+  std::vector<GpuResult> results;         // in the order of the benches
+  std::size_t fresh = 0;                  // of them measured now, not read from the file
+  std::size_t left = 0;                   // benches that there was no time for
+  std::vector<std::string> skipped = {};  // benches that this computer cannot run, and why
 };
 
 /// Measures all, in random order, and appends each result to the file as soon as it is there. Throws DeviceError when a
 /// plan does not run, UserError when the file holds something else.
-std::vector<GpuResult> measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuCampaign& campaign);
+GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuCampaign& campaign);
+
+/// What a device does while it multiplies without a pause.
+struct ClockSample {
+  double seconds = 0;  // since the start
+  double rate = 0;     // FLOP/s
+  GpuState state;
+};
+/// A product after another for so long, one sample per half a second.
+std::vector<ClockSample> measure_clocks(const std::shared_ptr<GpuDriver>& driver, Seconds duration,
+                                        const std::function<void(double done)>& progress);
 
 /// One line of such a file, and back.
 std::string to_line(const GpuResult& result);

@@ -198,6 +198,7 @@ MeasuredPlan BenchRun::measured() const {
       const std::size_t work = plan.ops[i].work.index();
       by_work[work].push_back(has_time(plan.works[work]) ? summarise(samples_[i]) : RobustSummary{});
     }
+  std::vector<Reuse> reuse = reuse_of_works(plan, bench_->bindings);
   for (std::size_t w = 0; w < by_work.size(); ++w) {
     if (by_work[w].empty()) continue;
     m.points.push_back({.work = plan.works[w],
@@ -205,7 +206,9 @@ MeasuredPlan BenchRun::measured() const {
                         .ranks = ranks_of(plan, plan.works[w]),
                         .seconds = mean_of(by_work[w]),
                         .weight = bench_->weight,
-                        .ops = static_cast<std::int64_t>(by_work[w].size())});
+                        .ops = static_cast<std::int64_t>(by_work[w].size()),
+                        .reuse = std::make_shared<const Reuse>(std::move(reuse[w]))});
+    m.points.back().bindings.reuse = m.points.back().reuse.get();
   }
   return m;
 }

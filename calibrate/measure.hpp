@@ -11,6 +11,7 @@
 #include "calibrate/statistics.hpp"
 #include "hw_models/host_laws.hpp"
 #include "runtime/executor.hpp"
+#include "sim/plan/reuse.hpp"
 
 namespace orrery {
 
@@ -23,6 +24,7 @@ struct Point {
   double weight = 1;       // in a fit
   std::uint32_t plan = 0;  // which plan of a suite it stands in
   std::int64_t ops = 1;    // of the plan that have this work
+  std::shared_ptr<const Reuse> reuse;  // what `bindings` refers to
 };
 
 /// What is kept of a plan that was measured.

@@ -7,6 +7,7 @@
 
 #include "calibrate/suites.hpp"
 #include "sim/machine/cluster.hpp"
+#include "sim/plan/reuse.hpp"
 
 namespace orrery {
 namespace {

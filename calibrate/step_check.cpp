@@ -16,10 +16,12 @@ double sigma_of(const StepCheck& s, double shared) {
   return std::hypot(shared * s.shared, std::sqrt(1 - shared * shared) * s.independent);
 }
 
-/// How many half-widths of the 90 % interval hold 90 % of the steps.
-double stretch(const std::vector<StepCheck>& steps, double shared) {
+/// How many half-widths of the 90 % interval hold 90 % of the steps. Measured times have errors of their own, and all
+/// steps drift.
+double stretch(const std::vector<StepCheck>& steps, double shared, double drift) {
   std::vector<double> z;
-  for (const StepCheck& s : steps) z.push_back(std::abs(std::log(s.measured / s.predicted)) / sigma_of(s, shared));
+  for (const StepCheck& s : steps)
+    z.push_back(std::abs(std::log(s.measured / s.predicted)) / std::hypot(sigma_of(s, shared), s.noise, drift));
   return quantile(std::move(z), 0.9) / kNinetyPercent;
 }
 
@@ -27,7 +29,8 @@ double stretch(const std::vector<StepCheck>& steps, double shared) {
 
 StepCheck check_step(const HostModel& model, const MeasuredPlan& step) {
   const Scales scales;
-  StepCheck s{.name = step.name, .measured = step.seconds.median};
+  StepCheck s{
+      .name = step.name, .measured = step.seconds.median, .noise = step.seconds.median_error / step.seconds.median};
   std::map<std::size_t, double> by_law;
   double independent = 0;
   for (const Point& p : step.points) {
@@ -49,8 +52,8 @@ void settle_bias(HostParameters& parameters, const std::vector<StepCheck>& steps
   double shared = kUsualShared, widen = 1;
   if (steps.size() >= kFewestSteps) {
     shared = kLeastShared;
-    while (shared < 1 && stretch(steps, shared) > 1) shared = std::min(1.0, shared + kStepOfShared);
-    widen = std::max(1.0, stretch(steps, shared));
+    while (shared < 1 && stretch(steps, shared, parameters.drift) > 1) shared = std::min(1.0, shared + kStepOfShared);
+    widen = std::max(1.0, stretch(steps, shared, parameters.drift));
   }
   for (auto& [name, law] : parameters.laws) {
     const double sigma = std::hypot(law.deviation, law.bias);

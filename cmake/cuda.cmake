@@ -22,6 +22,11 @@ else()
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${ORRERY_CCACHE})
     endif()
     enable_language(CUDA)
+    # CMake 3.25 does not know how nvcc 13 is told the standard.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
     find_path(ORRERY_CUDA_INCLUDE cublasLt.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
     find_path(ORRERY_CUPTI_INCLUDE cupti.h
               HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${ORRERY_CUDA_INCLUDE}/../extras/CUPTI/include)

@@ -239,6 +239,10 @@ LaunchCost ClusterCostModel::launch(const Work& work, RankId rank) const {
   return device(rank).launch(work, scales_);
 }
 
+bool ClusterCostModel::sees_reuse() const {
+  return std::any_of(devices_.begin(), devices_.end(), [](const auto& d) { return d->sees_reuse(); });
+}
+
 std::string ClusterCostModel::extrapolation(const Work& work, const Bindings& bindings, RankId rank) const {
   if (runs_on_host(work) && device(rank).memory()) return device(rank).extrapolation(Work{HostWork{}}, bindings);
   return device(rank).extrapolation(work, bindings);

@@ -36,6 +36,7 @@ class ClusterCostModel final : public CostModel {
   std::uint32_t device_kind(RankId rank) const override {
     return static_cast<std::uint32_t>(cluster_.group_index(rank));
   }
+  bool sees_reuse() const override;
   std::string extrapolation(const Work& work, const Bindings& bindings, RankId rank) const override;
 
   /// Makes a parameter faster or slower by a factor, for what-if; see `knobs()`. Throws UserError on unknown names.

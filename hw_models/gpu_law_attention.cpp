@@ -125,7 +125,8 @@ constexpr LawAxis kDecodeAxes[] = {
 constexpr std::string_view kDecodeMarks[] = {"one_per_sm", "two_per_sm", "quantised_1", "quantised_2", "quantised_4"};
 
 /// Time of one token per sequence with a block per head. A block takes a whole SM, half of one or a quarter, the more
-/// heads there are; the keys of few heads are split.
+/// heads there are; the keys of few heads are split. Where there are many, more blocks of narrow heads than four share
+/// an SM: `block` then counts by their width (no table has heads of less than 128 numbers).
 ///
 ///   t = launch + ( (waves·(block + token·width·tokens)·(1, two or four))⁴ + (cache/bandwidth)⁴ + (all heads' keys
 ///   through L2)⁴ )^¼ + …
@@ -133,15 +134,17 @@ constexpr std::string_view kDecodeMarks[] = {"one_per_sm", "two_per_sm", "quanti
 /// Parameters: fits of tables of kernels (TensorRT-LLM's masked multi-head attention).
 LawTime decode_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   constexpr double kLeastTokens = 512, kOne = 4.0 / 3, kTwo = 4.2;  // heads per SM up to which a block takes 1, 1/2
+  constexpr double kMostPerSm = 4;                                  // blocks, of heads of 128 numbers
   const Step s{shape_of(work), b};
   const double rows = s.batch * s.heads;
   const double split = std::max(1.0, std::floor(std::min(s.kv / kLeastTokens, gpu.sms / rows)));
   const double per_sm = rows * split / gpu.sms, tokens = s.kv / split;
-  const double share = per_sm < kOne ? 1 : per_sm < kTwo ? 2 : 4;
+  const double share = per_sm < kOne ? 1 : per_sm < kTwo ? 2 : kMostPerSm;
   const double waves = std::ceil(per_sm / share), slower = share == 1 ? 1 : share == 2 ? p[kSTwo] : p[kSFour];
   LawTime t;
   t.launch = p[kSLaunch] * gpu.launch;
-  t.math = waves * (p[kSBlock] + p[kSToken] * s.width * tokens) * slower;
+  const double block = p[kSBlock] * (share == kMostPerSm ? s.width : 1.0);
+  t.math = waves * (block + p[kSToken] * s.width * tokens) * slower;
   const double cache = s.batch * s.kv_heads * s.kv * s.key_bytes / (gpu.bandwidth * p[kSMemory]);
   const double through_l2 = rows * s.kv * s.key_bytes / (gpu.bandwidth * p[kSCache]);
   const double traffic = s.traffic / (gpu.bandwidth * p[kSTraffic]);

@@ -86,6 +86,7 @@ struct GpuLaw {
   std::vector<std::vector<double>> spread;           // the same for ln of the relative deviation of one op
   std::map<std::string, std::vector<double>> range;  // least and most of each axis in the fit, in log₂
   std::string harness;
+  bool eager_loop = false;
   std::int64_t points = 0;
   double median_error = 0, p90_error = 0;                  // of the points of the fit
   double random_median_error = 0, random_p90_error = 0;    // of the random fifth that it did not see
@@ -98,6 +99,9 @@ struct GpuLaw {
     v.field("spread", spread, "coefficients of ln of one op's relative deviation");
     v.field("range", range, "least and most of each axis that was fitted, and of nine tenths of the seconds, in log2");
     v.field("harness", harness, "program that measured");
+    v.field("eager_loop", eager_loop,
+            "whether it called kernels one after another and kept the device busy: launches are then its own, and the "
+            "clock is that of lasting load");
     v.field("points", points, "measurements fitted");
     v.field("median_error", median_error, "of the points fitted");
     v.field("p90_error", p90_error, "of the points fitted");
@@ -126,10 +130,15 @@ class FittedLaw {
   bool is_corrected() const { return !correction_.empty() && !spread_.empty(); }
 
  private:
+  /// The form's time. Of a law from an eager loop, in a plan: the launch takes no longer than where graphs were
+  /// measured, and the clock needs no lowering.
+  LawTime in_place(const Work& work, const Bindings& bindings, GpuFacts gpu) const;
+
   const GpuLawForm* form_;
   std::array<double, kMaxLawParameters> parameters_{};
   std::vector<double> correction_, spread_;
   std::vector<std::pair<double, double>> range_;
+  bool eager_loop_;
   double long_;  // log₂ of the seconds beyond which little was fitted
 };
 

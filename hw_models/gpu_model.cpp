@@ -34,11 +34,21 @@ std::optional<Work> eight_bit_product(const Work& work) {
   return {};
 }
 
-/// What passes through memory before the op itself.
+/// Whether a product finds its operands cast: those of gradients of weights were cast for the products that read them
+/// before, in both orders of their numbers.
+bool finds_casts(const Work& work) {
+  if (const auto* g = std::get_if<Gemm>(&work)) return g->eight_bit && g->transpose_a;
+  const auto* g = std::get_if<GroupedGemm>(&work);
+  return g && g->eight_bit && g->mode == GroupedMode::WeightGradient;
+}
+
+/// What passes through memory before the op itself, beside its law: rows that are cast before a grouped product.
+/// Weights are cast once, behind the update, and a law of products in few bits has the cast of A in it.
 Bytes casts_of(const Work& work) {
-  if (const auto* g = std::get_if<Gemm>(&work)) return g->casts();
-  if (const auto* g = std::get_if<GroupedGemm>(&work)) return g->casts();
-  return {};
+  const auto* g = std::get_if<GroupedGemm>(&work);
+  if (!g || !g->eight_bit || g->weights != Quantised::None || finds_casts(work)) return {};
+  const std::int64_t numbers = g->rows * (g->mode == GroupedMode::InputGradient ? g->n : g->k);
+  return size_of(g->dtype, numbers) + size_of(DType::F8E4M3, numbers);
 }
 
 /// Matrix units load 16 B at a time: products in 16 or 8 bits whose inner or outer rows are cut otherwise run on what
@@ -159,7 +169,8 @@ OpCost GpuModel::cost(const Work& work, const Bindings& bindings, const Scales& 
   if (const auto* p = std::get_if<PagedAttention>(&work)) return paged(*p, bindings, scales);
   const std::optional<Work> product = eight_bit_product(work);
   const Work& multiplied = product ? *product : work;
-  const GpuFacts about = facts(multiplied, bindings, scales);
+  GpuFacts about = facts(multiplied, bindings, scales);
+  if (finds_casts(work)) about.conversion = 0;
   const Chosen& chosen = law_of(multiplied, bindings, scales.kernels());
   const FittedLaw::Answer a = (*chosen.law)(multiplied, bindings, about);
   double seconds = a.seconds + casts_of(work) / (gpu_.memory_bandwidth * scales[Knob::MemoryBandwidth]) / Seconds{1};

@@ -9,7 +9,8 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kRowTile = 8;
-constexpr double kMillion = 1e6;
+constexpr double kMillion = 1e6, kLeast = 1e-12;
+constexpr OperandRange kKeysAndValues{1, 3};  // of the operands of attention
 
 double pad(std::int64_t n, std::int64_t to) { return double((n + to - 1) / to * to); }
 std::int64_t tile_cols(DType t) { return t == DType::F64 ? 16 : 32; }
@@ -64,12 +65,12 @@ constexpr Feature kFeatures[] = {{"call", Spends::Overhead, "op"},
                                  {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
                                  {"far", Spends::Memory, "MB beyond the second-level cache"},
                                  {"dram", Spends::Memory, "MB beyond the last cache"},
-                                 {"cold", Spends::Memory, "MB, as far as the step does not fit into the last cache"}};
+                                 {"cold", Spends::Memory, "MB that have left the last cache since their last use"}};
 constexpr std::string_view kAxes[] = {"q", "kv", "dim", "heads"};
 
-Bytes moved(const LawInput& in) {
+Moved moved(const LawInput& in) {
   const Amount a = amount(in.work, in.bindings);
-  return a.read + a.written;
+  return {a.read.base() / kMillion, a.written.base() / kMillion};
 }
 
 /// Time of tiled attention over heads H (Hkv of keys), batch b, queries in tiles of 64, keys in tiles of 128; S is the
@@ -84,7 +85,7 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
   const std::int64_t kv = s.kv.at(in.bindings);
   const double b = batch_of(s, kv), heads = b * double(s.heads), width = pad(s.v_dim, tile_cols(s.dtype));
   const Visited v = visit_tiles(s, kv);
-  const Bytes size = moved(in);
+  const Bytes size{kMillion * moved(in).all()};
   return {1,
           heads,
           2 * heads * v.padded * (double(s.qk_dim) + width) / kMillion,
@@ -93,7 +94,7 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
           heads * double(s.q) * double(s.qk_dim + s.v_dim) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
           size.base() / kMillion * spill(size, caches.l3),
-          size.base() / kMillion * evicted(reuse_distance(in, size), caches.l3)};
+          lost(in, caches, CacheLevel::Last, moved(in)).all()};
 }
 
 /// Time of the gradient: the five products of each visited tile, and packing of keys, values, queries and outputs both
@@ -109,7 +110,7 @@ FeatureRow backward_values(const LawInput& in, const Caches& caches) {
   const double b = batch_of(s, kv), heads = b * double(s.heads), dk = double(s.qk_dim), dv = double(s.v_dim);
   const double wk = pad(s.qk_dim, tile_cols(s.dtype)), wv = pad(s.v_dim, tile_cols(s.dtype));
   const Visited v = visit_tiles(s, kv);
-  const Bytes size = moved(in);
+  const Bytes size{kMillion * moved(in).all()};
   return {1,
           heads,
           2 * heads * (v.padded * (dk + dv + wk) + v.rows * (wk + wv)) / kMillion,
@@ -118,7 +119,7 @@ FeatureRow backward_values(const LawInput& in, const Caches& caches) {
           heads * double(s.q) * 2 * (dk + dv) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
           size.base() / kMillion * spill(size, caches.l3),
-          size.base() / kMillion * evicted(reuse_distance(in, size), caches.l3)};
+          lost(in, caches, CacheLevel::Last, moved(in)).all()};
 }
 
 constexpr Feature kDecodeFeatures[] = {
@@ -149,16 +150,18 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv,
                keys = b * double(s.kv_heads) * kv * dims;
   const Bytes size{keys * bits(s.dtype) / 8.0}, step = reuse_distance(in, size);
-  const double rows = b * double(s.kv_heads) * kv / kMillion, mb = size.base() / kMillion;
+  const double rows = b * double(s.kv_heads) * kv / kMillion;
+  const Moved cached{size.base() / kMillion};
+  const double cold = lost(in, caches, CacheLevel::Last, cached, kKeysAndValues).read;
   return {1,
           b * double(s.kv_heads),
           2 * scores * dims / kMillion,
           scores / kMillion,
           keys / kMillion,
           rows,
-          mb * evicted(step, caches.l2),
-          mb * evicted(step, caches.l3),
-          rows * evicted(step, caches.l3),
+          lost(in, caches, CacheLevel::Second, cached, kKeysAndValues).read,
+          cold,
+          rows * cold / std::max(cached.read, kLeast),
           evicted(step, caches.l2)};
 }
 

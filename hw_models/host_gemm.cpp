@@ -9,7 +9,7 @@ namespace orrery {
 namespace {
 
 constexpr double kTileRows = 8, kHeight = 128, kWidth = 1024, kDepth = 256, kFewDepth = 8;
-constexpr double kMillion = 1e6;
+constexpr double kMillion = 1e6, kLeast = 1e-12;
 
 double round_up(double a, double b) { return std::ceil(a / b) * b; }
 /// Columns of a register tile: two vectors.
@@ -34,8 +34,10 @@ constexpr Feature kGemmFeatures[] = {
     {"a_far", Spends::Memory, "MB of A beyond the second-level cache, each time"},
     {"b_far", Spends::Memory, "MB of B beyond the second-level cache"},
     {"c_far", Spends::Memory, "MB of C beyond the second-level cache, each time"},
+    {"warm", Spends::Memory, "MB of A and B that have left the second-level cache since their last use"},
     {"cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
     {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use"},
+    {"c_cold", Spends::Memory, "MB of C that have left the last cache since their last use"},
     {"dram", Spends::Memory, "MB of all operands beyond the last cache"},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
 constexpr std::string_view kGemmAxes[] = {"m", "n", "k", "mflop"};
@@ -71,8 +73,10 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
           mb * m * n * c_passes * spill(c_size, caches.l2),
-          mb * k * n * evicted(reuse_distance(in, b * b_size), caches.l3),
-          mb * m * k * evicted(reuse_distance(in, b * a_size), caches.l3),
+          lost(in, caches, CacheLevel::Second, {mb * k * (m + n)}, {0, 2}).read,
+          lost(in, caches, CacheLevel::Last, {mb * k * n}, {1, 2}).read,
+          lost(in, caches, CacheLevel::Last, {mb * m * k}, {0, 1}).read,
+          lost(in, caches, CacheLevel::Last, {0, mb * m * n}, {2}).written,
           mb * (m * k + k * n + m * n) * spill(b * (a_size + b_size + c_size), caches.l3),
           evicted(reuse_distance(in, b * (a_size + b_size + c_size)), caches.l2)};
 }
@@ -115,7 +119,8 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
   const double lanes = tile_cols(g.dtype) / 2, columns = m > 4 ? 2 : 4;
   const double left = g.transpose_b ? n * std::fmod(k, lanes) : k * std::fmod(n, 2 * lanes);
   const Bytes size{b * k * n * item}, step = reuse_distance(in, size);
-  const double mb = size.base() / kMillion, cold = mb * evicted(step, caches.l3);
+  const Moved moved{size.base() / kMillion};
+  const double cold = lost(in, caches, CacheLevel::Last, moved, {1, 2}).read;
   return {1,
           b,
           2 * b * m * n * k / kMillion,
@@ -125,10 +130,10 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           g.transpose_b ? b * m * n / kMillion : 0,
           g.transpose_b ? b * m * n * k / columns / kMillion : 0,
           b * m * left / kMillion,
-          mb * evicted(step, caches.l2),
+          lost(in, caches, CacheLevel::Second, moved, {1, 2}).read,
           cold,
           cold * m,
-          b * (g.transpose_b ? n : k) / kMillion * evicted(step, caches.l3),
+          b * (g.transpose_b ? n : k) / kMillion * cold / std::max(moved.read, kLeast),
           evicted(step, caches.l2)};
 }
 

@@ -11,6 +11,7 @@
 namespace orrery {
 namespace {
 
+constexpr double kMegabyte = 1e6;
 constexpr std::int64_t kFewRows = 8;     // up to so many rows a product streams its right operand
 constexpr std::int64_t kFewQueries = 8;  // up to so many queries attention reads keys where they lie
 
@@ -87,18 +88,18 @@ std::span<const std::string_view> variants_at(std::size_t kind, std::index_seque
 }  // namespace
 
 CoreView core_view(const Bindings& bindings, const Caches& caches) {
-  CoreView v{caches, bindings};
+  CoreView v{caches};
   const double ranks = double(std::max<std::int64_t>(1, bindings.ranks_of_node));
   const double cores = std::min(ranks, double(caches.cores));
   v.caches.l3 = caches.l3 / cores;
-  v.bindings.working_set *= ranks / cores;
+  v.crowd = ranks / cores;
   return v;
 }
 
 FeatureRow features_of(const LawForm& form, const LawInput& input, const Caches& caches) {
   if (input.bindings.ranks_of_node <= 1) return form.values(input, caches);
   const CoreView v = core_view(input.bindings, caches);
-  return form.values({input.work, v.bindings, input.ranks}, v.caches);
+  return form.values({input.work, input.bindings, input.ranks, v.crowd}, v.caches);
 }
 
 double law_seconds(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
@@ -112,8 +113,10 @@ double law_seconds(const LawForm& form, std::span<const double> coefficients, co
 double cache_doubt(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
                    const Caches& caches) {
   constexpr double kThird = 4.0 / 3;
-  const double less = law_seconds(form, coefficients, input, {caches.l2, kThird * caches.l3, caches.cores}),
-               more = law_seconds(form, coefficients, input, {caches.l2, 1 / kThird * caches.l3, caches.cores});
+  const double less = law_seconds(form, coefficients, input,
+                                  {caches.l2, kThird * caches.l3, caches.cores, caches.foreign}),
+               more = law_seconds(form, coefficients, input,
+                                  {caches.l2, 1 / kThird * caches.l3, caches.cores, caches.foreign});
   return less > 0 && more > 0 ? std::abs(std::log(more / less)) / 2 : 0;
 }
 
@@ -134,7 +137,27 @@ Gemm even_groups(const GroupedGemm& g) {
   return even;
 }
 
-Bytes reuse_distance(const LawInput& input, Bytes size) { return std::max(size, Bytes{input.bindings.working_set}); }
+Bytes reuse_distance(const LawInput& input, Bytes size) {
+  return std::max(size, Bytes{input.crowd * input.bindings.working_set});
+}
+
+Moved lost(const LawInput& input, const Caches& caches, CacheLevel level, const Moved& moved, const OperandRange& of) {
+  const Bytes cache = level == CacheLevel::Last ? caches.l3 : caches.l2;
+  const double foreign = level == CacheLevel::Last ? caches.foreign : 0;
+  if (input.bindings.reuse == nullptr) {
+    const double part = evicted(reuse_distance(input, Bytes{kMegabyte * moved.all()}), cache);
+    return {part * moved.read, part * moved.written};
+  }
+  Moved out;
+  for (const Touch& t : input.bindings.reuse->touches) {
+    if (t.operand < of.first || t.operand >= of.end) continue;
+    const double mb =
+        t.bytes.base() / kMegabyte * evicted(input.crowd * t.distance + Bytes{foreign * t.work.base()}, cache);
+    if (t.reads) out.read += mb;
+    if (t.writes) out.written += mb;
+  }
+  return out;
+}
 
 double spill(Bytes size, Bytes cache) {
   const double x = size / cache;

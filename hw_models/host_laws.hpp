@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "hw_models/scales.hpp"
+#include "sim/plan/reuse.hpp"
 #include "sim/plan/work.hpp"
 
 namespace orrery {
@@ -24,7 +25,7 @@ struct Feature {
   std::string_view unit;  // that the coefficient is the time of
 };
 
-constexpr std::size_t kMaxFeatures = 16;
+constexpr std::size_t kMaxFeatures = 18;
 using FeatureRow = std::array<double, kMaxFeatures>;
 
 constexpr std::size_t kMaxAxes = 4;
@@ -34,13 +35,16 @@ using AxisRow = std::array<double, kMaxAxes>;
 struct Caches {
   Bytes l2, l3;
   std::int64_t cores = 1;
+  double foreign = 0;  // bytes that others pass through the last one while a core does one FLOP
 };
+enum class CacheLevel : std::uint8_t { Second, Last };
 
 /// An op as a law sees it.
 struct LawInput {
   const Work& work;
   const Bindings& bindings;
   std::int64_t ranks = 1;  // of a collective
+  double crowd = 1;        // how much more passes through the caches between two uses than the plan itself touches
 };
 
 /// The form of a law, shared by all kinds that it describes; each kind (and variant of it) has coefficients of its own.
@@ -59,7 +63,7 @@ struct LawForm {
 /// what a step keeps. Leaves out that one rank may find in a cache what another has read.
 struct CoreView {
   Caches caches;
-  Bindings bindings;
+  double crowd = 1;
 };
 CoreView core_view(const Bindings& bindings, const Caches& caches);
 
@@ -105,10 +109,21 @@ double spill(Bytes size, Bytes cache);
 /// eighth powers.
 double evicted(Bytes distance, Bytes cache);
 
-/// Between two uses of an activation a step touches about so many times its size.
-constexpr double kReuseDistance = 12;
-/// What is touched between two uses of what a step keeps, such as a weight or a cached key, of `size`: all that the
-/// step touches.
+/// What is touched between two uses of what a step keeps, such as code, or a weight of `size`: all that it touches.
 Bytes reuse_distance(const LawInput& input, Bytes size);
+
+/// MB that an op reads and writes.
+struct Moved {
+  double read = 0, written = 0;
+  double all() const { return read + written; }
+};
+/// Which operands of an op.
+struct OperandRange {
+  std::size_t first = 0, end = SIZE_MAX;
+};
+/// What of some operands a cache has lost since their last use. `moved`: what they are in all where
+/// nothing is known of when they were used, so that they were as long ago as what a step keeps.
+Moved lost(const LawInput& input, const Caches& caches, CacheLevel level, const Moved& moved,
+           const OperandRange& of = {});
 
 }  // namespace orrery

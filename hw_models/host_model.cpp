@@ -150,13 +150,14 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
   return c;
 }
 
-/// The bytes of an op that no cache holds: what the op itself or those around it have pushed out, or the step before.
+/// The bytes of an op that no cache holds: what those around it have pushed out, or the step before.
 Bytes HostModel::from_memory(const LawInput& input) const {
+  constexpr double kMillion = 1e6;
   const Amount a = amount(input.work, input.bindings);
-  const Bytes moved = a.read + a.written;
   const CoreView v = core_view(input.bindings, caches_);
-  return moved *
-         std::max(spill(kReuseDistance * moved, v.caches.l3), evicted(Bytes{v.bindings.working_set}, v.caches.l3));
+  const LawInput seen{input.work, input.bindings, input.ranks, v.crowd};
+  return Bytes{kMillion *
+               lost(seen, v.caches, CacheLevel::Last, {a.read.base() / kMillion, a.written.base() / kMillion}).all()};
 }
 
 OpCost HostModel::cost(const Work& work, const Bindings& bindings, const Scales& scales) const {

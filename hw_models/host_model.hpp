@@ -19,6 +19,7 @@ class HostModel final : public DeviceModel {
   const Provenance& provenance() const override { return host_.provenance; }
   OpCost cost(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   LaunchCost launch(const Work& work, const Scales& scales) const override;
+  bool sees_reuse() const override { return true; }
   std::string extrapolation(const Work& work, const Bindings& bindings) const override;
   const CommunicationParameters& communication() const override { return host_.communication; }
   std::optional<Bytes> memory() const override { return {}; }

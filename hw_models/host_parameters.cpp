@@ -39,7 +39,9 @@ void check_keys(const Node& law, std::string_view part, std::string_view what, c
   if (!map) return;
   for (const auto& [key, node] : map->fields)
     if (!is_among(key, known))
-      problems.push_back(at_key(node, fmt::format("unknown {} {}", what, quoted(key)), name_hint(what, key, known)));
+      problems.push_back(
+          at_key(node, fmt::format("unknown {} {}", what, quoted(key)),
+                 name_hint(what, key, known) + "; `orrery calibrate` replaces a file of another version"));
 }
 
 void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {

@@ -38,6 +38,7 @@ struct LawFit {
 struct HostParameters {
   Provenance provenance;
   Bytes l2, l3;
+  BytesPerSecond foreign;
   std::int64_t cores = 1;
   BytesPerSecond memory_bandwidth;
   FlopsPerSecond peak;
@@ -50,13 +51,15 @@ struct HostParameters {
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
 
-  Caches caches() const { return {l2, l3, cores}; }
+  Caches caches() const { return {l2, l3, cores, peak > FlopsPerSecond{0} ? (foreign / peak).base() : 0.0}; }
 
   template <class V>
   void visit(V& v) {
     v.required("provenance", provenance, "where the numbers come from");
     v.required("l2", l2, "second-level cache of a core", more_than(Bytes{0}));
     v.required("l3", l3, "last-level cache", more_than(Bytes{0}));
+    v.field("foreign", foreign, "rate at which other programs and tenants pass data through the last-level cache",
+            at_least(BytesPerSecond{0}));
     v.field("cores", cores, "cores that share the last-level cache", at_least(1));
     v.required("memory_bandwidth", memory_bandwidth, "rate of memory, all cores together",
                more_than(BytesPerSecond{0}));

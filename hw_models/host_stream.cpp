@@ -9,15 +9,17 @@
 namespace orrery {
 namespace {
 
-constexpr double kMillion = 1e6;
+constexpr double kMillion = 1e6, kLeast = 1e-12;
 constexpr Bytes kStart{32768.0};  // of a pass, before the processor fetches ahead
 
 /// An op that passes over its operands.
 struct Pass {
   double rows = 1, elements = 0;
-  Bytes moved;     // read and written
+  Moved moved;
   Bytes resident;  // what the moved bytes are picked from: the operands, and a whole table where rows of it are picked
   Flops flops;
+
+  Bytes bytes() const { return Bytes{kMillion * moved.all()}; }
 };
 
 template <class K>
@@ -71,8 +73,12 @@ Pass pass_of(const LawInput& in) {
   return std::visit(
       [&](const auto& k) {
         const Amount a = k.amount(in.bindings);
-        const Bytes moved = a.read + a.written;
-        return Pass{rows_of(k), moved.base() / item_of(k), moved, moved + table_of(k), a.flops};
+        const Bytes bytes = a.read + a.written;
+        return Pass{rows_of(k),
+                    bytes.base() / item_of(k),
+                    {a.read.base() / kMillion, a.written.base() / kMillion},
+                    bytes + table_of(k),
+                    a.flops};
       },
       in.work);
 }
@@ -83,39 +89,46 @@ constexpr Feature kStreamFeatures[] = {
     {"element", Spends::Memory, "10^6 elements read or written"},
     {"far", Spends::Memory, "MB beyond the second-level cache"},
     {"dram", Spends::Memory, "MB beyond the last cache"},
-    {"away", Spends::Memory, "MB that have left the last cache since an op or two before"},
-    {"warm", Spends::Memory, "MB, as far as the step does not fit into the second-level cache"},
-    {"cold", Spends::Memory, "MB, as far as the step does not fit into the last cache"},
-    {"row_cold", Spends::Memory, "10^6 rows, as far as the step does not fit into the last cache"},
-    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as the step does not fit into the last cache"},
+    {"read_warm", Spends::Memory, "MB read that have left the second-level cache since their last use"},
+    {"read_cold", Spends::Memory, "MB read that have left the last cache since their last use"},
+    {"write_warm", Spends::Memory, "MB written that have left the second-level cache since their last use"},
+    {"write_cold", Spends::Memory, "MB written that have left the last cache since their last use"},
+    {"row_cold", Spends::Memory, "10^6 rows, as far as what is read has left the last cache"},
+    {"start_warm", Spends::Memory, "the first 32 KiB in MB, as far as they have left the second-level cache"},
+    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as they have left the last cache"},
     {"call_cold", Spends::Overhead, "op, as far as the step does not fit into the second-level cache"},
     {"call_far", Spends::Overhead, "op, as far as the step does not fit into the last cache"}};
 constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
 
-/// Time of a pass over memory, with a ramp from the caches to memory:
+/// Time of a pass over memory:
 ///
-///   t = call + row·rows + element·elements + bytes·(far·spill(R, L2) + dram·spill(R, L3) + away·spill(12·R, L3))
-///     + (warm·bytes + call_cold)·evicted(W, L2) + (cold·bytes + start_cold·min(bytes, 32 KiB) + row_cold·rows +
-///     call_far)·evicted(W, L3)
+///   t = call + row·rows + element·elements + bytes·(far·spill(R, L2) + dram·spill(R, L3)) + read_warm·lost(read, L2)
+///     + read_cold·lost(read, L3) + write_warm·lost(written, L2) + write_cold·lost(written, L3)
+///     + row_cold·rows·λ(L3) + min(bytes, 32 KiB)·(start_warm·λ(L2) + start_cold·λ(L3))
+///     + call_cold·evicted(W, L2) + call_far·evicted(W, L3)
 ///
-/// 12·R is what a step touches between two uses of an activation. R is the operands, and the whole table where rows of
-/// one are picked: what the op itself pushes out of a cache. W is what a step touches: operands that an earlier part of
-/// the step or the step before made are found where W leaves them, and so are the op's own descriptions. Leaves out
-/// which operands the op before left in a cache. Fitted by calibrate, one set per kind and variant.
+/// R is the operands, and the whole table where rows of one are picked: what the op itself pushes out of a cache.
+/// lost() is what other ops have, since the operands were used last, and λ the part of all bytes that is. W is what a
+/// step touches: where W leaves a cache, so do the op's code and descriptions. Fitted by calibrate, one set per kind
+/// and variant.
 FeatureRow stream_values(const LawInput& in, const Caches& caches) {
   const Pass p = pass_of(in);
-  const double mb = p.moved.base() / kMillion;
+  const double mb = p.bytes().base() / kMillion, start = std::min(p.bytes(), kStart).base() / kMillion;
   const Bytes step = reuse_distance(in, p.resident);
+  const Moved warm = lost(in, caches, CacheLevel::Second, p.moved), cold = lost(in, caches, CacheLevel::Last, p.moved);
+  const double all = std::max(mb, kLeast);
   return {1,
           p.rows / kMillion,
           p.elements / kMillion,
           mb * spill(p.resident, caches.l2),
           mb * spill(p.resident, caches.l3),
-          mb * spill(kReuseDistance * p.resident, caches.l3),
-          mb * evicted(step, caches.l2),
-          mb * evicted(step, caches.l3),
-          p.rows / kMillion * evicted(step, caches.l3),
-          std::min(p.moved, kStart).base() / kMillion * evicted(step, caches.l3),
+          warm.read,
+          cold.read,
+          warm.written,
+          cold.written,
+          p.rows / kMillion * std::min(1.0, cold.all() / all),
+          start * std::min(1.0, warm.all() / all),
+          start * std::min(1.0, cold.all() / all),
           evicted(step, caches.l2),
           evicted(step, caches.l3)};
 }
@@ -130,14 +143,14 @@ constexpr Feature kDenseFeatures[] = {
     {"row", Spends::Overhead, "10^6 rows"},
     {"element", Spends::Memory, "10^6 elements read or written"},
     {"math", Spends::Math, "10^6 FLOP"},
-    {"warm", Spends::Memory, "MB, as far as the step does not fit into the second-level cache"}};
+    {"warm", Spends::Memory, "MB that have left the second-level cache since their last use"}};
 
 /// Time of small dense algebra (factorisations, pairwise dots): t = call + row·rows + element·elements + math·flops +
-/// warm·bytes·evicted(W, L2), W as for passes over memory. Leaves out what lies behind the second-level cache.
+/// warm·lost(bytes, L2). Leaves out what lies behind the second-level cache.
 FeatureRow dense_values(const LawInput& in, const Caches& caches) {
   const Pass p = pass_of(in);
   return {1, p.rows / kMillion, p.elements / kMillion, p.flops.base() / kMillion,
-          p.moved.base() / kMillion * evicted(reuse_distance(in, p.moved), caches.l2)};
+          lost(in, caches, CacheLevel::Second, p.moved).all()};
 }
 
 /// Bytes that each rank reads to take part, with slices of a reduction shared by the ranks.

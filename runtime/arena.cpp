@@ -48,7 +48,8 @@ Arena::Arena(std::int64_t capacity, Backing backing, const AllocatorOptions& all
       addresses_{address_space(allocator, capacity)},
       backing_{backing} {
   if (backing == Backing::Memory && capacity > 0) base_ = map_memory(addresses_);
-  if (backing == Backing::File) file_ = std::make_unique<DiskFile>();
+  if (backing == Backing::File) file_ = std::make_unique<DiskFile>(PageCache::Used);
+  if (backing == Backing::DirectFile) file_ = std::make_unique<DiskFile>(PageCache::Passed);
 }
 
 Arena::Arena(std::unique_ptr<DeviceMemory> device, const AllocatorOptions& allocator)
@@ -60,17 +61,36 @@ Arena::Arena(std::unique_ptr<DeviceMemory> device, const AllocatorOptions& alloc
       device_{std::move(device)} {}
 
 Arena::~Arena() {
+  for (const auto& [place, offset] : plain_) device_->release(place);
   if (backing_ == Backing::Memory && base_ != 0) unmap(base_, base_ + static_cast<std::uintptr_t>(addresses_));
 }
 
 std::optional<std::uintptr_t> Arena::take(std::int64_t bytes, std::int32_t stream) {
   const auto offset = allocator_->allocate(bytes, stream);
   if (!offset) return std::nullopt;
+  if (device_ && device_->is_plain()) {
+    const auto place = device_->allocate(bytes);
+    if (place)
+      plain_[*place] = *offset;
+    else
+      allocator_->release(*offset);
+    return place;
+  }
   if (device_ && !device_->grow(allocator_->stats().extent)) {
     allocator_->release(*offset);
     return std::nullopt;
   }
   return base_ + static_cast<std::uintptr_t>(*offset);
+}
+
+void Arena::give_back(std::uintptr_t place) {
+  if (const auto plain = plain_.find(place); plain != plain_.end()) {
+    allocator_->release(plain->second);
+    plain_.erase(plain);
+    device_->release(place);
+    return;
+  }
+  allocator_->release(static_cast<std::int64_t>(place - base_));
 }
 
 void Arena::clear(std::uintptr_t place, std::int64_t bytes, std::int64_t used_before) {
@@ -79,7 +99,7 @@ void Arena::clear(std::uintptr_t place, std::int64_t bytes, std::int64_t used_be
   if (backing_ == Backing::Memory) {
     const std::int64_t dirty = std::clamp<std::int64_t>(used_before - offset, 0, bytes);
     if (dirty > 0) std::memset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(dirty));
-  } else if (backing_ == Backing::File) {
+  } else if (file_) {
     const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(bytes, kBlock)));
     for (std::int64_t done = 0; done < bytes; done += kBlock)
       file_->write(offset + done, zeros.data(), std::min(kBlock, bytes - done));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -12,12 +13,18 @@ namespace orrery {
 
 /// What lies behind the offsets of an arena: memory that is touched page by page, a file, nothing, or what a device
 /// gives.
-enum class Backing : std::uint8_t { Memory, File, None, Device };
+enum class Backing : std::uint8_t { Memory, File, DirectFile, None, Device };
 
-/// Memory that a device gives. Its addresses are there from the start, what lies behind them comes as the arena grows.
+/// Memory that a device gives. Its addresses are there from the start, what lies behind them comes as the arena grows;
+/// or each block is asked for on its own.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
+  /// Whether blocks are asked for one by one, by `allocate` and `release`; an arena then only counts.
+  virtual bool is_plain() const { return false; }
+  virtual std::optional<std::uintptr_t> allocate(std::int64_t) { return std::nullopt; }
+  /// Waits until the device does nothing.
+  virtual void release(std::uintptr_t) {}
   virtual std::uintptr_t base() const = 0;
   virtual std::int64_t capacity() const = 0;
   /// Makes the first `bytes` usable; false when there is no more.
@@ -37,7 +44,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   std::optional<std::uintptr_t> take(std::int64_t bytes, std::int32_t stream = 0);
-  void give_back(std::uintptr_t place) { allocator_->release(static_cast<std::int64_t>(place - base_)); }
+  void give_back(std::uintptr_t place);
   /// Makes what was given out before read as zeros again; fresh storage does so by itself.
   void clear(std::uintptr_t place, std::int64_t bytes, std::int64_t used_before);
 
@@ -54,6 +61,7 @@ class Arena {
   std::uintptr_t base_ = 0;
   std::unique_ptr<DiskFile> file_;
   std::unique_ptr<DeviceMemory> device_;
+  std::map<std::uintptr_t, std::int64_t> plain_;  // blocks that were asked for one by one, and where they would lie
 };
 
 }  // namespace orrery

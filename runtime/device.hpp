@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/arena.hpp"
 #include "runtime/op_call.hpp"
 
 namespace orrery {
@@ -37,6 +38,8 @@ class Device {
   virtual std::string machine() const = 0;
   /// Memory of a tier that is not the host's own; null where it is.
   virtual std::unique_ptr<DeviceMemory> memory(Tier tier, RankId rank) const;
+  /// What is behind a disk tier.
+  virtual Backing file() const { return Backing::File; }
   /// A plan that is ready to run here: by threads of the host unless a device says otherwise.
   virtual std::unique_ptr<PreparedPlan> prepare(const Preparation& preparation) const;
 };

@@ -28,7 +28,7 @@ RankMemory::TierState& RankMemory::tier(Tier t) {
   auto& state = tiers_[static_cast<std::size_t>(t)];
   if (!state) {
     const Backing backing = !options_.device->holds_data() ? Backing::None
-                            : t == Tier::Disk              ? Backing::File
+                            : t == Tier::Disk              ? options_.device->file()
                                                            : Backing::Memory;
     const AllocatorOptions allocator = t == Tier::Device ? options_.allocator : AllocatorOptions{};
     auto memory = options_.device->memory(t, rank_);
@@ -83,8 +83,9 @@ void RankMemory::reserve(std::size_t marks) {
 
 void RankMemory::begin(const Start& start) {
   now_ = start;
-  // A caching allocator ends a step with other free blocks than it began with.
-  if (options_.allocator.allocator == AllocatorKind::PyTorch) now_.script = nullptr;
+  // A caching allocator ends a step with other free blocks than it began with, and a device gives any block.
+  const DeviceMemory* memory = device(Tier::Device);
+  if (options_.allocator.allocator == AllocatorKind::PyTorch || (memory && memory->is_plain())) now_.script = nullptr;
   PlacementScript* script = now_.script;
   replays_ = script && script->version == version_;
   next_place_ = 0;

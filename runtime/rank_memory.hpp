@@ -68,6 +68,8 @@ class RankMemory {
   DeviceMemory* device(Tier t) const { return tier_of(t) ? tier_of(t)->arena.device() : nullptr; }
   DiskFile* file() const { return tier_of(Tier::Disk) ? tier_of(Tier::Disk)->arena.file() : nullptr; }
   TransferCounters& transfers() { return transfers_; }
+  /// Another one when executions start from other free space.
+  std::uint64_t version() const { return version_; }
   std::mutex& mutex() { return mutex_; }
 
  private:

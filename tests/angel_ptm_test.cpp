@@ -110,22 +110,38 @@ GroupOf groups_of(const Plan& plan, const Model& model, std::size_t count) {
 }  // namespace
 
 TEST_CASE("pages that move by life-times give the same weights", "[offload]") {
-  struct Case {
-    const char *model, *options;
-    std::int64_t microbatches = 1;
-  };
-  const Case c =
-      GENERATE(Case{"gpt2", "device_memory: 1 MB"}, Case{"llama", "device_memory: 1 MB, cache_states: false", 2},
-               Case{"tied", "device_memory: 1 MB, states: disk"},
-               Case{"mixtral", "device_memory: 1 MB, states: disk, buffers: 1, memory: pageable"},
-               Case{"gpt2", "device_memory: 10 GB"},
-               Case{"gpt2", "device_memory: 700 kB, parallel: {mesh: fsdp2, data: {kind: zero3, bucket: 4000}}", 2});
+  const OffloadCase c = GENERATE(
+      OffloadCase{"gpt2", "device_memory: 1 MB"}, OffloadCase{"llama", "device_memory: 1 MB, cache_states: false", 2},
+      OffloadCase{"tied", "device_memory: 1 MB, states: disk"},
+      OffloadCase{"mixtral", "device_memory: 1 MB, states: disk, buffers: 1, memory: pageable"},
+      OffloadCase{"gpt2", "device_memory: 10 GB"},
+      OffloadCase{"gpt2", "device_memory: 1 MB, own_gradients: false, cache_states: false"},
+      OffloadCase{"gpt2", "device_memory: 700 kB, parallel: {mesh: fsdp2, data: {kind: zero3, bucket: 4000}}", 2});
   CAPTURE(c.model, c.options);
-  const Model model = small_model(c.model);
+  CHECK(off_one_device(c, angel_plan) < 1e-9);
+}
+
+TEST_CASE("gradients on the host lie beside their weights, or in their place", "[offload]") {
+  const Model model = small_model("gpt2");
   TrainOptions o = offload_options();
-  o.microbatches = c.microbatches;
-  const Plan plan = angel_plan(model, o, c.options);
-  CHECK(difference(train_capped(model, o, plan).trained, train(model, o, *single())) < 1e-9);
+  o.batch = 1;
+  o.dtype = Precision::BF16;
+  const auto on_host = [&](const char* gradients, TensorRole role) {
+    const Plan plan =
+        angel_plan(model, o, std::string{"device_memory: 300 kB, cache_states: false, own_gradients: "} + gradients);
+    double sum = 0;
+    for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+      const Tensor& x = plan.tensors[t];
+      if (x.base.is_none() && x.persistent && x.tier == Tier::Pinned && x.role == role)
+        sum += plan.size(TensorId{t}).base();
+    }
+    return sum;
+  };
+  const double weights = on_host("true", TensorRole::Parameter);
+  CHECK(weights >= 2.0 * double(elements_of(model)));
+  CHECK(on_host("true", TensorRole::Gradient) == weights);
+  CHECK(on_host("true", TensorRole::OptimizerState) == 6 * weights);  // 12 bytes beside 2 and 2
+  CHECK(on_host("false", TensorRole::Gradient) == 0);
 }
 
 TEST_CASE("angel-ptm trains in a quarter of the plain plan's memory", "[offload]") {

@@ -63,6 +63,37 @@ TEST_CASE("a row becomes a mesh, a batch and a cluster", "[published]") {
   CHECK(s.cluster.nic->bandwidth.base() == Approx(25e9));
 }
 
+namespace {
+
+/// A row of a network with experts, and what its program was told.
+PublishedStep told(const std::string& software, const std::string& layout, const std::string& recompute,
+                   const std::string& extra) {
+  const CsvTable t{
+      "row_id,model,layers,hidden,heads,kv_heads,ffn,ffn_type,vocab,seq,n_experts,moe_topk,moe_ffn,gpu,n_gpus,"
+      "gpus_per_node,software,precision,tp,pp,dp,ep,recompute,mbs,gbs,iter_time_s,extra,notes\n"
+      "r1,Qwen3,48,2048,32,4,6144,swiglu,151936,4096,128,8,768,H100,16,8," +
+          software + ",BF16," + layout + ",\"" + recompute + "\",1,64,20," + extra + "\n",
+      "rows.csv"};
+  const StepOfRow read_row = read_step(t.row(0), wiring().locations().clusters());
+  REQUIRE(std::holds_alternative<PublishedStep>(read_row));
+  return std::get<PublishedStep>(read_row);
+}
+
+}  // namespace
+
+TEST_CASE("a row tells what is hidden, replayed and split", "[published]") {
+  const PublishedStep some = told("Megatron-Bridge", "1,1,16,16", "", "TE CUDA graphs router+preprocess,EP overlap on");
+  CHECK(some.parallel.expert_overlap);
+  CHECK(some.parallel.expert_buffer == 1);
+  CHECK(some.graphs == Approx(0.2));
+  CHECK_FALSE(told("Megatron-Bridge", "1,1,16,16", "", "dispatcher=alltoall,EP overlap off").parallel.expert_overlap);
+  CHECK(told("Megatron-Bridge", "1,1,16,16", "", "cuda_graph=local:full_iteration;a2a_overlap=False,").graphs == 1);
+  CHECK(told("Megatron-Bridge", "1,1,16,16", "", "cuda_graph=none:full_iteration;a2a_overlap=False,").graphs == 0);
+  CHECK(told("Megatron-Bridge", "2,1,8,4", "", ",").parallel.sequence_parallel);  // by its recipes
+  CHECK(told("Megatron-Bridge", "2,1,8,4", "full x6 layers per stage", ",").recomputed == Approx(6.0 / 48));
+  CHECK(told("torchtitan (FSDP2)", "1,1,16,1", "selective layer", ",").recomputed == Approx(0.5));
+}
+
 TEST_CASE("rows that lack what decides the time are skipped with the reason", "[published]") {
   const auto skip = [](const std::string& row) { return std::get<Skip>(read(row)); };
   CHECK(skip("r1,GPT,40,6144,48,,gelu,51200,2048,A100,8,8,,Megatron-LM,fp16,8,1,,1,,full,4,8,1").detail ==

@@ -147,6 +147,33 @@ TEST_CASE("the explorer simulates the software of a scenario and how it starts o
   CHECK(explored("profile: fastertransformer\n") != plain);
 }
 
+TEST_CASE("the explorer offers every option of a scenario, with the words that it may have") {
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  const Wiring wiring{environment};
+  const auto resimulator = make_resimulator(wiring, environment);
+  const std::vector<gui::Knob> knobs = resimulator->knobs("llama3_70b_64");
+  const auto find = [&](std::string_view name) -> const gui::Knob& {
+    for (const gui::Knob& k : knobs)
+      if (k.name == name) return k;
+    FAIL("no knob " << name);
+    return knobs.front();
+  };
+  CHECK(find("workload.train.microbatches").value == "8");
+  CHECK(find("strategy[0].parallel.schedule").value == "1f1b");
+  CHECK(find("strategy[0].parallel.sequence_parallel").choices == std::vector<std::string>{"true", "false"});
+  CHECK(find("launch").choices == std::vector<std::string>{"eager", "graph"});
+  for (const gui::Knob& k : knobs) {
+    INFO(k.name);
+    CHECK_FALSE(k.value.empty());
+    CHECK(std::count_if(knobs.begin(), knobs.end(), [&](const gui::Knob& o) { return o.name == k.name; }) == 1);
+    if (k.kind == gui::Knob::Kind::Factor) continue;
+    // Said again as it is, it changes nothing: each path and value can be set.
+    const Scenario s = load_scenario(wiring.locations().find_scenario("llama3_70b_64"), wiring.locations(), environment,
+                                     {{k.name + "=" + k.value, "--set"}});
+    CHECK(s.name == "llama3_70b_64");
+  }
+}
+
 TEST_CASE("predicted memory of a generation counts what both plans keep") {
   const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
   const Wiring wiring{environment};

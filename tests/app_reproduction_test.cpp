@@ -32,7 +32,7 @@ const Result kResults[] = {
     {"elixir", 9, 2},
     {"angel-ptm", 4, 1},
     {"zero-offload", 6, 6},
-    {"zero-infinity", 6, 5},
+    {"zero-infinity", 6, 6},
     {"patrickstar", 80, 61},
 };
 

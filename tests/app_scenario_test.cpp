@@ -66,14 +66,14 @@ TEST_CASE("a workload of another kind replaces that of an include") {
 TEST_CASE("errors say file, line and column, and what would be right") {
   const TemporaryFolder folder;
   const std::string path = folder.file("s.yaml", "model: gpt2-tiny\nworkload: {train: {bach: 2}}\n");
-  CHECK(
-      error_of(path) ==
-      path +
-          ":2:20: unknown key 'bach'\n  workload: {train: {bach: 2}}\n                     ^\n"
-          "  hint: did you mean 'batch'? known keys: batch, microbatches, sequence, target_sequence, dtype, recompute, "
-          "recompute_interval, activation_budget, stored_scores, wide_gradients, eight_bit, frozen, dropout, "
-          "capacity_factor, capacity_groups, optimizer, "
-          "steps, seed, text");
+  CHECK(error_of(path) ==
+        path +
+            ":2:20: unknown key 'bach'\n  workload: {train: {bach: 2}}\n                     ^\n"
+            "  hint: did you mean 'batch'? known keys: batch, microbatches, sequence, target_sequence, dtype, "
+            "recompute, recompute_parts, "
+            "recompute_interval, activation_budget, stored_scores, wide_gradients, eight_bit, frozen, dropout, "
+            "capacity_factor, capacity_groups, optimizer, "
+            "steps, seed, text");
 }
 
 TEST_CASE("a wrong scenario gives one clear error") {

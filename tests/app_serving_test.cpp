@@ -65,13 +65,16 @@ ServingResult served(const ServeOptions& o) {
 }  // namespace
 
 TEST_CASE("remembered times of steps equal executions of all layers to the picosecond", "[serving]") {
-  const auto* mesh = GENERATE("tp1", "tp4");
-  Served s{"llama-3-8b", mesh};
+  const auto [model, mesh] =
+      GENERATE(table<std::string, std::string>({{"llama-3-8b", "tp1"},
+                                                {"llama-3-8b", "tp4"},
+                                                {"deepseek-v2-lite", "tp1"}}));  // which has a dense layer in front
+  Served s{model, mesh};
   PlanTimes times{s.deployment()};
   for (const auto& [decodes, keys, rows] :
        {std::tuple{1, 100, 0}, {8, 700, 0}, {64, 1000, 0}, {64, 2000, 0}, {32, 900, 224}, {0, 0, 256}}) {
     const BatchShape shape = shape_of(decodes, keys, rows);
-    INFO(mesh << ": " << decodes << " with " << keys << " keys, " << rows << " rows of a prompt");
+    INFO(model << ", " << mesh << ": " << decodes << " with " << keys << " keys, " << rows << " rows of a prompt");
     CHECK(std::llround(times.step(shape) * 1e12) == times.executed(shape));
     CHECK(std::llround(times.step(shape) * 1e12) == times.executed(shape));  // again: from memory
   }

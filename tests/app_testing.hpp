@@ -26,15 +26,16 @@ inline std::string contents(std::FILE* file) {
 }
 
 /// Runs a command line inside of this process. There is no terminal, and this computer has the parameters that come
-/// with the program.
-inline CommandResult orrery(std::vector<std::string> arguments, Environment environment = {}) {
+/// with the program, and the GPUs that are given or its own.
+inline CommandResult orrery(std::vector<std::string> arguments, Environment environment = {},
+                            const GpuSource& gpus = {}) {
   environment.emplace("ORRERY_HOME", "/dev/null/none");
   TerminalFacts facts;
   facts.out = std::tmpfile();
   facts.err = std::tmpfile();
   Interrupt interrupt;
   Console console{facts};
-  const Wiring wiring{environment};
+  const Wiring wiring = gpus ? Wiring{environment, gpus} : Wiring{environment};
   arguments.insert(arguments.begin(), "orrery");
   AppContext context{console, interrupt, wiring, environment, arguments};
   Commands commands;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/base/error.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "sim/base/ids.hpp"
@@ -54,6 +55,15 @@ TEST_CASE("a user error joins all its problems", "[base][error]") {
   const UserError e{std::vector<Diagnostic>{{.message = "first"}, {.message = "second", .hint = "third"}}};
   CHECK(std::string{e.what()} == "first\nsecond\n  hint: third");
   CHECK(e.diagnostics().size() == 2);
+}
+
+TEST_CASE("of many problems the text tells the first ten", "[base][error]") {
+  const auto lines = [](std::size_t problems) {
+    const std::string text = UserError{std::vector<Diagnostic>(problems, {.message = "wrong"})}.what();
+    return std::pair{std::count(text.begin(), text.end(), '\n') + 1, text.substr(text.rfind('\n') + 1)};
+  };
+  CHECK(lines(11) == std::pair<std::ptrdiff_t, std::string>{11, "wrong"});
+  CHECK(lines(12) == std::pair<std::ptrdiff_t, std::string>{11, "and 2 more problems"});
 }
 
 TEST_CASE("problems are put in the order of the file", "[base][error]") {

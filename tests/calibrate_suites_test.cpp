@@ -7,6 +7,7 @@
 #include "calibrate/suites.hpp"
 #include "calibrate/this_machine.hpp"
 #include "hw_models/host_laws.hpp"
+#include "sim/plan/reuse.hpp"
 
 using namespace orrery;
 

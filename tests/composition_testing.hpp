@@ -19,7 +19,7 @@ inline TrainOptions options_of(const Composition& c, Precision dtype, std::int64
   o.microbatches = microbatches;
   o.sequence = 8;
   o.steps = 2;
-  o.optimizer = {.kind = OptimizerKind::AdamW, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer();
   read_options(parse_yaml(c.options, "options"), o);
   o.dtype = dtype;
   return o;

@@ -4,8 +4,10 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
+#include "sim/plan/reuse.hpp"
 #include "sim/strategy/train_step.hpp"
 #include "tests/parallel_testing.hpp"
 #include "tests/user_error.hpp"
@@ -26,7 +28,7 @@ TrainOptions options(Recompute recompute = Recompute::None) {
   o.dtype = Precision::F64;
   o.recompute = recompute;
   o.dropout = 0.1;
-  o.optimizer = {.kind = OptimizerKind::AdamW, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer();
   return o;
 }
 
@@ -38,7 +40,8 @@ void check(const Model& model, const std::string& strategy, const TrainOptions& 
   CHECK(worst_difference(train(model, o, *parallel(strategy)), one->second) < kTolerance);
 }
 
-const char* any_context() { return GENERATE("context: ring", "zigzag: false", "context: ulysses", "context: rsa"); }
+constexpr std::array kContexts{"context: ring", "zigzag: false", "context: ulysses", "context: rsa"};
+constexpr std::array kModels{"gpt2", "llama", "bert"};
 
 std::string with(const std::string& mesh, const std::string& context) { return "{" + mesh + ", " + context + "}"; }
 
@@ -80,40 +83,50 @@ std::int64_t largest_activation(const Plan& plan) {
 
 }  // namespace
 
+// Of all combinations, as many as it takes for each two choices to meet.
+
 TEST_CASE("sequences cut over ranks train as on one device", "[context]") {
-  const auto* mesh = GENERATE("mesh: cp2", "mesh: cp4", "mesh: cp2 tp2", "mesh: dp2 cp2", "mesh: pp2 cp2",
-                              "mesh: cp2 pp2, schedule: zb-h1", "mesh: cp2 tp2, sequence_parallel: true",
-                              "mesh: fsdp2 cp2, data: {kind: zero3}", "mesh: cp2 pp2 tp2, data: {kind: zero1}");
-  const auto* model = GENERATE("gpt2", "llama", "bert");
-  check(small_model(model), with(mesh, any_context()), options());
+  constexpr std::array meshes{"mesh: cp2",
+                              "mesh: cp4",
+                              "mesh: cp2 tp2",
+                              "mesh: dp2 cp2",
+                              "mesh: pp2 cp2",
+                              "mesh: cp2 pp2, schedule: zb-h1",
+                              "mesh: cp2 tp2, sequence_parallel: true",
+                              "mesh: fsdp2 cp2, data: {kind: zero3}",
+                              "mesh: cp2 pp2 tp2, data: {kind: zero1}"};
+  const std::size_t m = GENERATE(range(std::size_t{0}, std::size_t{9})), c = GENERATE(0, 1, 2, 3);
+  check(small_model(kModels[(m + c) % 3]), with(meshes[m], kContexts[c]), options());
 }
 
 TEST_CASE("sequences cut over ranks train as on one device when attention is recomputed", "[context]") {
-  const Recompute recompute = GENERATE(Recompute::Selective, Recompute::Full);
-  const auto* mesh = GENERATE("mesh: cp4", "mesh: pp2 cp2, schedule: zb-h1");
-  const auto* model = GENERATE("gpt2", "llama", "bert");
-  check(small_model(model), with(mesh, any_context()), options(recompute));
+  constexpr std::array meshes{"mesh: cp4", "mesh: pp2 cp2, schedule: zb-h1"};
+  const std::size_t r = GENERATE(0, 1), m = GENERATE(0, 1), c = GENERATE(0, 1, 2, 3);
+  const Recompute recompute = r == 0 ? Recompute::Selective : Recompute::Full;
+  check(small_model(kModels[(r + 2 * m + c) % 3]), with(meshes[m], kContexts[c]), options(recompute));
 }
 
 TEST_CASE("latent attention and experts work over cut sequences", "[context]") {
-  const auto* mesh = GENERATE("mesh: cp2", "mesh: cp2 tp2");
-  const std::string context = any_context();
-  check(small_model("mixtral"), with(mesh, context), options());
-  check(load_model(shipped_model("deepseek-tiny")), with(mesh, context), options());
+  const std::size_t c = GENERATE(0, 1, 2, 3);
+  const char *const one = c % 2 == 0 ? "mesh: cp2" : "mesh: cp2 tp2",
+                    *other = c % 2 == 0 ? "mesh: cp2 tp2" : "mesh: cp2";
+  check(small_model("mixtral"), with(one, kContexts[c]), options());
+  check(load_model(shipped_model("deepseek-tiny")), with(other, kContexts[c]), options());
 }
 
 TEST_CASE("attention that stores its scores computes what fused attention does", "[context][stored]") {
-  const auto* model = GENERATE("gpt2", "llama", "bert");
-  const Recompute recompute = GENERATE(Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Whole);
-  const TrainOptions fused = options(recompute);
+  constexpr std::array meshes{"{mesh: tp2}", "{mesh: row2 col2}", "{mesh: pp2 dp2}"};
+  const std::size_t m = GENERATE(0, 1, 2), r = GENERATE(0, 1, 2, 3);
+  const Model model = small_model(kModels[m]);
+  const TrainOptions fused =
+      options(std::array{Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Whole}[r]);
   TrainOptions stored = fused;
   stored.stored_scores = true;
-  const Trained one = train(small_model(model), fused, *single());
-  CHECK(worst_difference(train(small_model(model), stored, *single()), one) < kTolerance);
-  for (const auto* mesh : {"{mesh: tp2}", "{mesh: row2 col2}", "{mesh: pp2 dp2}"}) {
-    INFO(model << " " << mesh);
-    CHECK(worst_difference(train(small_model(model), stored, *parallel(mesh)), one) < kTolerance);
-  }
+  const Trained one = train(model, fused, *single());
+  CHECK(worst_difference(train(model, stored, *single()), one) < kTolerance);
+  const char* const mesh = meshes[(m + r) % 3];
+  INFO(model.name << " " << mesh);
+  CHECK(worst_difference(train(model, stored, *parallel(mesh)), one) < kTolerance);
 }
 
 TEST_CASE("stored scores are b·heads·s² elements, on t ranks 1/t of them", "[context][stored]") {

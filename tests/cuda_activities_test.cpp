@@ -54,3 +54,14 @@ TEST_CASE("records give the timeline that events give", "[cuda]") {
   CHECK(t.spans[0].op == OpId{0});
   CHECK(t.spans[3].instance == 1);
 }
+
+TEST_CASE("records that get lost are an error that counts them", "[cuda]") {
+  PlanBuilder b{"trial"};
+  b.add("fill", Fill{.elements = 8, .value = 3}, {writes(b.tensor("x", Shape{8}, {.persistent = true}))});
+  const Plan plan = b.take(&gpu_workspaces());
+  const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.drops = 17});
+  const auto executor = make_gpu_executor(gpu, {}, {.activities = gpu->activities()});
+  CHECK_THROWS_WITH(executor->execute(plan, {}),
+                    "17 records of plan 'trial' were dropped, its spans would be too short: take them from events, "
+                    "without --activities");
+}

@@ -53,10 +53,11 @@ TEST_CASE("attention and its gradients, causal and not, with shared keys, window
   });
 }
 
-TEST_CASE("tiles of many queries go to the tensor cores", "[cuda]") {
+TEST_CASE("tiles of many queries go to the tensor cores, and so do their gradients", "[cuda]") {
   const std::int64_t dim = GENERATE(64, 128);
   const bool causal = GENERATE(true, false);
   const auto [q, kv] = GENERATE(std::pair{70, 70}, std::pair{17, 130});
+  const bool adds = q == 70;
   compare_with_host(
       [&, q = q, kv = kv](OpTrial& t) {
         AttentionShape a{.batch = 1,
@@ -71,8 +72,17 @@ TEST_CASE("tiles of many queries go to the tensor cores", "[cuda]") {
                          .dtype = t.dtype()};
         const TensorId x = t.input("q", Shape{1, q, 2, dim}), k = t.input("k", Shape{1, kv, 1, dim});
         const TensorId v = t.input("v", Shape{1, kv, 1, dim});
-        t.add(AttentionForward{a, true}, reads(x), reads(k), reads(v), writes(t.output("o", Shape{1, q, 2, dim})),
-              writes(t.output("lse", Shape{1, 2, q})));
+        const TensorId d_o = t.input("do", Shape{1, q, 2, dim}), o = t.output("o", Shape{1, q, 2, dim});
+        const TensorId lse = t.output("lse", Shape{1, 2, q});
+        const auto slope = [&](const char* name, const Shape& shape) {
+          if (!adds) return writes(t.output(name, shape));
+          const TensorId d = t.input(name, shape);
+          t.result(d);
+          return updates(d);
+        };
+        t.add(AttentionForward{a, true}, reads(x), reads(k), reads(v), writes(o), writes(lse));
+        t.add(AttentionBackward{a}, reads(x), reads(k), reads(v), reads(o), reads(lse), reads(d_o),
+              slope("dq", Shape{1, q, 2, dim}), slope("dk", Shape{1, kv, 1, dim}), slope("dv", Shape{1, kv, 1, dim}));
       },
       {}, {DType::BF16, DType::F16});
 }

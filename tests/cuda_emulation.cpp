@@ -105,6 +105,8 @@ GridRunners all_runners() {
   add_row_runners(runners);
   add_token_runners(runners);
   add_attention_runners(runners);
+  add_expert_runners(runners);
+  add_model_runners(runners);
   return runners;
 }
 

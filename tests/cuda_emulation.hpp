@@ -144,5 +144,7 @@ void add_elementwise_runners(GridRunners& runners);
 void add_row_runners(GridRunners& runners);
 void add_token_runners(GridRunners& runners);
 void add_attention_runners(GridRunners& runners);
+void add_expert_runners(GridRunners& runners);
+void add_model_runners(GridRunners& runners);
 
 }  // namespace orrery::testing

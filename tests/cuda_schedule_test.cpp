@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the cuda device asks of streams, events and memory: with GPUs that do whatever was not forbidden.
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
+#include <csignal>
 
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
@@ -153,10 +156,50 @@ TEST_CASE("ranks on one device exchange by the steps of the algorithm", "[cuda]"
 
 TEST_CASE("what a device cannot run is refused before anything runs", "[cuda]") {
   PlanBuilder b{"trial"};
-  const TensorId a = b.tensor("a", Shape{4}, {.persistent = true}), y = b.tensor("y", Shape{2}, {.persistent = true});
-  b.add("pool", MeanPool{.batch = 1, .rows = 2, .cols = 2}, {reads(a), writes(y)});
+  const TensorSpec small{.dtype = DType::BF16, .persistent = true};
+  const TensorId a = b.tensor("a", Shape{2, 2}, small), l = b.tensor("l", Shape{2, 2}, small);
+  b.add("factor", Cholesky{2, DType::BF16}, {reads(a), writes(l)});
   const Plan plan = b.take(&gpu_workspaces());
   const auto executor = make_gpu_executor(std::make_shared<EmulatedGpu>());
   CHECK_THROWS_WITH(executor->prepare(plan),
-                    Catch::StartsWith("op 'pool' of plan 'trial' cannot run on a cuda device"));
+                    Catch::StartsWith("op 'factor' of plan 'trial' cannot run on a cuda device"));
+}
+
+TEST_CASE("kernels do not reach pageable memory, copies do", "[cuda]") {
+  PlanBuilder b{"trial"};
+  const TensorId x = b.tensor("x", Shape{4}, {.tier = Tier::Host, .persistent = true}), y = b.tensor("y", Shape{4}, {});
+  b.add("fill", Fill{.elements = 4}, {writes(x)});
+  b.add("up", Copy{size_of(DType::F32, 4), Tier::Host, Tier::Device}, {reads(x), writes(y)}, Stream::CopyIn);
+  const Plan plan = b.take(&gpu_workspaces());
+  const auto executor = make_gpu_executor(std::make_shared<EmulatedGpu>());
+  CHECK_THROWS_WITH(executor->prepare(plan),
+                    "op 'fill' of plan 'trial' uses 'x' on tier host, which a cuda device does not reach\n"
+                    "  hint: copy it to the device first");
+}
+
+TEST_CASE("a file that cannot grow is one error, and nothing is left behind", "[cuda]") {
+  PlanBuilder b{"full disk"};
+  constexpr std::int64_t kElements = 1 << 20;
+  const TensorId x = b.tensor("x", Shape{kElements}, {.persistent = true});
+  const TensorId y = b.tensor("y", Shape{kElements}, {.tier = Tier::Disk}), z = b.tensor("z", Shape{kElements}, {});
+  const Bytes bytes = size_of(DType::F32, kElements);
+  b.add("down", Copy{bytes, Tier::Device, Tier::Disk}, {reads(x), writes(y)}, Stream::CopyOut);
+  b.add("up", Copy{bytes, Tier::Disk, Tier::Device}, {reads(y), writes(z)}, Stream::CopyIn);
+  const Plan plan = b.take(&gpu_workspaces());
+  const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 32 << 20});
+  {
+    const auto executor = make_gpu_executor(gpu);
+    executor->prepare(plan);
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{1 << 20, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    CHECK_THROWS_WITH(executor->execute(plan, {}), "pwrite: File too large");
+    setrlimit(RLIMIT_FSIZE, &before);
+    executor->execute(plan, {});  // there is room now
+  }
+  CHECK(gpu->streams() == 0);
+  CHECK(gpu->events() == 0);
+  CHECK(gpu->bytes_in_use(0) == 0);
 }

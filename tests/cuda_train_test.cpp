@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole networks on the cuda device: its streams, events and memory emulated, its kernels run on the host.
+// Whole networks on the cuda device.
 #include <catch2/catch.hpp>
 
 #include "runtime/cuda/gpu_executor.hpp"
 #include "sim/base/yaml.hpp"
-#include "tests/emulated_gpu.hpp"
+#include "tests/cuda_testing.hpp"
 #include "tests/network_testing.hpp"
 
 using namespace orrery;
@@ -68,7 +68,7 @@ TEST_CASE("training on the cuda device follows training on the host", "[cuda]") 
 
   const auto close = [&](Precision precision, double tolerance) {
     o.dtype = precision;
-    const auto device = make_gpu_executor(std::make_shared<EmulatedGpu>());
+    const auto device = make_gpu_executor(gpu_under_test());
     const auto got = losses(model, *device, gpu_workspaces(), o, *single());
     REQUIRE(got.size() == want.size());
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(want[i]).epsilon(tolerance));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "tests/emulated_graph.hpp"
 
 namespace orrery::testing {
 namespace {
@@ -90,6 +91,52 @@ class EmulatedGpu::Memory final : public DeviceMemory {
   std::unique_ptr<gpu::Quad[]> space_;
 };
 
+/// Blocks of their own, poisoned; to give one back all streams are run to their end, as cudaFree does.
+class EmulatedGpu::PlainMemory final : public DeviceMemory {
+ public:
+  PlainMemory(EmulatedGpu& gpu, int device) : gpu_{gpu}, used_{&gpu.used_[static_cast<std::size_t>(device)]} {}
+  ~PlainMemory() override {
+    for (const auto& [place, block] : blocks_) *used_ -= block.bytes;
+  }
+  bool is_plain() const override { return true; }
+  std::optional<std::uintptr_t> allocate(std::int64_t bytes) override {
+    gpu_.maybe_fail("allocate");
+    if (*used_ + bytes > gpu_.options_.memory_bytes) return std::nullopt;
+    *used_ += bytes;
+    Block block{bytes, std::make_unique_for_overwrite<gpu::Quad[]>(static_cast<std::size_t>(bytes / 16 + 16))};
+    const std::uintptr_t place = (reinterpret_cast<std::uintptr_t>(block.space.get()) + 255) / 256 * 256;
+    std::memset(reinterpret_cast<void*>(place), 0xff, static_cast<std::size_t>(bytes));
+    blocks_[place] = std::move(block);
+    return place;
+  }
+  void release(std::uintptr_t place) override {
+    while (gpu_.run_any()) continue;
+    *used_ -= blocks_.at(place).bytes;
+    blocks_.erase(place);
+  }
+  std::uintptr_t base() const override { return 0; }
+  std::int64_t capacity() const override { return gpu_.options_.memory_bytes; }
+  bool grow(std::int64_t) override { return true; }
+  void clear(std::uintptr_t place, std::int64_t bytes) override {
+    std::memset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes));
+  }
+  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
+    std::memcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes));
+  }
+  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
+    std::memcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  struct Block {
+    std::int64_t bytes = 0;
+    std::unique_ptr<gpu::Quad[]> space;
+  };
+  EmulatedGpu& gpu_;
+  std::int64_t* used_;
+  std::map<std::uintptr_t, Block> blocks_;
+};
+
 EmulatedGpu::EmulatedGpu(const EmulationOptions& options)
     : options_{options},
       runners_{all_runners()},
@@ -103,8 +150,11 @@ void EmulatedGpu::maybe_fail(const char* call) {
 }
 
 GpuInfo EmulatedGpu::info(int) const {
-  return {
-      .name = "emulated GPU", .capability = 90, .processors = 1, .memory_bytes = options_.memory_bytes, .driver = "0"};
+  return {.name = "emulated GPU",
+          .capability = 90,
+          .processors = 1,
+          .memory_bytes = options_.told_bytes > 0 ? options_.told_bytes : options_.memory_bytes,
+          .driver = "0"};
 }
 
 GpuStream EmulatedGpu::make_stream(int device) {
@@ -123,18 +173,29 @@ GpuEvent EmulatedGpu::make_event(int) {
 }
 void EmulatedGpu::destroy(GpuEvent event) noexcept { events_.erase(event); }
 
-void EmulatedGpu::enqueue(GpuStream stream, std::function<void()> work) {
-  streams_.at(stream)->tasks.push_back({std::move(work), nullptr, nullptr, 0, mark_});
+void EmulatedGpu::enqueue(GpuStream stream, const std::string& call, std::function<void()> work) {
+  Task task{std::move(work), nullptr, nullptr, 0, mark_, call};
+  if (updated_) return update(std::move(task));
+  if (capture_) return capture_->add(stream, std::move(task), slot_);
+  streams_.at(stream)->tasks.push_back(std::move(task));
 }
-void EmulatedGpu::record(GpuEvent event, GpuStream stream) {
-  streams_.at(stream)->tasks.push_back({nullptr, nullptr, event, ++events_.at(event)->asked, 0});
+void EmulatedGpu::record(GpuEvent event, GpuStream stream, bool stamps) {
+  Task task{nullptr, nullptr, event, 0, 0, "record", stamps};
+  if (capture_) return capture_->add(stream, std::move(task), -1);
+  task.turn = ++events_.at(event)->asked;
+  streams_.at(stream)->tasks.push_back(std::move(task));
 }
 /// As with CUDA, an event that was never recorded holds nobody up.
 void EmulatedGpu::wait(GpuStream stream, GpuEvent event) {
-  streams_.at(stream)->tasks.push_back({nullptr, event, nullptr, events_.at(event)->asked, 0});
+  Task task{nullptr, event, nullptr, 0, 0, "wait"};
+  if (capture_) return capture_->add(stream, std::move(task), -1);
+  task.turn = events_.at(event)->asked;
+  streams_.at(stream)->tasks.push_back(std::move(task));
 }
 
-bool EmulatedGpu::can_run(const Task& task) const { return !task.waits || events_.at(task.waits)->passed >= task.turn; }
+bool EmulatedGpu::can_run(const Task& task) const {
+  return !task.waits || reinterpret_cast<const Event*>(task.waits)->passed >= task.turn;
+}
 
 void EmulatedGpu::run_one(Stream& stream) {
   const Task task = std::move(stream.tasks.front());
@@ -146,22 +207,30 @@ void EmulatedGpu::run_one(Stream& stream) {
     ran_.push_back({task.mark, start, clock_ns_});
   }
   if (task.records) {
-    events_.at(task.records)->passed = task.turn;
-    events_.at(task.records)->at_ns = clock_ns_;
+    auto& event = *reinterpret_cast<Event*>(task.records);
+    event.passed = task.turn;
+    event.at_ns = clock_ns_;
   }
 }
 
 void EmulatedGpu::synchronize(GpuStream stream) {
   maybe_fail("synchronize");
+  if (capture_) throw std::logic_error{"the host waits for a stream that is being captured"};
   const Stream& awaited = *streams_.at(stream);
-  while (!awaited.tasks.empty()) {
-    std::vector<Stream*> able;
-    for (const auto& [handle, s] : streams_)
-      if (!s->tasks.empty() && can_run(s->tasks.front())) able.push_back(s.get());
-    if (able.empty()) throw std::logic_error{"streams wait for one another"};
-    std::sort(able.begin(), able.end());
-    run_one(*able[random_() % able.size()]);
-  }
+  while (!awaited.tasks.empty())
+    if (!run_any()) throw std::logic_error{"streams wait for one another"};
+}
+
+bool EmulatedGpu::run_any() {
+  std::vector<Stream*> able;
+  const auto add = [&](Stream& s) {
+    if (!s.tasks.empty() && can_run(s.tasks.front())) able.push_back(&s);
+  };
+  for (const auto& [handle, s] : streams_) add(*s);
+  for (const auto& s : graph_streams_) add(*s);
+  if (able.empty()) return false;
+  run_one(*able[random_() % able.size()]);
+  return true;
 }
 
 std::int64_t EmulatedGpu::nanoseconds(GpuEvent from, GpuEvent to) {
@@ -171,13 +240,16 @@ std::int64_t EmulatedGpu::nanoseconds(GpuEvent from, GpuEvent to) {
 std::unique_ptr<DeviceMemory> EmulatedGpu::device_memory(int device) {
   return std::make_unique<Memory>(*this, &used_[static_cast<std::size_t>(device)], options_.memory_bytes);
 }
+std::unique_ptr<DeviceMemory> EmulatedGpu::plain_memory(int device) {
+  return std::make_unique<PlainMemory>(*this, device);
+}
 std::unique_ptr<DeviceMemory> EmulatedGpu::pinned_memory() {
   return std::make_unique<Memory>(*this, &used_.back(), options_.memory_bytes);
 }
 
 void EmulatedGpu::copy(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) {
   maybe_fail("copy");
-  enqueue(stream, [=] {
+  enqueue(stream, "copy", [=] {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), static_cast<std::size_t>(bytes));
   });
 }
@@ -188,7 +260,7 @@ void EmulatedGpu::launch(const gpu::Launch& launch, GpuStream stream) {
   if (runner == runners_.end()) throw std::logic_error{fmt::format("no kernel {}", launch.tag->name)};
   auto arguments = std::make_shared<std::vector<gpu::Quad>>(launch.tag->bytes / sizeof(gpu::Quad) + 1);
   std::memcpy(arguments->data(), launch.arguments, launch.tag->bytes);
-  enqueue(stream, [=, run = runner->second] {
+  enqueue(stream, launch.tag->name, [=, run = runner->second] {
     gpu::Launch later = launch;
     later.arguments = arguments->data();
     run(later);
@@ -197,14 +269,15 @@ void EmulatedGpu::launch(const gpu::Launch& launch, GpuStream stream) {
 
 void EmulatedGpu::multiply(const GpuProduct& product, GpuStream stream) {
   maybe_fail("multiply");
-  enqueue(stream, [=] { multiply_now(product); });
+  enqueue(stream, "multiply", [=] { multiply_now(product); });
 }
 
 void EmulatedGpu::call(void (*function)(void*), void* argument, GpuStream stream) {
-  enqueue(stream, [=] { function(argument); });
+  enqueue(stream, "call", [=] { function(argument); });
 }
 
 std::shared_ptr<ActivitySource> EmulatedGpu::activities() {
+  maybe_fail("activities");
   class Source final : public ActivitySource {
    public:
     explicit Source(EmulatedGpu& gpu) : gpu_{gpu} {}
@@ -216,6 +289,7 @@ std::shared_ptr<ActivitySource> EmulatedGpu::activities() {
       log.first = {device(0), 0};
       log.last = {device(gpu_.clock_ns_ + 1'000'000), gpu_.clock_ns_ + 1'000'000};
       gpu_.ran_.clear();
+      log.dropped = gpu_.options_.drops;
       return log;
     }
 
@@ -229,12 +303,13 @@ std::shared_ptr<ActivitySource> EmulatedGpu::activities() {
 bool EmulatedGpu::collective(std::span<const GpuCollective> members) {
   if (!options_.has_library || members.front().kind != CollectiveKind::AllReduce || members.front().dtype != DType::F32)
     return false;
+  maybe_fail("collective");
   ++collectives_;
   const std::vector<GpuCollective> all{members.begin(), members.end()};
   std::vector<GpuEvent> came;
-  for (const GpuCollective& m : all) record(came.emplace_back(make_event(m.device)), m.stream);
+  for (const GpuCollective& m : all) record(came.emplace_back(lent_.emplace_back(make_event(m.device))), m.stream);
   for (const GpuEvent e : came) wait(all.front().stream, e);
-  enqueue(all.front().stream, [all] {
+  enqueue(all.front().stream, "collective", [all] {
     for (std::int64_t i = 0; i < all.front().elements; ++i) {
       float sum = 0;
       for (const GpuCollective& m : all) sum += reinterpret_cast<const float*>(m.in)[i];

@@ -20,10 +20,12 @@ namespace orrery::testing {
 struct EmulationOptions {
   int devices = 1;
   std::int64_t memory_bytes = 1 << 30;  // of each device
+  std::int64_t told_bytes = 0;          // that `info` tells of; 0: all of them
   std::uint64_t seed = 1;               // of the turns
   std::string fails_at;                 // a call of this name fails …
   std::int64_t fails_after = -1;        // … when it is made for the n-th time, from 0; −1: never
   bool has_library = false;             // of collectives
+  std::uint64_t drops = 0;              // records that get lost
 };
 
 class EmulatedGpu final : public GpuDriver {
@@ -33,30 +35,43 @@ class EmulatedGpu final : public GpuDriver {
 
   int num_devices() const override { return options_.devices; }
   GpuInfo info(int device) const override;
+  /// A clock that falls by 1 MHz with each reading.
+  GpuState state(int) override { return {1.98e9 - 1e6 * double(readings_++), 300, 60}; }
   GpuStream make_stream(int device) override;
   void destroy(GpuStream stream) noexcept override;
   GpuEvent make_event(int device) override;
   void destroy(GpuEvent event) noexcept override;
-  void record(GpuEvent event, GpuStream stream) override;
+  void record(GpuEvent event, GpuStream stream) override { record(event, stream, false); }
   void wait(GpuStream stream, GpuEvent event) override;
   void synchronize(GpuStream stream) override;
   std::int64_t nanoseconds(GpuEvent from, GpuEvent to) override;
   std::unique_ptr<DeviceMemory> device_memory(int device) override;
   std::unique_ptr<DeviceMemory> pinned_memory() override;
+  std::unique_ptr<DeviceMemory> plain_memory(int device) override;
   void copy(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) override;
   void launch(const gpu::Launch& launch, GpuStream stream) override;
   void multiply(const GpuProduct& product, GpuStream stream) override;
   void call(void (*function)(void*), void* argument, GpuStream stream) override;
   bool collective(std::span<const GpuCollective> members) override;
   /// By a clock of its own, which runs a thousandth faster than that of the host and stands elsewhere.
+  void stamp(GpuEvent event, GpuStream stream) override { record(event, stream, true); }
+  /// Streams that take part without having waited for the first one, and waits of the host, are errors of the test.
+  void begin_capture(GpuStream origin) override;
+  void slot(std::int64_t slot) override { slot_ = slot; }
+  std::unique_ptr<GpuGraph> end_capture(GpuStream origin) override;
+  void begin_update(GpuGraph& graph, std::int64_t slot) override;
+  bool end_update() override;
   std::shared_ptr<ActivitySource> activities() override;
   void mark(std::uint64_t id) override { mark_ = id; }
 
   /// Handles and bytes that nobody has given back.
   std::size_t streams() const { return streams_.size(); }
-  std::size_t events() const { return events_.size(); }
+  std::size_t events() const { return events_.size() - lent_.size(); }
   std::int64_t bytes_in_use(int device) const { return used_[static_cast<std::size_t>(device)]; }
   std::int64_t collectives() const { return collectives_; }
+  /// Graphs that were captured, and how often one was launched.
+  std::int64_t captures() const { return captures_; }
+  std::int64_t graph_launches() const { return graph_launches_; }
   /// What ran, in the order in which it did: marks, and when by a clock that counts what runs.
   struct Ran {
     std::uint64_t mark;
@@ -66,12 +81,18 @@ class EmulatedGpu final : public GpuDriver {
 
  private:
   class Memory;
+  class PlainMemory;
   struct Task {
     std::function<void()> work;  // none: a wait or a record
     GpuEvent waits = nullptr, records = nullptr;
     std::uint64_t turn = 0;  // of the event that it waits for, or makes
     std::uint64_t mark = 0;
+    std::string call = {};  // what asked for it
+    bool stamps = false;    // records for the clock only
   };
+  struct CapturedTask;
+  struct Graph;
+  struct Capture;
   struct Stream {
     int device;
     std::deque<Task> tasks;
@@ -80,10 +101,14 @@ class EmulatedGpu final : public GpuDriver {
     std::uint64_t asked = 0, passed = 0;  // how often it was recorded, and how often that was reached
     std::int64_t at_ns = 0;
   };
-  void enqueue(GpuStream stream, std::function<void()> work);
+  void enqueue(GpuStream stream, const std::string& call, std::function<void()> work);
+  void record(GpuEvent event, GpuStream stream, bool stamps);
+  void update(Task task);
+  void replay(const Graph& graph, GpuStream stream);
   void maybe_fail(const char* call);
   bool can_run(const Task& task) const;
   void run_one(Stream& stream);
+  bool run_any();  // a task of a stream that can go on, by chance; false when there is none
 
   EmulationOptions options_;
   GridRunners runners_;
@@ -94,6 +119,15 @@ class EmulatedGpu final : public GpuDriver {
   std::map<std::string, std::int64_t> calls_;
   std::int64_t clock_ns_ = 0, collectives_ = 0;
   std::uint64_t mark_ = 0;
+  std::int64_t slot_ = -1, captures_ = 0, graph_launches_ = 0, readings_ = 0;
+  std::unique_ptr<Capture> capture_;
+  Graph* updated_ = nullptr;
+  std::vector<std::size_t> to_update_;  // tasks of the graph, in order
+  std::size_t num_updated_ = 0;
+  bool update_fits_ = true;
+  std::vector<std::unique_ptr<Stream>> graph_streams_;  // of launches that are under way
+  std::deque<Event> graph_events_;
+  std::vector<GpuEvent> lent_;  // to collectives of the library, until the device is gone
   std::vector<Ran> ran_;
 };
 

@@ -20,7 +20,7 @@ TrainOptions options() {
   o.steps = 3;
   o.dtype = Precision::F64;
   o.dropout = 0.1;
-  o.optimizer = {.kind = OptimizerKind::AdamW, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer();
   return o;
 }
 
@@ -50,6 +50,34 @@ TEST_CASE("experts on ranks of their own compute what one device computes", "[ex
                            "{mesh: ep2 fsdp2, data: {kind: zero3}}", "{mesh: pp2 dp2 ep2, schedule: zb-h1}");
   INFO(model << " " << s);
   CHECK(difference(model, s, options()) < kTolerance);
+}
+
+TEST_CASE("passes that take turns between exchanges compute what one device computes", "[expert]") {
+  const auto* model = GENERATE("mixtral", "deepseek");
+  const auto* s = GENERATE("{mesh: ep2, ", "{mesh: dp2 ep2, data: {kind: zero1}, ", "{mesh: pp2 ep2, ",
+                           "{mesh: ep2 tp2, sequence_parallel: true, ");
+  INFO(model << " " << s);
+  CHECK(difference(model, std::string{s} + "expert_overlap: true}", options()) < kTolerance);
+}
+
+// A forward pass of one layer is attention | dispatch | experts | combine | loss, a backward pass the same from behind:
+// between two exchanges of a pass there is a piece of the other one.
+TEST_CASE("what stands behind an exchange belongs to the other pass", "[expert]") {
+  const Plan plan =
+      parallel("{mesh: ep2, expert_overlap: true}")->train_step(small_model("mixtral"), options(), nullptr);
+  std::size_t hidden = 0, all = 0;
+  const auto is_exchange = [&](const Op& op) {
+    return op.stream == Stream::Ring && std::holds_alternative<Collective>(plan.work(op));
+  };
+  for (std::size_t i = 0; i + 1 < plan.ops.size(); ++i) {
+    const Op &op = plan.ops[i], &next = plan.ops[i + 1];
+    all += is_exchange(op);
+    hidden += is_exchange(op) && (op.phase == Phase::Forward) != (next.phase == Phase::Forward);
+  }
+  const std::size_t each = 2 * 2 * 4;  // dispatch and combine, forward and back, in 4 layers
+  CHECK(all == 4 * each);              // microbatches
+  CHECK(hidden >= 3 * each - 3);       // 3 pairs of passes, whose last exchange may be followed by its own pass
+  CHECK(hidden <= 3 * each);
 }
 
 TEST_CASE("experts on ranks of their own are computed again", "[expert]") {
@@ -131,6 +159,8 @@ TEST_CASE("experts and capacities that do not divide are refused", "[expert]") {
         "6 capacity_groups do not divide the 4 samples of a microbatch\n  hint: capacity_groups can be 2 or 4");
   CHECK(error("{mesh: ep2, expert_buffer: -1}", 0, 0) ==
         "expert_buffer is -1\n  hint: 1 has room for even experts, 0 for the worst case");
+  CHECK(error("{mesh: dp2, expert_overlap: true}", 0, 0) ==
+        "expert_overlap hides exchanges of experts, and no axis has any\n  hint: leave it out, or use an axis ep");
   CHECK(error("{mesh: dp2, expert_buffer: 1}", 0, 0) ==
         "expert_buffer is for experts on an axis ep that take all tokens\n  hint: leave it out");
   CHECK(error("{mesh: ep2, expert_buffer: 1}", 1, 0) ==

@@ -5,7 +5,6 @@
 #include "gui/core/explorer.hpp"
 #include "gui/core/lane_raster.hpp"
 #include "gui/core/raster_canvas.hpp"
-#include "sim/base/random.hpp"
 #include "tests/gui_testing.hpp"
 #include "tests/timeline_testing.hpp"
 
@@ -78,37 +77,6 @@ TEST_CASE("memory becomes a counter, and messages and arithmetic become rates", 
   // 2·8·8·8 FLOP in 10 us.
   CHECK(find("arithmetic").most == Approx(1024 / 10e-6));
   CHECK(find("arithmetic").value.back() == 0);
-}
-
-TEST_CASE("mean and maximum of a counter are those of its samples, however many lie between", "[gui]") {
-  Counter c;
-  Random random{3};
-  for (std::int64_t at = 100; c.at.size() < 1000; at += 1 + static_cast<std::int64_t>(random.below(50))) {
-    c.at.push_back(at);
-    c.value.push_back(double(random.below(1000)));
-  }
-  c.sum_up();
-  CHECK(c.blocks.size() == 999 / Counter::kBlock);
-  const auto by_hand = [&](std::int64_t from, std::int64_t to) {
-    double sum = 0, most = 0;
-    for (std::size_t i = 0; i < c.at.size(); ++i) {
-      const std::int64_t end = i + 1 < c.at.size() ? c.at[i + 1] : INT64_MAX;
-      const std::int64_t overlap = std::min(to, end) - std::max(from, c.at[i]);
-      if (overlap <= 0) continue;
-      sum += c.value[i] * double(overlap);
-      most = std::max(most, c.value[i]);
-    }
-    return std::pair{sum / double(to - from), most};
-  };
-  for (const std::int64_t step : {7, 500, 3000, 30'000}) {
-    CounterWalk walk{c, 0};
-    for (std::int64_t from = 0; from < c.at.back() + 100; from += step) {
-      const auto [mean, most] = walk.to(from + step);
-      const auto [right_mean, right_most] = by_hand(from, from + step);
-      CHECK(mean == Approx(right_mean));
-      CHECK(most == right_most);
-    }
-  }
 }
 
 TEST_CASE("every level of a pyramid has the busy time of its slices", "[gui]") {

@@ -31,6 +31,14 @@ bool selects(Fixture& f, const char* name) {
   return s && f.window.explorer().document().events().name(s->event) == name;
 }
 
+/// The passing mark is where an op begins.
+bool marks(Fixture& f, const char* name) {
+  const Document& d = f.window.explorer().document();
+  for (const Mark& m : f.view().marks)
+    if (m.label.empty()) return m.at == d.start(search(d, name).front());
+  return false;
+}
+
 bool chooses(Fixture& f) { return shows(f, "chooser"); }
 
 std::vector<Line> lines_of_file_and_view() {
@@ -87,7 +95,15 @@ std::vector<Line> lines_of_look_and_go() {
       {"follow", "search layers.0.op6",
        [](Fixture& f) { return selects(f, "layers.0.op7") || selects(f, "layers.0.op8"); }},
       {"follow_back", "search layers.0.op7", [](Fixture& f) { return selects(f, "layers.0.op6"); }},
-      {"mark", "search layers.0.op3", [](Fixture& f) { return f.view().marks.size() == 1; }},
+      {"bookmark", "search layers.0.op3", [](Fixture& f) { return f.view().marks.size() == 1; }},
+      {"mark", "search layers.0.op5; mark; search layers.0.op7",
+       [](Fixture& f) {
+         // That at op5 is gone, the bookmark is not.
+         const std::vector<Mark>& m = f.view().marks;
+         return m.size() == 2 && m[0].label == "1" && m[1].label.empty();
+       }},
+      {"undo", "", [](Fixture& f) { return marks(f, "layers.0.op5"); }},
+      {"redo", "", [](Fixture& f) { return marks(f, "layers.0.op7"); }},
       {"next_mark", "fit; zoom_in; zoom_in; zoom_in; pan_right; pan_right",
        [](Fixture& f) {
          const TimeRange t = f.view().time;
@@ -217,6 +233,29 @@ TEST_CASE("actions that need a file or a word ask for it", "[gui]") {
   }
 }
 
+TEST_CASE("every key of the menus does what its line does", "[gui]") {
+  Fixture f;
+  f.compare();
+  std::size_t keys = 0;
+  for (const Action& a : f.window.actions().all()) {
+    QAction* action = f.window.actions().qt_action(a.id);
+    action->disconnect(&f.window);  // only counted here: some open dialogs
+    action->setEnabled(true);
+    int times = 0;
+    const auto counted = QObject::connect(action, &QAction::triggered, &f.window, [&] { ++times; });
+    for (const QKeySequence& key : action->shortcuts()) {
+      INFO(a.id.toStdString() << " by " << key.toString().toStdString());
+      REQUIRE(key.count() == 1);
+      times = 0;
+      f.key(key[0].key(), key[0].keyboardModifiers());
+      CHECK(times == 1);
+      ++keys;
+    }
+    QObject::disconnect(counted);
+  }
+  CHECK(keys > 50);
+}
+
 TEST_CASE("an action that fails says so and the window lives on", "[gui]") {
   Fixture f;
   QTimer::singleShot(0, &f.window, [&] {
@@ -232,6 +271,9 @@ TEST_CASE("an action that fails says so and the window lives on", "[gui]") {
   CHECK(f.window.execute("what_if nothing").contains("known words: fake"));
   CHECK(f.window.run_script("what_if fake; what_if_set link.bandwidth=fast").contains("is no factor"));
   CHECK(f.window.run_script("what_if_set nothing=1").contains("known words"));
+  CHECK(f.window.run_script("range 1 ms").contains("write it as 1.5 ms to 2 ms"));
+  CHECK(f.window.run_script("range 2 ms to 1 ms").contains("end before it begins"));
+  CHECK(f.window.run_script("find_errors 5").contains("no second timeline"));
 }
 
 TEST_CASE("nothing of the menus harms a window without a timeline", "[gui]") {

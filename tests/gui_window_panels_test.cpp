@@ -33,6 +33,85 @@ TEST_CASE("a comparison shows how it was matched, where the error comes from, an
   CHECK_FALSE(f.window.actions().find("lock_alignment")->is_checked());
 }
 
+TEST_CASE("an unlocked second timeline is dragged, or moved by a number", "[gui]") {
+  Fixture f;
+  f.compare();
+  const Document& main = f.window.explorer().document();
+  const auto lag = [&] { return f.window.explorer().other()->document.start(0) - main.start(0); };
+  CHECK(lag() == 0);
+  CHECK(f.window.execute("offset -20 us").isEmpty());
+  CHECK(lag() == -20'000'000);
+  CHECK(f.window.execute("offset soon").contains("soon"));
+  f.window.execute("align step");
+  const QPoint slice = f.slice_pixel();  // the row of the second timeline is below it
+  const QPoint at{slice.x(), slice.y() + f.view().px(22)}, to{at.x() + 60, at.y()};
+  const auto drag = [&] {
+    QTest::mousePress(&f.window.timeline(), Qt::LeftButton, {}, at);
+    QTest::mouseMove(&f.window.timeline(), {at.x() + 20, at.y()});
+    QTest::mouseMove(&f.window.timeline(), to);
+    QTest::mouseRelease(&f.window.timeline(), Qt::LeftButton, {}, to);
+  };
+  drag();  // locked: that only moves the view
+  CHECK(lag() == 0);
+  f.window.execute("fit");
+  f.key(Qt::Key_L);
+  CHECK(lag() == 0);
+  drag();
+  const Regions parts = regions(f.window.timeline().picture(), f.view(), f.window.explorer().layout());
+  CHECK(lag() == time_at(parts, f.view(), to.x()) - time_at(parts, f.view(), at.x()));
+  QString all;
+  for (const QLabel* l : f.window.statusBar()->findChildren<QLabel*>()) all += l->text();
+  CHECK(all.contains("align manual"));
+}
+
+TEST_CASE("ops are found by how far they are off, and ranges by their times", "[gui]") {
+  Fixture f;
+  f.compare();
+  CHECK(f.window.execute("find_errors 20").isEmpty());
+  const auto& errors = f.window.explorer().other()->errors;
+  CHECK(f.view().found.size() == 260);  // every fifth of 1300 is a third shorter
+  for (const EventIndex e : f.view().found) CHECK(std::abs(std::expm1(errors[e])) >= 0.2);
+  CHECK(f.window.execute("range 1 ms to 1.5 ms").isEmpty());
+  CHECK(f.view().range == TimeRange{1'000'000'000, 1'500'000'000});
+  const auto* found = f.window.findChild<QTableWidget*>("found");
+  REQUIRE(found->rowCount() == 260);
+  f.window.findChild<QTableWidget*>("found")->sortByColumn(3, Qt::DescendingOrder);
+  const auto duration = [&](int row) {
+    const auto& d = f.window.explorer().document();
+    const auto e = static_cast<EventIndex>(found->item(row, 0)->data(Qt::UserRole).toULongLong());
+    return d.end(e) - d.start(e);
+  };
+  CHECK(duration(0) >= duration(1));
+  CHECK(duration(1) >= duration(259));
+}
+
+TEST_CASE("the tree of lanes folds, pins and goes to rows by keyboard", "[gui]") {
+  Fixture f;
+  f.open();
+  f.window.execute("show_panel tracks");
+  auto* tree = f.window.findChild<QTreeWidget*>("tracks");
+  REQUIRE(tree != nullptr);
+  REQUIRE(tree->topLevelItemCount() == 2);
+  tree->setFocus();
+  tree->setCurrentItem(tree->topLevelItem(0));
+  const std::size_t rows = f.window.explorer().layout().rows.size();
+  QTest::keyClick(tree, Qt::Key_Left);
+  CHECK(f.window.explorer().layout().rows.size() < rows);
+  QTest::keyClick(tree, Qt::Key_Right);
+  CHECK(f.window.explorer().layout().rows.size() == rows);
+  tree->setCurrentItem(tree->topLevelItem(1)->child(0));
+  QTest::keyClick(tree, Qt::Key_Space);
+  REQUIRE(f.view().pinned.size() == 1);
+  CHECK(tree->topLevelItem(1)->child(0)->checkState(0) == Qt::Checked);
+  f.window.execute("fold");
+  CHECK_FALSE(tree->topLevelItem(0)->isExpanded());
+  f.window.resize(900, 420);
+  tree->topLevelItem(1)->setExpanded(true);
+  f.view().scroll = 0;
+  QTest::keyClick(tree, Qt::Key_Return);
+  CHECK(f.view().folded.size() == 1);
+}
+
 TEST_CASE("a rectangle in the scatter finds its ops in the timeline", "[gui]") {
   Fixture f;
   f.compare();
@@ -134,6 +213,26 @@ TEST_CASE("a slider simulates again, the command can be copied, and a problem is
   QString texts;
   for (const QLabel* l : panel->findChildren<QLabel*>()) texts += l->text();
   CHECK(texts.contains("batch is 'no'"));
+}
+
+TEST_CASE("a what-if can be undone and done again", "[gui]") {
+  Fixture f;
+  CHECK(
+      f.window.run_script("what_if fake; what_if_set link.bandwidth=x2; what_if_set workload.train.batch=8").isEmpty());
+  auto* panel = f.window.findChild<WhatIfPanel*>();
+  const WhatIfState last = panel->state();
+  CHECK(f.window.run_script("undo").isEmpty());
+  CHECK(panel->state() == WhatIfState{"fake", {}, {{"link.bandwidth", 2}}});
+  CHECK(panel->findChild<QLineEdit*>("option workload.train.batch")->text() == "4");
+  CHECK(f.window.run_script("undo").isEmpty());
+  CHECK(panel->state() == WhatIfState{"fake", {}, {}});
+  CHECK(panel->findChild<QSlider*>("factor link.bandwidth")->value() == 0);
+  CHECK(panel->command() == "orrery simulate fake");
+  CHECK_FALSE(f.window.actions().qt_action("undo")->isEnabled());
+  CHECK(f.window.run_script("redo; redo").isEmpty());
+  CHECK(panel->state() == last);
+  CHECK(double(f.window.explorer().other()->document.end()) ==
+        Approx(double(f.window.explorer().document().end()) / 2).epsilon(0.02));
 }
 
 TEST_CASE("the guided tour goes through all steps on the example", "[gui]") {

@@ -9,7 +9,7 @@ TEST_CASE("a window without a timeline says what to do", "[gui]") {
   FakeResimulator r;
   MainWindow window{&r};
   window.show();
-  for (const char* id : {"details", "comparison", "scatter", "statistics", "critical_path", "memory"}) {
+  for (const char* id : {"details", "tracks", "comparison", "scatter", "statistics", "critical_path", "memory"}) {
     const auto* panel = window.findChild<QDockWidget*>(QString{"dock_"} + id)->findChild<Panel*>();
     INFO(id);
     REQUIRE(panel != nullptr);
@@ -106,6 +106,25 @@ TEST_CASE("the wheel scrolls rows, with Ctrl it zooms at the pointer, with Shift
   CHECK(f.view().time.begin > begin);
   wheel(-240, Qt::NoModifier);
   CHECK(f.view().scroll > 0);
+}
+
+TEST_CASE("two fingers that part on a touchpad zoom where the pointer is", "[gui]") {
+  Fixture f;
+  f.open();
+  const Regions parts = regions(f.window.timeline().picture(), f.view(), f.window.explorer().layout());
+  const QPointF at{500, 250};
+  const std::int64_t length = f.view().time.length(), under = time_at(parts, f.view(), at.x());
+  QNativeGestureEvent part{Qt::ZoomNativeGesture,
+                           QPointingDevice::primaryPointingDevice(),
+                           2,
+                           at,
+                           at,
+                           f.window.timeline().mapToGlobal(at),
+                           0.25,
+                           {}};
+  QApplication::sendEvent(&f.window.timeline(), &part);
+  CHECK(double(f.view().time.length()) == Approx(double(length) / 1.25));
+  CHECK(double(time_at(parts, f.view(), at.x())) == Approx(double(under)).epsilon(1e-3));
 }
 
 TEST_CASE("a click on the picture of the whole run goes there", "[gui]") {

@@ -100,6 +100,26 @@ TEST_CASE("clocks fall while a lone product lasts, and are those of lasting work
   CHECK(GpuModel{"gpu", p}.cost(g, in_a_plan, {}).duration.base() == Approx(best / 0.8));
 }
 
+TEST_CASE("in a plan a law from an eager loop has neither the loop's launches nor a lower clock", "[hw_models]") {
+  // One tile of 128x128x4096 on one of 100 SMs at 1 TFLOP/s: 2·128·128·4096 FLOP are 134.2 us.
+  GpuParameters p = simple_gpu();
+  p.sustained_clock = 0.5;
+  p.laws["gemm.bf16"].parameters["launch"] = 30e-6;
+  const Gemm g{.m = 128, .n = 128, .k = 4096, .dtype = DType::BF16};
+  const double math = 2.0 * 128 * 128 * 4096 / 1e12;
+  Bindings in_a_plan;
+  in_a_plan.working_set = 1;
+  const auto both = [&] {
+    const GpuModel gpu{"gpu", p};
+    return std::pair{gpu.cost(g, {}, {}).duration.base(), gpu.cost(g, in_a_plan, {}).duration.base()};
+  };
+  CHECK(both().first == Approx(30e-6 + math));
+  CHECK(both().second == Approx(30e-6 + 2 * math));
+  p.laws["gemm.bf16"].eager_loop = true;
+  CHECK(both().first == Approx(30e-6 + math));
+  CHECK(both().second == Approx(2.5e-6 + math));
+}
+
 TEST_CASE("decoding with shared keys reads the cache once at the bandwidth of the memory", "[hw_models]") {
   GpuParameters p = simple_gpu();
   p.memory_bandwidth = 1.0_TBps;

@@ -162,6 +162,28 @@ TEST_CASE("weights that the last cache may or may not hold make a prediction dou
   CHECK(model.cost(g, far, {}).deviation == Approx(1e-8 / 251.7e-6).epsilon(0.01));
 }
 
+TEST_CASE("a cache loses what was used long ago, and to others what was used before much arithmetic", "[hw_models]") {
+  const Caches caches{.l2 = 1.0_MiB, .l3 = 16.0_MiB, .foreign = 0.1};
+  const Work work{Add{1024, 1024}};
+  Reuse reuse{{{.operand = 0, .reads = true, .bytes = Bytes{4e6}, .distance = Bytes{40e6}},
+               {.operand = 1, .reads = true, .bytes = Bytes{2e6}, .distance = Bytes{2e6}},
+               {.operand = 2, .writes = true, .bytes = Bytes{3e6}, .distance = Bytes{0.1e6}, .work = Flops{1e9}}}};
+  Bindings b;
+  b.reuse = &reuse;
+  const LawInput in{work, b};
+  // 40 MB are more than either cache holds, 2 MB more than the second level, and during 1 GFLOP others move 100 MB.
+  const Moved last = lost(in, caches, CacheLevel::Last, {}), second = lost(in, caches, CacheLevel::Second, {});
+  CHECK(last.read == Approx(4).epsilon(0.01));
+  CHECK(last.written == Approx(3).epsilon(0.01));
+  CHECK(second.read == Approx(6).epsilon(0.01));
+  CHECK(second.written == Approx(0).margin(0.01));
+  CHECK(lost(in, caches, CacheLevel::Last, {}, {1, 2}).all() == Approx(0).margin(0.01));
+  // Nothing is known of when it was used: as long ago as what a step keeps.
+  b.reuse = nullptr;
+  b.working_set = 100e6;
+  CHECK(lost({work, b}, caches, CacheLevel::Last, {8, 4}).read == Approx(8).epsilon(0.01));
+}
+
 TEST_CASE("each core has its part of the last cache, and more ranks than cores take turns on it", "[hw_models]") {
   const Caches caches{1.0_MiB, 16.0_MiB, 2};
   Bindings b;
@@ -169,10 +191,10 @@ TEST_CASE("each core has its part of the last cache, and more ranks than cores t
   CHECK(core_view(b, caches).caches.l3 == 16.0_MiB);
   b.ranks_of_node = 2;
   CHECK(core_view(b, caches).caches.l3 == 8.0_MiB);
-  CHECK(core_view(b, caches).bindings.working_set == 6e6);
+  CHECK(core_view(b, caches).crowd == 1);
   b.ranks_of_node = 8;  // four on each of two cores
   CHECK(core_view(b, caches).caches.l3 == 8.0_MiB);
-  CHECK(core_view(b, caches).bindings.working_set == 24e6);
+  CHECK(core_view(b, caches).crowd == 4);
 }
 
 TEST_CASE("ranks that share a core lose time, and those that are woken need little of one", "[hw_models]") {

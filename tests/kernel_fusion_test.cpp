@@ -59,8 +59,27 @@ TEST_CASE("gate and up of experts are one product, norms of q and of k one norm"
   const Plan plan = serving_step(model_of("qwen3-moe-tiny"), "tp1"), fused = fuse_kernels(plan);
   REQUIRE(count<GroupedGemm>(plan, 0) == 3);
   CHECK(count<GroupedGemm>(fused, 0) == 2);
+  REQUIRE(count<Permute>(plan, 0) + count<GatedForward>(plan, 0) + count<Unpermute>(plan, 0) == 3);
+  CHECK(count<Permute>(fused, 0) + count<GatedForward>(fused, 0) + count<Unpermute>(fused, 0) == 0);
   CHECK(count<NormForward>(plan, 1) - count<NormForward>(fused, 1) == 3);  // k's joins q's, two join sums
   CHECK(flops_of_products(fused) == Approx(flops_of_products(plan)));
+}
+
+// Scores and their product with v are 2·2·heads·q·kv·dim FLOP, whatever a causal mask leaves out.
+TEST_CASE("stored scores are two products and a softmax in place of attention, and the rest stays", "[fusion]") {
+  const Model model = model_of("llama-tiny");
+  const auto& a = std::get<Transformer>(model.network).decoder.front().attention;
+  const InferOptions o{.batch = 2, .sequence = 8};
+  const Plan plan = find_strategy("single").make(Node::map())->inference(model, o, nullptr),
+             stored = store_scores(plan);
+  REQUIRE(count<AttentionForward>(plan, 1) == 1);
+  CHECK(count<AttentionForward>(stored, 1) == 0);
+  CHECK(count<SoftmaxForward>(stored, 1) == 1);
+  CHECK(count<Gemm>(stored, 1) == count<Gemm>(plan, 1) + 2);
+  const double layers = double(std::get<Transformer>(model.network).decoder.size());
+  CHECK(flops_of_products(stored) ==
+        Approx(flops_of_products(plan) + layers * 4.0 * 2 * double(a.heads * 8 * 8 * a.qk_dim)));
+  CHECK(stored.ops.size() == plan.ops.size() + 4 * static_cast<std::size_t>(layers));
 }
 
 TEST_CASE("what waited for an op waits for the one that it joined", "[fusion]") {

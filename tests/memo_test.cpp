@@ -2,8 +2,8 @@
 // MEMO: what is swapped of a layer, and plans of memory in two levels.
 #include <catch2/catch.hpp>
 
-#include "sim/search/memo.hpp"
 #include "sim/search/memory_plan.hpp"
+#include "sim/strategy/offload/memo.hpp"
 
 using namespace orrery;
 
@@ -11,24 +11,24 @@ TEST_CASE("the part that is swapped follows from link and host", "[memo]") {
   // 7B on 8 GPUs: U = 2·s·4096/8 bytes per GPU; 2 TiB/8 per GPU; 30 layers are swapped.
   const double million = 1 << 20;
   const Bytes host{2.0 * (std::int64_t{1} << 40) / 8};
-  const SwappedLayer layer = SwappedLayer::of(1, million, 4096, 8);
-  CHECK(layer.unit.base() == 1024.0 * million);
-  CHECK(layer.bytes(1).base() == 16 * layer.unit.base());
+  const SwappedLayer layer = SwappedLayer::of_gpt(1, million, 4096, 8);
+  CHECK(layer.always.base() == 2 * 1024.0 * million);
+  CHECK(layer.bytes(1).base() == 16 * 1024.0 * million);
   CHECK(rounding_buffers(layer).base() == 32.0 * (1 << 30));  // 32 GiB
   const SwapBounds slow = swap_bounds(layer, 32, Seconds{1.0}, 10.0 * BytesPerSecond{1e9}, host);
   CHECK(slow.host == Approx((256.0 / 30 - 2) / 14));  // 0.467
-  CHECK(slow.link == Approx((1e10 / layer.unit.base() - 2) / 14));
+  CHECK(slow.link == Approx((1e10 / (1024.0 * million) - 2) / 14));
   CHECK(slow.alpha() == Approx(slow.host));
   // s* = 16·F/B − 12·h: with 180 TFLOP/s and 11.7 GB/s the forward pass of a causal layer (24·s·h² + 2·s²·h FLOP over 8
   // ranks) takes as long as the copy of all.
   const double f = 180e12, b = 11.7e9, s = 16 * f / b - 12 * 4096;
   const Seconds forward{(24 * s * 4096 * 4096 + 2 * s * s * 4096) / 8 / f};
-  CHECK(swap_bounds(SwappedLayer::of(1, s, 4096, 8), 32, forward, BytesPerSecond{b}, host).link == Approx(1));
+  CHECK(swap_bounds(SwappedLayer::of_gpt(1, s, 4096, 8), 32, forward, BytesPerSecond{b}, host).link == Approx(1));
   CHECK(s / 1024 == Approx(192).epsilon(0.01));
 }
 
 TEST_CASE("bounds of zero and of all", "[memo]") {
-  const SwappedLayer layer = SwappedLayer::of(1, 1024, 64, 1);
+  const SwappedLayer layer = SwappedLayer::of_gpt(1, 1024, 64, 1);
   CHECK(swap_bounds(layer, 8, Seconds{0.0}, BytesPerSecond{1e9}, Bytes{1e12}).alpha() == 0);
   CHECK(swap_bounds(layer, 8, Seconds{1e3}, BytesPerSecond{1e9}, Bytes{1e12}).alpha() == 1);
   CHECK(swap_bounds(layer, 2, Seconds{1e3}, BytesPerSecond{1e9}, Bytes{0.0}).alpha() == 1);  // nothing is swapped

@@ -76,7 +76,9 @@ TEST_CASE("models have the published or hand-derived number of parameters", "[mo
   // 2·4096·1024 = 41,943,040, a router of 32,768, experts 8·3·4096·14336 = 1,409,286,144 and norms 8,192:
   // 1,451,270,144, 32 of them 46,440,644,608; the last norm 4,096. opt-350m: tables 50272·512 + 2050·1024 = 27,838,464,
   // projections 2·512·1024, 24 blocks of 12,596,224, no last norm. t5-small: shared 32128·512; 6 encoder blocks of
-  // 3,146,752, 6 decoder blocks of 4,195,840; two tables of 256, two norms of 512. deepseek-v3: embedding and head
+  // 3,146,752, 6 decoder blocks of 4,195,840; two tables of 256, two norms of 512. t5-moe-1.2t: shared 32128·1024; attention
+  // 16,777,216, once in each of 24 encoder and twice in each of 24 decoder blocks; half of either have 2·1024·16384, the
+  // others 1536 times as much and a router of 1024·1536; norms 24·2 + 24·3 + 2 of 1024; tables of 1,024. deepseek-v3: embedding and head
   // 2·129280·7168 = 1,853,358,080; attention 187,107,328 in each of 61 layers, of which 3 have 3·7168·18432 =
   // 396,361,728 and 58 have 257·3·7168·2048 + 256·7168 + 256 = 11,320,164,608 more; norms 61·2·7168 + 7168.
   // kraken-125m: tables 51281·504 = 25,845,624; a layer 4·(8·504² + 11·504) = 8,150,688, twelve of them 97,808,256; the
@@ -96,6 +98,7 @@ TEST_CASE("models have the published or hand-derived number of parameters", "[mo
       {"bert-large-uncased", 335'174'458},
       {"t5-small", 60'506'624},
       {"t5-11b", 11'307'321'344},
+      {"t5-moe-1.2t", 1'239'034'621'952},
       {"llama-2-7b", 6'738'415'616},
       {"llama-2-70b", 68'976'648'192},
       {"llama-3-8b", 8'030'261'248},

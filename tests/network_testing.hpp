@@ -2,6 +2,8 @@
 // A model on the host runtime for tests: lowered, filled with seeded weights, run step by step.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +44,18 @@ inline void put(Executor& executor, const Plan& plan, const std::vector<PortValu
     else
       write_port(executor, plan, in.port, std::span<const double>{in.numbers});
   }
+}
+
+/// max |a − b| / max |b|; of lists of different lengths, or with what is no number, infinite.
+inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, scale = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) || std::isnan(b[i])) return INFINITY;
+    difference = std::max(difference, std::abs(a[i] - b[i]));
+    scale = std::max(scale, std::abs(b[i]));
+  }
+  return difference / scale;
 }
 
 /// Columns of the logits.

@@ -15,7 +15,7 @@ inline TrainOptions offload_options() {
   o.sequence = 8;
   o.steps = 3;
   o.dtype = Precision::F64;
-  o.optimizer = {.rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer();
   return o;
 }
 
@@ -120,6 +120,35 @@ inline double difference(const Trained& a, const Trained& b) {
   for (std::size_t i = 0; i < b.losses.size(); ++i)
     worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
   return a.losses.size() == b.losses.size() ? worst : 1;
+}
+
+/// A small network, what a strategy is told, and how a step is cut.
+struct OffloadCase {
+  const char *model, *options;
+  std::int64_t microbatches = 1;
+};
+
+/// How far losses and weights, and gradients where they are asked for, are off those of one device that keeps all.
+enum class Compared : std::uint8_t { Weights, Gradients };
+/// `lower`: model, training options and the case's options to a plan.
+template <class Lower>
+double off_one_device(const OffloadCase& c, Lower lower, Compared compared = Compared::Weights) {
+  const Model model = small_model(c.model);
+  TrainOptions o = offload_options();
+  o.microbatches = c.microbatches;
+  const Trained reference = train(model, o, *single());
+  Plan plan = lower(model, o, c.options);
+  if (compared == Compared::Gradients) return worst_difference(train(model, o, std::move(plan)), reference);
+  return difference(train_capped(model, o, std::move(plan)).trained, reference);
+}
+/// The same of a registered strategy, gradients compared.
+inline double off_one_device(const std::string& strategy, const OffloadCase& c) {
+  return off_one_device(
+      c,
+      [&](const Model& model, const TrainOptions& o, const char* options) {
+        return strategy_of(strategy, options)->train_step(model, o, &host_workspaces());
+      },
+      Compared::Gradients);
 }
 
 /// A deep network of a family in a quarter of the device memory that the plain plan takes: how far its weights are off.

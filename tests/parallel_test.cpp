@@ -19,7 +19,7 @@ TrainOptions options(OptimizerKind kind) {
   o.steps = 3;
   o.dtype = Precision::F64;
   o.dropout = 0.1;
-  o.optimizer = {.kind = kind, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer(kind);
   return o;
 }
 

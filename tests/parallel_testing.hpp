@@ -19,6 +19,11 @@ struct Trained {
   std::vector<std::vector<double>> gradients, weights;
 };
 
+/// An optimizer of which every part shows in three steps: weights decay, and the norm of gradients is clipped.
+inline OptimizerOptions clipped_optimizer(OptimizerKind kind = OptimizerKind::AdamW) {
+  return {.kind = kind, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+}
+
 inline Trained train(const Model& model, const TrainOptions& o, Plan lowered) {
   auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/plan/builder.hpp"
+#include "sim/plan/reuse.hpp"
 #include "tests/network_testing.hpp"
 
 using namespace orrery;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recomputation of whole chains of blocks: the same weights as without, less memory for more work.
 #include <catch2/catch.hpp>
+#include <initializer_list>
+#include <set>
+#include <string>
 
 #include "sim/strategy/block_profile.hpp"
 #include "tests/parallel_testing.hpp"
@@ -20,7 +23,7 @@ TrainOptions options() {
   o.steps = 2;
   o.dtype = Precision::F64;
   o.dropout = 0.1;
-  o.optimizer = {.kind = OptimizerKind::AdamW, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer();
   return o;
 }
 
@@ -96,6 +99,74 @@ TEST_CASE("schedules of chains go with every way to split a step", "[recompute]"
   CHECK(worst_difference(train(model, in_four(rotor_of(2 * least)), *parallel(strategy)), plain) < kTolerance);
 }
 
+namespace {
+
+TrainOptions selective(std::initializer_list<RecomputePart> parts) {
+  TrainOptions o = options();
+  o.recompute = Recompute::Selective;
+  o.recompute_parts = parts;
+  o.microbatches = 4;
+  return o;
+}
+
+/// What the backward pass makes again, without what names have in front: "attention_norm", "mlp.act".
+std::set<std::string> made_again(const Plan& plan) {
+  std::set<std::string> names;
+  for (const Op& op : plan.ops) {
+    if (op.phase != Phase::Recompute || op.layer < 0) continue;
+    const std::string name{plan.name_of(op)};
+    const std::size_t at = name.find('.', name.find('.') + 1) + 1;
+    names.insert(name.substr(at, name.rfind(".again") - at));
+  }
+  return names;
+}
+
+struct PartCase {
+  const char* model;
+  RecomputePart part;
+  std::set<std::string> again;
+};
+using Part = RecomputePart;
+
+}  // namespace
+
+TEST_CASE("parts of blocks that are computed again are those that were asked for", "[recompute]") {
+  const PartCase c = GENERATE(
+      PartCase{"gpt2", Part::Core, {"attention.core"}}, PartCase{"gpt2", Part::Norms, {"attention_norm", "ffn_norm"}},
+      PartCase{"gpt2", Part::Activations, {"mlp.act"}}, PartCase{"gpt2", Part::FeedForward, {"mlp.act", "mlp.up"}},
+      PartCase{"llama", Part::Activations, {"mlp.act"}},
+      PartCase{"llama", Part::FeedForward, {"mlp.act", "mlp.gate", "mlp.up"}},
+      PartCase{"deepseek",
+               Part::Latents,
+               {"attention.k_nope", "attention.k_rope", "attention.kv_up", "attention.q", "attention.rope_q"}});
+  CAPTURE(c.model, static_cast<int>(c.part));
+  const Model model = small_model(c.model);
+  const Plan plan = single()->train_step(model, selective({c.part}), nullptr);
+  CHECK(made_again(plan) == c.again);
+  TrainOptions none = selective({Part::Core});
+  none.recompute = Recompute::None;
+  CHECK(activation_peak(plan) < activation_peak(single()->train_step(model, none, nullptr)));
+}
+
+TEST_CASE("parts of blocks that are computed again give the same weights, however a step is split", "[recompute]") {
+  struct Split {
+    const char *model, *strategy;
+  };
+  const Split c = GENERATE(
+      Split{"gpt2", "{mesh: tp2, sequence_parallel: true}"}, Split{"gpt2", "{mesh: pp2, schedule: zb-h1}"},
+      Split{"llama", "{mesh: dp2, data: {kind: zero3, bucket: 0}}"}, Split{"llama", "{mesh: cp2, context: ulysses}"},
+      Split{"gpt2", "{mesh: row2 col2}"}, Split{"mixtral", "{mesh: ep2}"}, Split{"deepseek", "{mesh: ep2 tp2}"},
+      Split{"mixtral", "{mesh: ep2, expert_overlap: true}"});
+  CAPTURE(c.model, c.strategy);
+  const Model model = small_model(c.model);
+  TrainOptions none = selective({Part::Core});
+  none.recompute = Recompute::None;
+  const Trained plain = train(model, none, *single());
+  for (const TrainOptions& o : {selective({Part::Norms, Part::Activations, Part::Latents, Part::Core}),
+                                selective({Part::FeedForward, Part::Experts})})
+    CHECK(worst_difference(train(model, o, *parallel(c.strategy)), plain) < kTolerance);
+}
+
 TEST_CASE("less memory for more work, and the budget holds", "[recompute]") {
   const Model model = small_model("gpt2");
   const Plan plain = single()->train_step(model, options(), nullptr);
@@ -130,10 +201,18 @@ TEST_CASE("what schedules of chains cannot do is said", "[recompute][error]") {
   o.recompute_interval = 2;
   CHECK_THROWS_WITH(single()->train_step(model, o, nullptr),
                     "recompute_interval is for `recompute: full`\n  hint: leave it out");
+  CHECK_THROWS_WITH(
+      single()->train_step(model, selective({}), nullptr),
+      "`recompute: selective` with no recompute_parts makes nothing again\n  hint: name one, such as core, "
+      "norms or activations");
+  o = selective({Part::Norms});
+  o.recompute = Recompute::Full;
+  CHECK_THROWS_WITH(single()->train_step(model, o, nullptr),
+                    "recompute_parts are for `recompute: selective`\n  hint: leave them out");
   o = options();
   o.activation_budget = 1.0_MiB;
   CHECK_THROWS_WITH(single()->train_step(model, o, nullptr),
-                    "activation_budget is for `recompute: rotor`\n  hint: leave it out");
+                    "activation_budget is for `recompute: rotor` and `recompute: checkmate`\n  hint: leave it out");
   CHECK_THROWS_WITH(
       parallel("{mesh: dp1, layers: [{blocks: 0-3, recompute: rotor}]}")->train_step(model, options(), nullptr),
       "recompute of single blocks cannot be combined with schedules of whole chains\n  hint: leave out `recompute` of "

@@ -2,6 +2,7 @@
 // Microbatches that repeat another one are copied from it: the plan is the one that lowering each of them gives.
 #include <catch2/catch.hpp>
 
+#include "sim/base/random.hpp"
 #include "sim/plan/builder.hpp"
 #include "sim/strategy/train_step.hpp"
 #include "tests/parallel_testing.hpp"
@@ -105,4 +106,59 @@ TEST_CASE("a block is repeated with tensors of its own and dependencies that fol
   CHECK(plan.ops[2].microbatch == 2);
   CHECK(plan.deps_of(plan.ops[2]).empty());
   CHECK(plan.deps_of(plan.ops[3])[0] == OpId{std::size_t{2}});
+}
+
+namespace {
+
+/// A plan in whose repeated blocks one op has another operand of the same shape, or does not wait for an op that it
+/// comes after.
+Plan damaged(const Plan& plan, Random& random) {
+  const auto any = [&](std::size_t n) { return static_cast<std::size_t>(random.below(n)); };
+  while (true) {
+    const Repetition& r = plan.repetitions[any(plan.repetitions.size())];
+    Plan out = plan;
+    Op& changed = out.ops[r.first.index() + any(r.num_ops)];
+    if (random.below(4) == 0 && changed.num_deps > 0) {
+      --changed.num_deps;
+      return out;
+    }
+    if (changed.num_operands == 0) continue;
+    Operand& o = out.operands[changed.first_operand + any(changed.num_operands)];
+    const TensorId instead{any(plan.tensors.size())};
+    const Tensor &from = plan.tensors[o.tensor().index()], &to = plan.tensors[instead.index()];
+    if (instead == o.tensor() || from.layout != to.layout || from.dtype != to.dtype) continue;
+    Operand with{instead, o.access()};
+    with.set_allocates(o.allocates());
+    with.set_frees(o.frees());
+    o = with;
+    return out;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("damage to a block that repeats another one is found as in any other ops", "[plan]") {
+  const char* const strategy =
+      GENERATE("{mesh: pp2}", "{mesh: pp2, schedule: interleaved, chunks: 2}", "{mesh: pp2, schedule: zb-h1}");
+  CAPTURE(strategy);
+  TrainOptions o;
+  o.batch = o.microbatches = 8;
+  o.sequence = 8;
+  o.recompute = GENERATE(Recompute::None, Recompute::Full);
+  ParallelOptions parallel;
+  read_options(parse_yaml(strategy, "strategy"), parallel);
+  const Plan plan = lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+  REQUIRE(check_plan(plan).empty());
+  REQUIRE(!plan.repetitions.empty());
+  Random random{17};
+  int found = 0;
+  for (int i = 0; i < 60; ++i) {
+    Plan copied = damaged(plan, random), plain = copied;
+    plain.repetitions.clear();
+    const auto problems = check_plan(plain);
+    found += !problems.empty();
+    INFO((problems.empty() ? "nothing" : problems.front()));
+    CHECK((problems.empty() || !check_plan(copied).empty()));
+  }
+  CHECK(found > 40);
 }

@@ -26,7 +26,7 @@ TrainOptions options(OptimizerKind kind, Recompute recompute) {
   o.dtype = Precision::F64;
   o.recompute = recompute;
   o.dropout = 0.1;
-  o.optimizer = {.kind = kind, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
+  o.optimizer = clipped_optimizer(kind);
   return o;
 }
 
@@ -133,17 +133,25 @@ struct Sides {
 
 }  // namespace
 
+/// Each mesh meets each model, each way of recomputation and both optimizers, and so do these each other.
 TEST_CASE("squares and cubes compute what one device computes", "[tensor_mesh]") {
-  const auto* model = GENERATE("gpt2", "llama", "bert");
-  const auto kind = GENERATE(OptimizerKind::Sgd, OptimizerKind::AdamW);
-  const auto recompute = GENERATE(Recompute::None, Recompute::Full, Recompute::Whole);
-  const TrainOptions o = options(kind, recompute);
+  const std::size_t m = GENERATE(0, 1, 2), r = GENERATE(0, 1, 2);
+  const char* const model = std::array{"gpt2", "llama", "bert"}[m];
+  const Recompute recompute = std::array{Recompute::None, Recompute::Full, Recompute::Whole}[r];
+  const TrainOptions o = options(m == r ? OptimizerKind::Sgd : OptimizerKind::AdamW, recompute);
+  const std::array meshes{"{mesh: row2 col2}",
+                          "{mesh: row2 col2, summa_overlap: true}",
+                          "{mesh: dp2 row2 col2}",
+                          "{mesh: pp2 row2 col2}",
+                          "{mesh: row2 col2, data: {kind: zero1}}",
+                          "{mesh: depth2 row2 col2}",
+                          "{mesh: x2 y2 z2}",
+                          "{mesh: x2 y2 z2, keep_gathered: true, summa_overlap: true}"};
   const Trained one = train(small_model(model), o, *single());
-  for (const auto* s : {"{mesh: row2 col2}", "{mesh: row2 col2, summa_overlap: true}", "{mesh: dp2 row2 col2}",
-                        "{mesh: pp2 row2 col2}", "{mesh: row2 col2, data: {kind: zero1}}", "{mesh: depth2 row2 col2}",
-                        "{mesh: x2 y2 z2}", "{mesh: x2 y2 z2, keep_gathered: true, summa_overlap: true}"}) {
-    INFO(model << " " << s << " recompute " << static_cast<int>(recompute));
-    CHECK(worst_difference(train(small_model(model), o, *parallel(s)), one) < kTolerance);
+  for (std::size_t i = 0; i < meshes.size(); ++i) {
+    if ((i + m + r) % 3 != 0) continue;
+    INFO(model << " " << meshes[i] << " recompute " << static_cast<int>(recompute));
+    CHECK(worst_difference(train(small_model(model), o, *parallel(meshes[i])), one) < kTolerance);
   }
 }
 

@@ -72,6 +72,8 @@ const std::vector<StrategyFiles>& named_otherwise() {
       {"zero-infinity", "offload/zero_infinity", "zero-infinity", "zero_infinity"},
       {"patrickstar", "offload/patrickstar", "patrickstar", "patrickstar"},
       {"gemini", "offload/gemini", "gemini", "gemini"},
+      {"memo", "offload/memo", "memo", "memo_swap"},
+      {"elixir-v1", "offload/elixir_v1", "elixir-v1", "elixir_v1"},
       {"elixir", "offload/elixir", "elixir", "elixir"},
       {"angel-ptm", "offload/angel_ptm", "angel-ptm", "angel_ptm"},
       {"activation-offload", "offload/activation_offload", "activation-offload", "activation_offload"},

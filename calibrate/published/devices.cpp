@@ -25,6 +25,7 @@ constexpr Entry kDevices[] = {
     {"h200", "h200_sxm"},
     {"h800", "h800"},
     {"h100 pcie", "h100_pcie"},
+    {"h100 hbm2e", "h100_hbm2e"},
     {"h100", "h100_sxm"},
     {"a800", "a800"},
     {"a100 80gb pcie", "a100_pcie_80g"},

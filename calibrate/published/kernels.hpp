@@ -16,11 +16,12 @@ namespace orrery {
 /// One published measurement of a kernel: the work as plans say it, several ops where the kernel fuses or the time
 /// includes them, and how long it took.
 struct KernelCase {
-  std::string row_id;   // made of file and line where the table has none
-  std::string gpu;      // as the table says
-  std::string device;   // whose parameters predict it
-  std::string op;       // "gemm bf16"; what statistics group by
-  std::string harness;  // program that measured
+  std::string row_id;       // made of file and line where the table has none
+  std::string gpu;          // as the table says
+  std::string device;       // whose parameters predict it
+  std::string op;           // "gemm bf16"; what statistics group by
+  std::string harness;      // program that measured
+  bool eager_loop = false;  // see GpuLaw
   std::string source;
   std::string key;          // equal for repeats of one measurement
   std::vector<Work> works;  // one after another

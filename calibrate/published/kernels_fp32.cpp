@@ -52,6 +52,7 @@ KernelRow read_fp32_row(const CsvRow& row) {
   if (!work) return Skip{SkipReason::UnsupportedOp, std::string{op}};
   if (!size.missing().empty()) return size.skip();
   c.harness = fmt::format("PyTorch {}", row["torch"]);
+  c.eager_loop = true;
   c.op = fmt::format("{} f32", op);
   const Amount amount = orrery::amount(*work);
   c.size = is_product ? amount.flops.base() : (amount.read + amount.written).base();

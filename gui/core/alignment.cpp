@@ -106,7 +106,8 @@ std::map<std::uint32_t, ClockFit> fit_clocks(const Document& document) {
   const SpanGraph graph{t, document.trace()->plans};
   struct Sums {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    std::vector<std::pair<double, double>> points;
+    std::vector<std::pair<double, double>> points;             // ends
+    std::vector<std::pair<SpanIndex, SpanIndex>> collectives;  // on the rank and on the first one
   };
   std::map<std::uint32_t, Sums> sums;
   for (SpanIndex s = 0; s < t.spans.size(); ++s) {
@@ -118,6 +119,7 @@ std::map<std::uint32_t, ClockFit> fit_clocks(const Document& document) {
     Sums& m = sums[t.spans[s].rank.value];
     const double x = double(t.spans[s].end_ps), y = double(t.spans[first].end_ps);
     m.points.emplace_back(x, y);
+    m.collectives.emplace_back(s, first);
   }
   for (auto& [rank, m] : sums) {
     for (const auto& [x, y] : m.points) {
@@ -134,6 +136,13 @@ std::map<std::uint32_t, ClockFit> fit_clocks(const Document& document) {
     fit.collectives = m.points.size();
     fit.skew = m.xx > 0 && m.n > 2 ? m.xy / m.xx : 0;
     fit.offset_ps = mean_d - fit.skew * mean_x;
+    double least = -INFINITY, most = INFINITY;
+    for (const auto& [own, first] : m.collectives) {
+      const Span &a = t.spans[own], &b = t.spans[first];
+      least = std::max(least, double(b.start_ps) - (1 + fit.skew) * double(a.end_ps));
+      most = std::min(most, double(b.end_ps) - (1 + fit.skew) * double(a.start_ps));
+    }
+    fit.offset_ps = least <= most ? std::clamp(fit.offset_ps, least, most) : (least + most) / 2;
     double sum = 0;
     for (const auto& [x, y] : m.points) {
       const double off = (1 + fit.skew) * x + fit.offset_ps - y;

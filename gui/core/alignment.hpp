@@ -6,7 +6,6 @@
 #include <span>
 
 #include "gui/core/companion.hpp"
-#include "gui/core/matching.hpp"
 #include "sim/base/options.hpp"
 
 namespace orrery::gui {
@@ -53,7 +52,8 @@ Aligned align(const Document& main, const Document& other, const Matching& match
               std::int64_t manual_ps);
 
 /// Clocks from the ends of collectives: a collective ends on all ranks at the same instant, or later where a rank is
-/// late to notice. Least squares of the ends against those of the first rank.
+/// late to notice. Least squares of the ends against those of the first rank; then as little further as is needed so
+/// that no collective ends on one of the two before the other one has begun it.
 std::map<std::uint32_t, ClockFit> fit_clocks(const Document& document);
 
 /// Errors of the main document's events: ln(measured / predicted); where neither or both are measured, ln(other /
@@ -66,14 +66,9 @@ struct CompareOptions {
   std::int64_t manual_ps = 0;
   bool operator==(const CompareOptions&) const = default;
 };
-struct Compared {
-  std::unique_ptr<Companion> companion;
-  Matching matching;
-  double residual_ns = 0;
-};
-Compared compare_documents(const Document& main, Document other, const CompareOptions& options);
-/// The same pair aligned another way; gives the new residual.
-double realign(const Document& main, Companion& other, const Matching& matching, const CompareOptions& options);
+std::unique_ptr<Companion> compare_documents(const Document& main, Document other, const CompareOptions& options);
+/// The same pair aligned another way.
+void realign(const Document& main, Companion& other, const CompareOptions& options);
 
 /// What one op of a pair is off by, after alignment.
 struct OpError {

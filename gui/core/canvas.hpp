@@ -4,19 +4,32 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gui/core/font.hpp"
 #include "gui/core/image.hpp"
 
 namespace orrery::gui {
 
-/// A text whose top left corner is (x, y), cut off at the edges of `clip`.
+/// A text in the middle of the height of `box`, with "…" where it does not fit.
 struct Text {
-  int x = 0, y = 0;
-  Rect clip;
+  Rect box;
   std::string_view text;
   Color color = 0;
   FontStyle style;
+};
+
+/// What lies behind a row: upright lines over a plain colour, and a line at the bottom.
+struct Backdrop {
+  Color color = 0, lines = 0;
+  std::vector<int> at;  // pixels of the picture
+};
+
+/// A bar per pixel column, each from so many pixels above the bottom to so many; none where `high` is not above `low`.
+struct Bars {
+  std::vector<float> low, high;  // low ones are whole
+  std::vector<Color> color;
+  Bars(int width, Color c) : low(std::size_t(width)), high(low.size()), color(low.size(), c) {}
 };
 
 /// Where pictures are drawn: pixels or SVG. One list of calls makes both.
@@ -28,8 +41,10 @@ class Canvas {
   virtual void fill(Rect r, Color c) = 0;
   /// One line of opaque pixels, repeated over the height: `r.w` of them. 0 leaves a pixel as it is.
   virtual void pixels(Rect r, std::span<const Color> line) = 0;
-  /// Columns that stand on the bottom of `r`, one per pixel of its width, each so many pixels high.
-  virtual void columns(Rect r, std::span<const float> heights, Color c) = 0;
+  /// A row: what lies behind it, and a line of pixels over all but the first and the last of its height.
+  virtual void row(Rect r, const Backdrop& behind, std::span<const Color> line) = 0;
+  /// Opaque bars that stand over `r`, one per pixel of its width.
+  virtual void bars(Rect r, const Bars& bars) = 0;
   virtual void line(double x0, double y0, double x1, double y1, Color c, double width = 1) = 0;
   virtual void frame(Rect r, Color c, int width = 1) = 0;
   /// Diagonal lines: what is stale, unmatched or unknown.

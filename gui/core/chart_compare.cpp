@@ -73,12 +73,12 @@ Scatter::Scatter(const Document& main, const Companion& other)
     : main_name_{side_name(main, other.document, Side::Main)},
       other_name_{side_name(main, other.document, Side::Other)} {
   std::vector<EventIndex> matched;
-  for (EventIndex e = 0; e < other.partner_of_main.size(); ++e)
-    if (other.partner_of_main[e] != kNoEvent && !std::isnan(other.errors[e])) matched.push_back(e);
+  for (EventIndex e = 0; e < other.matching.partner_of_main.size(); ++e)
+    if (other.matching.partner_of_main[e] != kNoEvent && !std::isnan(other.errors[e])) matched.push_back(e);
   const std::size_t stride = matched.size() / kMaxPoints + 1;
   double low = 1e30, high = 0;
   for (std::size_t i = 0; i < matched.size(); i += stride) {
-    const EventIndex e = matched[i], p = other.partner_of_main[e];
+    const EventIndex e = matched[i], p = other.matching.partner_of_main[e];
     const double m = double(main.events().end(e) - main.events().start(e));
     const double o = double(other.document.events().end(p) - other.document.events().start(p));
     if (m <= 0 || o <= 0) continue;

@@ -55,6 +55,7 @@ class MemoryPainter {
     canvas_.frame(r, look_.border);
     const FontStyle style{view_.px(10)};
     draw_text_right(canvas_, {0, r.y, r.x - view_.px(4), view_.px(14)}, to_text(Bytes{most}), look_.muted, style);
+    if (r.h < view_.px(30)) return;  // no room for both
     draw_text_right(canvas_, {0, r.bottom() - view_.px(14), r.x - view_.px(4), view_.px(14)}, "0", look_.muted, style);
   }
 
@@ -98,10 +99,10 @@ class MemoryPainter {
     const std::vector<std::size_t> at = entries(
         r, profile_.at.size(), [&](std::size_t i) { return profile_.at[i]; },
         [&](std::size_t i) { return profile_.total[i]; });
-    std::vector<float> heights(at.size());
+    Bars bars{r.w, look_.muted};
     for (std::size_t x = 0; x < at.size(); ++x)
-      heights[x] = at[x] == SIZE_MAX ? 0 : static_cast<float>(profile_.total[at[x]] / profile_.peak * (r.h - 2));
-    canvas_.columns({r.x, r.y + 1, r.w, r.h - 2}, heights, look_.muted);
+      bars.high[x] = at[x] == SIZE_MAX ? 0 : static_cast<float>(profile_.total[at[x]] / profile_.peak * (r.h - 2));
+    canvas_.bars({r.x, r.y + 1, r.w, r.h - 2}, bars);
   }
 
   void draw_kinds(Rect r) {
@@ -110,13 +111,14 @@ class MemoryPainter {
     };
     const std::vector<std::size_t> at = entries(
         r, profile_.shares.size(), [&](std::size_t i) { return profile_.shares[i].at; }, total);
-    std::vector<float> heights(at.size());
+    Bars bars{r.w, look_.muted};
     const auto per_byte = static_cast<float>((r.h - 2) / profile_.peak);
-    for (std::size_t x = 0; x < at.size(); ++x) heights[x] = at[x] == SIZE_MAX ? 0 : total(at[x]) * per_byte;
+    for (std::size_t x = 0; x < at.size(); ++x) bars.high[x] = at[x] == SIZE_MAX ? 0 : total(at[x]) * per_byte;
     for (auto kind = kFromBelow.rbegin(); kind != kFromBelow.rend(); ++kind) {
-      canvas_.columns({r.x, r.y + 1, r.w, r.h - 2}, heights, role_color(*kind));
+      std::fill(bars.color.begin(), bars.color.end(), role_color(*kind));
+      canvas_.bars({r.x, r.y + 1, r.w, r.h - 2}, bars);
       for (std::size_t x = 0; x < at.size(); ++x)
-        if (at[x] != SIZE_MAX) heights[x] -= profile_.shares[at[x]].bytes[static_cast<std::size_t>(*kind)] * per_byte;
+        if (at[x] != SIZE_MAX) bars.high[x] -= profile_.shares[at[x]].bytes[static_cast<std::size_t>(*kind)] * per_byte;
     }
   }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <unordered_map>
 
 #include "gui/core/alignment.hpp"
 #include "gui/core/statistics.hpp"
@@ -10,22 +11,28 @@
 namespace orrery::gui {
 namespace {
 
-/// Durations as comparisons mean them: of a collective or message from when its last partner had begun.
-class Durations {
- public:
-  explicit Durations(const Document& document) : events_{document.events()} {
-    if (document.trace() != nullptr) graph_.emplace(document.trace()->timeline, document.trace()->plans);
+/// Durations as comparisons mean them, in picoseconds: of a collective or message from when its last partner had begun.
+/// Where clocks are apart so far that it seems to end before that, all of it counts.
+std::vector<float> durations_of(const Document& document) {
+  const EventSource& events = document.events();
+  std::optional<SpanGraph> graph;
+  if (document.trace() != nullptr) graph.emplace(document.trace()->timeline, document.trace()->plans);
+  std::vector<float> out(events.size());
+  std::unordered_map<EventIndex, std::int64_t> last_begin;  // of each meeting, by its first
+  const auto ready_of = [&](EventIndex e) {
+    const std::span<const SpanIndex> meeting = graph ? graph->meeting(e) : std::span<const SpanIndex>{};
+    if (meeting.empty()) return events.start(e);
+    const auto [it, is_new] = last_begin.try_emplace(meeting.front(), events.start(meeting.front()));
+    for (std::size_t i = 0; is_new && i < meeting.size(); ++i)
+      it->second = std::max(it->second, events.start(meeting[i]));
+    return it->second;
+  };
+  for (EventIndex e = 0; e < out.size(); ++e) {
+    const std::int64_t ready = ready_of(e);
+    out[e] = static_cast<float>(events.end(e) - (ready < events.end(e) ? ready : events.start(e)));
   }
-  /// Where clocks are apart so far that it seems to end before its last partner begins, all of it counts.
-  double operator()(EventIndex e) const {
-    const std::int64_t ready = graph_ ? graph_->ready_ps(e) : events_.start(e);
-    return double(events_.end(e) - (ready < events_.end(e) ? ready : events_.start(e)));
-  }
-
- private:
-  const EventSource& events_;
-  std::optional<SpanGraph> graph_;
-};
+  return out;
+}
 
 std::vector<std::uint32_t> same_names(const Document& main, const Document& other) {
   std::map<std::pair<std::uint32_t, std::string>, std::uint32_t> lanes;
@@ -100,55 +107,49 @@ std::int64_t gap_before(const Document& d, EventIndex e) {
 }  // namespace
 
 EventErrors errors_of(const Document& main, const Document& other, const Matching& matching) {
-  const Durations of_main{main}, of_other{other};
+  const std::vector<float> of_main = durations_of(main), of_other = durations_of(other);
   const double sign = main.source() == "measured" && other.source() == "predicted" ? -1 : 1;
   EventErrors out(main.events().size(), NAN);
   const auto set = [&](EventIndex e, double m, double o) {
     if (m > 0 && o > 0) out[e] = static_cast<float>(sign * std::log(o / m));
   };
   for (EventIndex e = 0; e < out.size(); ++e)
-    if (matching.partner_of_main[e] != kNoEvent) set(e, of_main(e), of_other(matching.partner_of_main[e]));
+    if (matching.partner_of_main[e] != kNoEvent) set(e, of_main[e], of_other[matching.partner_of_main[e]]);
   for (const Fusion& f : matching.fusions) {
     double m = 0, o = 0;
-    for (const EventIndex e : f.main) m += of_main(e);
-    for (const EventIndex e : f.other) o += of_other(e);
+    for (const EventIndex e : f.main) m += of_main[e];
+    for (const EventIndex e : f.other) o += of_other[e];
     for (const EventIndex e : f.main) set(e, m, o);
   }
   return out;
 }
 
-double realign(const Document& main, Companion& other, const Matching& matching, const CompareOptions& options) {
-  const Aligned aligned = align(main, other.document, matching, options.alignment, options.manual_ps);
+void realign(const Document& main, Companion& other, const CompareOptions& options) {
+  const Aligned aligned = align(main, other.document, other.matching, options.alignment, options.manual_ps);
   other.document.move_times([&](std::uint32_t owner, std::int64_t at) {
     const auto it = aligned.warps.find(owner);
     return it != aligned.warps.end() ? it->second(at) : at;
   });
-  return aligned.residual_ns;
+  other.residual_ns = aligned.residual_ns;
 }
 
-Compared compare_documents(const Document& main, Document other, const CompareOptions& options) {
-  Compared out;
-  out.matching = match(main, other);
-  EventErrors errors = errors_of(main, other, out.matching);
-  std::vector<std::uint32_t> lanes = same_names(main, other);
-  assign_by_partners(main, other, out.matching, lanes);
-  std::vector<std::vector<std::uint32_t>> all_lanes = with_further_lanes(other, lanes);
-  out.companion = std::make_unique<Companion>(Companion{std::move(other),
-                                                        {},
-                                                        out.matching.partner_of_main,
-                                                        out.matching.partner_of_other,
-                                                        out.matching.tier_of_main,
-                                                        std::move(errors),
-                                                        std::move(all_lanes),
-                                                        {}});
-  out.residual_ns = realign(main, *out.companion, out.matching, options);
-  for (const Track& t : main.tracks()) out.companion->strips.emplace_back(t.slices, out.companion->errors);
+std::unique_ptr<Companion> compare_documents(const Document& main, Document other, const CompareOptions& options) {
+  auto out = std::make_unique<Companion>(Companion{.document = std::move(other), .colouring = {}, .matching = {}});
+  out->matching = match(main, out->document);
+  out->errors = errors_of(main, out->document, out->matching);
+  std::vector<std::uint32_t> lanes = same_names(main, out->document);
+  assign_by_partners(main, out->document, out->matching, lanes);
+  out->lanes_of = with_further_lanes(out->document, lanes);
+  realign(main, *out, options);
+  out->strips.resize(main.tracks().size());
+  in_parallel(main.tracks().size(),
+              [&](std::size_t t) { out->strips[t] = error_buckets(main.tracks()[t].slices, out->errors); });
   return out;
 }
 
 OpError op_error(const Document& main, const Companion& other, EventIndex e) {
   OpError out;
-  const EventIndex p = other.partner_of_main[e];
+  const EventIndex p = other.matching.partner_of_main[e];
   if (p == kNoEvent) return out;
   const Document& o = other.document;
   out.ratio = other.errors[e];

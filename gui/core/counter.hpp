@@ -2,19 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "gui/core/buckets.hpp"
+#include "gui/core/time_range.hpp"
 
 namespace orrery::gui {
 
 /// A number over time: it keeps its value until the next sample.
 struct Counter {
-  static constexpr std::size_t kBlock = 16;
-  /// kBlock samples summed up, so that a picture of all costs pixels and not samples.
-  struct Block {
-    double integral = 0;  // of the value over picoseconds, from the first sample to that of the next block
-    double most = 0;
+  /// A bucket of time.
+  struct Sum {
+    float mean = 0, most = 0;
   };
 
   std::string name, unit;  // "device memory", "B"
@@ -22,26 +23,17 @@ struct Counter {
   std::vector<std::int64_t> at;
   std::vector<double> value;
   double most = 0;
-  std::vector<Block> blocks;  // of all but the last samples
+  Buckets<Sum> sums;  // from the first sample to the last
 
-  /// Finds `most` and `blocks`; to be called when all samples are there.
+  /// Finds `most` and `sums`; to be called when all samples are there.
   void sum_up();
-};
 
-/// Goes along a counter and sums it up.
-class CounterWalk {
- public:
-  CounterWalk(const Counter& counter, std::int64_t begin);
-  /// Mean and maximum from where it stands to `until`.
-  std::pair<double, double> to(std::int64_t until);
+  /// Means and maxima of as many pixels as there is room for, over which the time goes. A pixel of many samples knows
+  /// the maximum of the buckets that it touches, which are no wider than itself.
+  void sample(TimeRange time, std::span<float> means, std::span<float> peaks) const;
 
  private:
-  bool takes_block(std::int64_t until) const;
-
-  const Counter& counter_;
-  std::int64_t now_;
-  std::size_t next_ = 0;
-  double value_ = 0;
+  void sample_exactly(TimeRange time, std::span<float> means, std::span<float> peaks, std::size_t from) const;
 };
 
 }  // namespace orrery::gui

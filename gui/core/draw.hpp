@@ -36,6 +36,10 @@ void draw_timeline(Canvas& canvas, const Scene& scene);
 std::int64_t time_at(const Regions& regions, const View& view, double x);
 double x_of(const Regions& regions, const View& view, std::int64_t at);
 
+/// Whose slices a lane of the main timeline shows: in turns, or, as an overlay, the measured one under frames of the
+/// predicted one.
+Side filled_side(const Scene& scene);
+
 /// What lies under a pixel.
 struct Hit {
   const Row* row = nullptr;  // of the layout; null beside rows

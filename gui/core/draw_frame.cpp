@@ -49,10 +49,13 @@ void draw_ruler(Canvas& canvas, const Scene& scene, const Regions& parts) {
   canvas.fill({0, parts.ruler.bottom() - 1, parts.ruler.right(), 1}, look.border);
 }
 
-void draw_grid(Canvas& canvas, const Scene& scene, const Regions& parts) {
+/// What no row covers: below the last one.
+void draw_ground(Canvas& canvas, const Scene& scene, const Regions& parts) {
   const Theme& look = theme(scene.view.theme);
   const Ticks t = ticks(scene.view.time, parts.ruler.w, scene.view.px(110));
-  const int top = parts.ruler.bottom(), bottom = parts.rows.bottom();
+  const int bottom = parts.rows.bottom();
+  const int top = std::clamp(parts.rows.y + scene.layout.height - scene.view.scroll, parts.rows.y, bottom);
+  canvas.fill({parts.rows.x, top, parts.rows.w, bottom - top}, look.background);
   for (std::int64_t at = t.first; at < scene.view.time.end; at += t.step)
     if (const int x = static_cast<int>(x_of(parts, scene.view, at)); x >= parts.ruler.x)
       canvas.fill({x, top, 1, bottom - top}, look.grid);
@@ -153,8 +156,7 @@ void draw_timeline(Canvas& canvas, const Scene& scene) {
   const Theme& look = theme(scene.view.theme);
   const Rect whole = canvas.size();
   const Regions parts = regions(whole, scene.view, scene.layout);
-  canvas.fill(whole, look.background);
-  draw_grid(canvas, scene, parts);
+  draw_ground(canvas, scene, parts);
   draw_rows(canvas, scene, parts);
   if (scene.view.show_flows) draw_links(canvas, scene, parts);
   draw_range(canvas, scene, parts);

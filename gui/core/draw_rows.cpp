@@ -1,31 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
 
 #include "gui/core/draw.hpp"
 #include "gui/core/lane_raster.hpp"
+#include "gui/core/visible_rows.hpp"
 
 namespace orrery::gui {
 namespace {
+
+/// The most pixels of lanes that the rows of folded groups of a picture look at.
+constexpr std::size_t kLookUps = 600'000;
+/// Of the colours of errors, on each side of zero.
+constexpr int kErrorSteps = 64;
+
+/// Lanes that lie under folded titles which can be seen.
+std::size_t num_summarised(const Scene& scene, const Regions& parts) {
+  std::size_t n = 0;
+  for (const Row& row : scene.layout.rows) {
+    if (!row.is_folded || row.y + row.height <= scene.view.scroll || row.y >= scene.view.scroll + parts.rows.h)
+      continue;
+    n += row.kind == RowKind::Group ? scene.layout.groups[row.index].owners.size() : 1;
+  }
+  return n;
+}
 
 /// Draws rows one after another with the buffers that they share.
 class RowPainter {
  public:
   RowPainter(Canvas& canvas, const Scene& scene, const Regions& parts)
-      : canvas_{canvas},
+      : summarised_{num_summarised(scene, parts)},
+        canvas_{canvas},
         scene_{scene},
         view_{scene.view},
         look_{theme(scene.view.theme)},
         parts_{parts},
         raster_{parts.rows.w},
         colors_{scene.colouring, look_.row},
-        other_colors_{scene.other != nullptr ? scene.other->colouring : scene.colouring, look_.row} {
+        other_colors_{scene.other != nullptr ? scene.other->colouring : scene.colouring, look_.row},
+        bars_{parts.rows.w, 0},
+        peaks_{parts.rows.w, 0},
+        backdrop_{look_.row, look_.grid, {}} {
     const Ticks t = ticks(view_.time, parts.ruler.w, view_.px(110));
     for (std::int64_t at = t.first; at < view_.time.end; at += t.step)
-      if (const int x = static_cast<int>(x_of(parts, view_, at)); x >= parts.rows.x) grid_.push_back(x);
+      if (const int x = static_cast<int>(x_of(parts, view_, at)); x >= parts.rows.x) backdrop_.at.push_back(x);
+    for (int i = -kErrorSteps; i <= kErrorSteps; ++i)
+      error_colors_[static_cast<std::size_t>(i + kErrorSteps)] = error_color(look_, kErrorRange * i / kErrorSteps);
   }
 
   void draw(const Row& row, Rect r) {
@@ -54,26 +75,27 @@ class RowPainter {
  private:
   Rect inner(Rect r) const { return {r.x, r.y + 1, r.w, r.h - 2}; }
 
-  /// An empty row: background, the lines of the time axis, and a line below.
-  void clear(Rect r) {
-    canvas_.fill(r, look_.row);
-    for (const int x : grid_) canvas_.fill({x, r.y, 1, r.h}, look_.grid);
-    canvas_.fill({r.x, r.bottom() - 1, r.w, 1}, look_.grid);
-  }
+  /// An empty row.
+  void clear(Rect r) { canvas_.row(r, backdrop_, {}); }
 
   void draw_lane(const Row& row, Rect r) {
-    const bool shows_other = view_.compare_mode == CompareMode::Blink && view_.blink_other;
-    if (shows_other && scene_.other != nullptr) return draw_other(row, r);
-    draw_slices(scene_.document.tracks()[row.index], scene_.document.events(), colors_, r, Side::Main);
-    if (scene_.other == nullptr) return;
-    if (view_.compare_mode == CompareMode::Overlay) draw_outlines(row, r);
-    if (view_.compare_mode == CompareMode::Difference) draw_difference(row, r);
+    // Only differences have a colour there; what has no partner is hatched.
+    if (scene_.other != nullptr && view_.compare_mode == CompareMode::Difference) return draw_errors(row, r);
+    const Side filled = filled_side(scene_);
+    if (filled == Side::Other)
+      draw_other(row, r);
+    else
+      draw_slices(scene_.document.tracks()[row.index], scene_.document.events(), colors_, r, Side::Main);
+    if (scene_.other != nullptr && view_.compare_mode == CompareMode::Overlay) draw_outlines(row, r, filled);
   }
 
   void draw_other(const Row& row, Rect r) {
     if (scene_.other == nullptr) return;
     const std::vector<std::uint32_t>& lanes = scene_.other->lanes_of[row.index];
-    if (lanes.empty()) return canvas_.hatch(inner(r), with_alpha(look_.muted, 110));
+    if (lanes.empty()) {
+      clear(r);
+      return canvas_.hatch(inner(r), with_alpha(look_.muted, 110));
+    }
     const Document& other = scene_.other->document;
     for (std::size_t i = 0; i < lanes.size(); ++i)
       draw_slices(other.tracks()[lanes[i]], other.events(), other_colors_, part_of_row(r, i, lanes.size()),
@@ -81,8 +103,9 @@ class RowPainter {
   }
 
   void draw_slices(const Track& track, const EventSource& events, const ColorTable& colors, Rect r, Side side) {
-    clear(r);
-    canvas_.pixels(inner(r), raster_.draw(track, view_.time, colors));
+    const std::span<Color> line = raster_.draw(track, view_.time, colors);
+    if (side == Side::Main && scene_.found != nullptr) mark_found(track, line);
+    canvas_.row(r, backdrop_, line);
     const FontStyle style{view_.px(11), Weight::Regular};
     for (const WideSlice& w : raster_.wide()) {
       const EventIndex e = track.slices.event[w.slice];
@@ -94,13 +117,13 @@ class RowPainter {
       if (view_.selected == Selected{side, e} || is_partner_of_selected(side, e))
         canvas_.frame({r.x + left, r.y, right - left, r.h}, look_.selection, view_.px(2));
     }
-    draw_found(track, r, side);
     draw_thin_selection(track, r, side);
   }
 
   bool is_partner_of_selected(Side side, EventIndex e) const {
     if (scene_.other == nullptr || !view_.selected || view_.selected->side == side) return false;
-    const auto& partner = side == Side::Main ? scene_.other->partner_of_main : scene_.other->partner_of_other;
+    const auto& partner =
+        side == Side::Main ? scene_.other->matching.partner_of_main : scene_.other->matching.partner_of_other;
     return e < partner.size() && partner[e] == view_.selected->event;
   }
 
@@ -115,77 +138,112 @@ class RowPainter {
       canvas_.fill({static_cast<int>(x) - 1, r.y, view_.px(3), r.h}, look_.selection);
   }
 
-  void draw_found(const Track& track, Rect r, Side side) {
-    if (side != Side::Main || scene_.found == nullptr) return;
+  /// A mark where a slice that was found begins.
+  void mark_found(const Track& track, std::span<Color> line) {
     const auto index = static_cast<std::size_t>(&track - scene_.document.tracks().data());
+    const int width = static_cast<int>(line.size()), mark = view_.px(2);
+    const auto put = [&](int x) {
+      for (int i = std::max(x, 0); i < std::min(x + mark, width); ++i) line[static_cast<std::size_t>(i)] = look_.mark;
+    };
+    const double per_pixel = double(view_.time.length()) / width;
+    const auto level = scene_.found->begins[index].level(per_pixel);
+    each_pixel(level, view_.time, width, [&](int x, const UnderPixel<std::uint8_t>& under) {
+      if (*under.first != 0) put(x);
+    });
+    if (!level.cells.empty()) return;
     const std::vector<std::uint32_t>& slices = scene_.found->of_track[index];
     const std::vector<std::int64_t>& start = track.slices.start;
-    // In strides that double: the next one is near.
-    const auto first_from = [&](auto from, std::int64_t at) {
-      std::ptrdiff_t stride = 1;
-      while (slices.end() - from > stride && start[*(from + stride)] < at) {
-        from += stride;
-        stride *= 2;
-      }
-      const auto to = slices.end() - from > stride ? from + stride + 1 : slices.end();
-      return std::partition_point(from, to, [&](std::uint32_t i) { return start[i] < at; });
-    };
-    // From one mark to the first that is beside it: what lies under it costs nothing.
-    std::vector<Color> line(static_cast<std::size_t>(r.w), 0);
-    for (auto it = first_from(slices.begin(), view_.time.begin); it != slices.end() && start[*it] <= view_.time.end;) {
-      const int x = static_cast<int>(x_of(parts_, view_, start[*it]));
-      for (int i = std::max(x - r.x, 0); i < std::min(x - r.x + view_.px(2), r.w); ++i)
-        line[static_cast<std::size_t>(i)] = look_.mark;
-      it = std::max(it + 1, first_from(it, time_at(parts_, view_, x + 2)));
-    }
-    canvas_.pixels(r, line);
+    auto it = std::partition_point(slices.begin(), slices.end(),
+                                   [&](std::uint32_t i) { return start[i] < view_.time.begin; });
+    for (; it != slices.end() && start[*it] <= view_.time.end; ++it)
+      put(static_cast<int>(double(start[*it] - view_.time.begin) / per_pixel));
   }
 
-  /// Frames of the other one's slices over those of the main one.
-  void draw_outlines(const Row& row, Rect r) {
-    for (const std::uint32_t lane : scene_.other->lanes_of[row.index]) {
-      raster_.draw(scene_.other->document.tracks()[lane], view_.time, other_colors_);
+  /// Frames of the slices of the timeline that does not fill the row.
+  void draw_outlines(const Row& row, Rect r, Side filled) {
+    const auto frames = [&](const Track& track) {
+      raster_.draw(track, view_.time, colors_);
       for (const WideSlice& w : raster_.wide()) canvas_.frame({r.x + w.left, r.y, w.right - w.left, r.h}, look_.text);
-    }
-  }
-
-  /// Greys out what agrees: only differences keep a colour, and what has no partner is hatched.
-  void draw_difference(const Row& row, Rect r) {
-    canvas_.fill(r, look_.row);
-    draw_errors(row, r);
+    };
+    if (filled == Side::Other) return frames(scene_.document.tracks()[row.index]);
+    for (const std::uint32_t lane : scene_.other->lanes_of[row.index]) frames(scene_.other->document.tracks()[lane]);
   }
 
   /// The mean error as a bar above (longer) or below (shorter) the middle; a tick where some op is further off; hatched
   /// where ops have no partner.
   void draw_errors(const Row& row, Rect r) {
     canvas_.fill(r, look_.row);
-    const ErrorPyramid& strip = scene_.other->strips[row.index];
-    const int middle = r.y + r.h / 2, half = std::max(1, r.h / 2 - 1);
+    const int middle = r.y + r.h / 2;
     canvas_.fill({r.x, middle, r.w, 1}, look_.grid);
+    errors_.assign(static_cast<std::size_t>(r.w), {});
     const double per_pixel = double(view_.time.length()) / r.w;
-    for (int x = 0; x < r.w; ++x) {
-      const auto from = view_.time.begin + static_cast<std::int64_t>(x * per_pixel);
-      const ErrorPyramid::Cell c =
-          strip.in({from, from + std::max<std::int64_t>(1, static_cast<std::int64_t>(per_pixel))});
-      if (c.time <= 0 && c.unmatched <= 0) continue;
-      if (c.unmatched > c.time) {
-        canvas_.hatch({r.x + x, r.y + 1, 1, r.h - 2}, look_.muted);
-        continue;
-      }
-      draw_error_column(r.x + x, middle, half, double(c.sum) / c.time, c.worst);
+    const ErrorBuckets::Level level = scene_.other->strips[row.index].level(per_pixel);
+    each_pixel(level, view_.time, r.w, [&](int x, const UnderPixel<ErrorCell>& under) {
+      under.each([&](const ErrorCell& c, std::uint32_t) { errors_[static_cast<std::size_t>(x)] += c; });
+    });
+    if (level.cells.empty()) add_errors(scene_.document.tracks()[row.index].slices, per_pixel);
+    std::fill(bars_.high.begin(), bars_.high.end(), 0.0f);
+    std::fill(bars_.low.begin(), bars_.low.end(), 0.0f);
+    peaks_.high = bars_.high;
+    peaks_.low = bars_.low;
+    const ErrorScale scale{float(r.bottom() - middle), float(std::max(1, r.h / 2 - 1))};
+    for (std::size_t x = 0; x < errors_.size(); ++x)
+      if (errors_[x].time > 0 && errors_[x].unmatched <= errors_[x].time) set_error(x, scale);
+    canvas_.bars(r, bars_);
+    canvas_.bars(r, peaks_);
+    hatch_unmatched(r);
+  }
+
+  /// Slices themselves, where a pixel is narrower than buckets are.
+  void add_errors(const Columns& slices, double per_pixel) {
+    const int width = static_cast<int>(errors_.size());
+    for (std::size_t i = slices.first_after(view_.time.begin); i < slices.size() && slices.start[i] < view_.time.end;
+         ++i) {
+      const double left = double(slices.start[i] - view_.time.begin) / per_pixel,
+                   right = double(slices.end[i] - view_.time.begin) / per_pixel;
+      const float error = scene_.other->errors[slices.event[i]];
+      const int last = std::min(width, std::max(static_cast<int>(std::ceil(right)), static_cast<int>(left) + 1));
+      for (int x = std::max(0, static_cast<int>(left)); x < last; ++x)
+        errors_[static_cast<std::size_t>(x)] += ErrorCell::of(
+            static_cast<std::uint32_t>(i), error, std::max(1e-6, std::min(right, x + 1.0) - std::max(left, double(x))));
     }
   }
 
-  void draw_error_column(int x, int middle, int half, double mean, double worst) {
+  /// The middle of a strip of errors above its bottom, and how high a bar can be.
+  struct ErrorScale {
+    float middle = 0, half = 1;
+  };
+  void set_error(std::size_t x, ErrorScale scale) {
+    const double mean = double(errors_[x].sum) / double(errors_[x].time), worst = errors_[x].worst;
     const auto pixels = [&](double error) {
-      return std::clamp(static_cast<int>(std::lround(error / kErrorRange * half)), -half, half);
+      const auto p = static_cast<float>(error / kErrorRange) * scale.half;
+      return std::clamp(static_cast<float>(static_cast<int>(p + std::copysign(0.5f, p))), -scale.half, scale.half);
     };
-    const int bar = pixels(mean), tick = pixels(worst);
-    const Color c = error_color(look_, mean);
-    if (bar != 0) canvas_.fill({x, bar > 0 ? middle - bar : middle + 1, 1, std::abs(bar)}, c);
-    if (std::abs(tick) > std::abs(bar) || tick * bar < 0)
-      canvas_.fill({x, tick > 0 ? middle - tick : middle - tick, 1, 1}, error_color(look_, worst));
-    if (std::abs(mean) > kErrorRange) canvas_.fill({x, bar > 0 ? middle - half : middle + half, 1, 2}, look_.text);
+    const auto from_to = [&](Bars& bars, float from, float to, Color c) {
+      bars.low[x] = scale.middle + std::min(from, to) - (from + to < 0 ? 1.0f : 0.0f);
+      bars.high[x] = scale.middle + std::max(from, to) - (from + to < 0 ? 1.0f : 0.0f);
+      bars.color[x] = c;
+    };
+    const float bar = pixels(mean), tick = pixels(worst);
+    if (bar != 0) from_to(bars_, 0, bar, color_of_error(mean));
+    if (std::abs(mean) > kErrorRange)  // over the range: its end is marked
+      from_to(peaks_, bar - std::copysign(2.0f, bar), bar, look_.text);
+    else if (std::abs(tick) > std::abs(bar) || tick * bar < 0)
+      from_to(peaks_, tick - std::copysign(1.0f, tick), tick, color_of_error(worst));
+  }
+
+  Color color_of_error(double error) const {
+    const double share = std::clamp(error / kErrorRange, -1.0, 1.0);
+    return error_colors_[static_cast<std::size_t>((share + 1) * kErrorSteps + 0.5)];
+  }
+
+  void hatch_unmatched(Rect r) {
+    const auto is_unmatched = [&](std::size_t x) { return errors_[x].unmatched > errors_[x].time; };
+    for (std::size_t x = 0, end = 0; x < errors_.size(); x = end) {
+      for (end = x + 1; end < errors_.size() && is_unmatched(end) == is_unmatched(x);) ++end;
+      if (is_unmatched(x))
+        canvas_.hatch({r.x + static_cast<int>(x), r.y + 1, static_cast<int>(end - x), r.h - 2}, look_.muted);
+    }
   }
 
   /// The mean of each pixel's time, and paler the most.
@@ -193,19 +251,19 @@ class RowPainter {
     clear(r);
     if (counter.at.empty() || counter.most <= 0) return;
     const Rect area{r.x, r.y + 3, r.w, r.h - 4};
-    std::vector<float> means(static_cast<std::size_t>(r.w)), peaks(means.size());
-    const double per_pixel = double(view_.time.length()) / r.w;
-    CounterWalk walk{counter, view_.time.begin};
-    for (int x = 0; x < r.w; ++x) {
-      const auto until = view_.time.begin + static_cast<std::int64_t>((x + 1) * per_pixel);
-      const auto [mean, most] = walk.to(until);
-      if (until > scene_.document.end() + static_cast<std::int64_t>(per_pixel)) break;
-      means[static_cast<std::size_t>(x)] = static_cast<float>(mean / counter.most * area.h);
-      peaks[static_cast<std::size_t>(x)] = static_cast<float>(most / counter.most * area.h);
-    }
+    counter.sample(view_.time, bars_.high, peaks_.high);
+    // What is behind the end of the run is not known.
+    const auto known = std::min(double(r.w), std::ceil(x_of(parts_, view_, scene_.document.end()) - r.x));
+    const auto scale = static_cast<float>(area.h / counter.most);
     const Color c = counter.unit == "B" ? look_.accent : counter.unit == "B/s" ? category_color(9) : category_color(3);
-    canvas_.columns(area, peaks, with_alpha(c, 60));
-    canvas_.columns(area, means, with_alpha(c, 130));
+    const Color pale = mix(look_.row, c, 60);
+    for (Bars* bars : {&peaks_, &bars_}) {
+      std::fill(bars->low.begin(), bars->low.end(), 0.0f);
+      std::fill(bars->color.begin(), bars->color.end(), bars == &peaks_ ? pale : mix(pale, c, 130));
+      for (std::size_t x = 0; x < bars->high.size(); ++x) bars->high[x] = double(x) < known ? bars->high[x] * scale : 0;
+    }
+    canvas_.bars(area, peaks_);
+    canvas_.bars(area, bars_);
   }
 
   void draw_critical_path(Rect r) {
@@ -213,10 +271,11 @@ class RowPainter {
     if (scene_.insight == nullptr) return;
     const double per_pixel = double(view_.time.length()) / r.w;
     int drawn = -1;
-    const FontStyle style{view_.px(11), Weight::Regular};
+    std::vector<Color> line(static_cast<std::size_t>(r.w));
     const auto& segments = scene_.insight->path.segments;
     auto it = std::lower_bound(segments.begin(), segments.end(), view_.time.begin,
                                [](const PathSegment& s, std::int64_t t) { return s.end_ps < t; });
+    std::vector<std::pair<SpanIndex, Rect>> labels;
     for (; it != segments.end() && it->start_ps < view_.time.end; ++it) {
       const int left = std::max(drawn, static_cast<int>(double(it->start_ps - view_.time.begin) / per_pixel));
       const int right = std::min(r.w, static_cast<int>(double(it->end_ps - view_.time.begin) / per_pixel));
@@ -229,56 +288,56 @@ class RowPainter {
         continue;
       }
       drawn = right;
-      const Rect box{r.x + left, r.y + 2, right - left, r.h - 4};
+      const Rect box{r.x + std::max(left, 0), r.y + 2, right - std::max(left, 0), r.h - 4};
       if (it->is_gap || it->span == kNoSpan) {
         canvas_.hatch(box, look_.muted);
         continue;
       }
-      const Place place = scene_.document.place(it->span);
-      const Color c = colors_.full(scene_.document.tracks()[place.track].slices.category[place.slice]);
-      canvas_.fill(box, c);
-      if (right - left >= LaneRaster::kWide) canvas_.fill({box.x, box.y, 1, box.h}, mix(c, rgb(0, 0, 0), 90));
-      if (right - left >= view_.px(26))
-        draw_text(canvas_, {box.x + view_.px(4), r.y, box.w - view_.px(6), r.h},
-                  scene_.document.events().name(it->span), ink_on(c), style);
+      const Color c = color_of(it->span);
+      std::fill_n(line.begin() + (box.x - r.x), box.w, c);
+      if (box.w >= LaneRaster::kWide) line[static_cast<std::size_t>(box.x - r.x)] = mix(c, rgb(0, 0, 0), 90);
+      if (box.w >= view_.px(26)) labels.emplace_back(it->span, box);
     }
+    canvas_.pixels({r.x, r.y + 2, r.w, r.h - 4}, line);
     canvas_.fill({r.x, r.bottom() - 2, r.w, 2}, with_alpha(look_.critical, 200));
+    for (const auto& [span, box] : labels)
+      draw_text(canvas_, {box.x + view_.px(4), r.y, box.w - view_.px(6), r.h}, scene_.document.events().name(span),
+                ink_on(color_of(span)), {view_.px(11), Weight::Regular});
+  }
+
+  /// Of a slice that is drawn on its own.
+  Color color_of(EventIndex e) const {
+    const Place place = scene_.document.place(e);
+    return colors_.full(scene_.document.tracks()[place.track].slices.category[place.slice]);
   }
 
   /// The mean of the first lanes of some owners. Where there are very many, columns are drawn in groups.
   void draw_summary(std::span<const std::uint32_t> owners, Rect r) {
-    constexpr int kLookUps = 200'000;
-    const int stride = std::clamp(static_cast<int>(owners.size()) * r.w / kLookUps + 1, 1, r.w);
-    const int columns = (r.w + stride - 1) / stride;
-    std::vector<double> busy(static_cast<std::size_t>(columns));
-    std::vector<std::map<std::uint8_t, double>> categories(busy.size());
+    const Rect middle{r.x, r.y + r.h / 4, r.w, r.h / 2};
+    if (owners.size() == 1 && summarised_ * static_cast<std::size_t>(r.w) <= kLookUps) {
+      const Owner& owner = scene_.document.owners()[owners.front()];
+      if (owner.tracks.empty()) return;
+      return canvas_.pixels(middle, raster_.draw(scene_.document.tracks()[owner.tracks.front()], view_.time, colors_));
+    }
+    const int stride = std::clamp(static_cast<int>(summarised_ * static_cast<std::size_t>(r.w) / kLookUps) + 1, 1, r.w);
+    LaneSum sum{(r.w + stride - 1) / stride};
+    LaneRaster raster{static_cast<int>(sum.width())};
     for (const std::uint32_t o : owners) {
       if (scene_.document.owners()[o].tracks.empty()) continue;
-      const Track& track = scene_.document.tracks()[scene_.document.owners()[o].tracks.front()];
-      add_lane(track, busy, categories);
+      raster.draw(scene_.document.tracks()[scene_.document.owners()[o].tracks.front()], view_.time, colors_);
+      sum.add(raster);
     }
     std::vector<Color> line(static_cast<std::size_t>(r.w));
     for (int x = 0; x < r.w; ++x) {
       const auto column = static_cast<std::size_t>(x / stride);
-      if (busy[column] <= 0) continue;
-      const auto most = std::max_element(categories[column].begin(), categories[column].end(),
-                                         [](auto& a, auto& b) { return a.second < b.second; });
-      line[static_cast<std::size_t>(x)] = colors_.at(most->first, busy[column] / double(owners.size()));
+      if (sum.busy(column) > 0)
+        line[static_cast<std::size_t>(x)] =
+            colors_.at(sum.most(column), sum.busy(column) / static_cast<float>(owners.size()));
     }
-    canvas_.pixels({r.x, r.y + r.h / 4, r.w, r.h / 2}, line);
+    canvas_.pixels(middle, line);
   }
 
-  void add_lane(const Track& track, std::vector<double>& busy,
-                std::vector<std::map<std::uint8_t, double>>& categories) {
-    LaneRaster raster{static_cast<int>(busy.size())};
-    raster.draw(track, view_.time, colors_);
-    for (std::size_t x = 0; x < busy.size(); ++x) {
-      const LaneRaster::Sample s = raster.sample_at(x);
-      busy[x] += s.busy;
-      if (s.busy > 0) categories[x][s.category] += s.busy;
-    }
-  }
-
+  std::size_t summarised_;
   Canvas& canvas_;
   const Scene& scene_;
   const View& view_;
@@ -286,19 +345,11 @@ class RowPainter {
   const Regions& parts_;
   LaneRaster raster_;
   ColorTable colors_, other_colors_;
-  std::vector<int> grid_;
+  Bars bars_, peaks_;
+  Backdrop backdrop_;
+  std::vector<ErrorCell> errors_;  // of the pixels of a row
+  std::array<Color, 2 * kErrorSteps + 1> error_colors_{};
 };
-
-template <class Draw>
-void each_visible(const Scene& scene, const Regions& parts, Draw draw) {
-  for (const Row& row : scene.layout.pinned)
-    if (const Rect r = rect_of(row, true, parts, scene.view); !r.is_empty()) draw(row, r);
-  const auto& rows = scene.layout.rows;
-  auto it = std::partition_point(rows.begin(), rows.end(),
-                                 [&](const Row& row) { return row.y + row.height <= scene.view.scroll; });
-  for (; it != rows.end() && it->y < scene.view.scroll + parts.rows.h; ++it)
-    draw(*it, Rect{parts.rows.x, parts.rows.y + it->y - scene.view.scroll, parts.rows.w, it->height});
-}
 
 }  // namespace
 
@@ -307,6 +358,14 @@ Rect rect_of(const Row& row, bool is_pinned, const Regions& parts, const View& v
     return intersection({parts.pinned.x, parts.pinned.y + row.y, parts.pinned.w, row.height}, parts.pinned);
   const Rect r{parts.rows.x, parts.rows.y + row.y - view.scroll, parts.rows.w, row.height};
   return intersection(r, parts.rows).is_empty() ? Rect{} : r;
+}
+
+Side filled_side(const Scene& scene) {
+  if (scene.other == nullptr) return Side::Main;
+  const bool is_measured = scene.document.source() == "predicted" && scene.other->document.source() != "predicted";
+  const bool fills = (scene.view.compare_mode == CompareMode::Blink && scene.view.blink_other) ||
+                     (scene.view.compare_mode == CompareMode::Overlay && is_measured);
+  return fills ? Side::Other : Side::Main;
 }
 
 Rect part_of_row(Rect row, std::size_t i, std::size_t n) {
@@ -324,45 +383,6 @@ void draw_rows(Canvas& canvas, const Scene& scene, const Regions& parts) {
   for (const Row& row : scene.layout.pinned)
     if (const Rect r = rect_of(row, true, parts, scene.view); !r.is_empty()) painter.draw(row, r);
   canvas.fill({0, parts.pinned.bottom() - 2, parts.pinned.right(), 2}, theme(scene.view.theme).border);
-}
-
-void draw_row_titles(Canvas& canvas, const Scene& scene, const Regions& parts) {
-  const Theme& look = theme(scene.view.theme);
-  const View& view = scene.view;
-  canvas.fill(parts.headers, look.background);
-  const auto draw = [&](const Row& row, Rect r) {
-    const bool is_title = row.kind == RowKind::Group || row.kind == RowKind::Owner;
-    const Rect box{0, r.y, parts.headers.w, r.h};
-    canvas.fill(box, is_title ? look.panel : look.background);
-    canvas.fill({0, r.bottom() - 1, parts.headers.w, 1}, look.grid);
-    int x = view.px(10 + 12 * row.depth);
-    if (is_title) {
-      draw_text(canvas, {x, r.y, view.px(14), r.h}, row.is_folded ? "▸" : "▾", look.muted, {view.px(11)});
-      x += view.px(14);
-    }
-    const bool is_other = row.kind == RowKind::OtherLane || row.kind == RowKind::Errors;
-    const int height = row.kind == RowKind::Counter ? r.h / 2 : r.h;  // below stands how much it is at most
-    const Rect text{x, r.y, parts.headers.w - x - view.px(8), height};
-    draw_text(canvas, text, title_of(row, scene.layout, scene.document), is_other ? look.muted : look.text,
-              {view.px(12), is_title || row.kind == RowKind::CriticalPath ? Weight::Bold : Weight::Regular});
-    if (row.kind == RowKind::OtherLane && scene.other != nullptr)
-      draw_text_right(canvas, text, side_name(scene.document, scene.other->document, Side::Other), look.muted,
-                      {view.px(10)});
-    if (row.kind == RowKind::Lane && scene.other != nullptr && view.compare_mode == CompareMode::Lanes)
-      draw_text_right(canvas, text, side_name(scene.document, scene.other->document, Side::Main), look.muted,
-                      {view.px(10)});
-    if (row.kind == RowKind::Counter) {
-      const Counter& c = scene.document.counters()[row.index];
-      draw_text_right(canvas, {text.x, r.y + r.h / 2, text.w, r.h / 2}, "max " + value_text(c.most, c.unit), look.muted,
-                      {view.px(10)});
-    }
-  };
-  each_visible(scene, parts, [&](const Row& row, Rect r) {
-    if (r.bottom() > parts.rows.y) draw(row, r);
-  });
-  for (const Row& row : scene.layout.pinned)
-    if (const Rect r = rect_of(row, true, parts, view); !r.is_empty()) draw(row, r);
-  canvas.fill({parts.headers.right() - 1, parts.headers.y, 1, parts.headers.h}, look.border);
 }
 
 }  // namespace orrery::gui

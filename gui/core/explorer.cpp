@@ -41,10 +41,6 @@ void Explorer::end_comparison() {
   refresh();
 }
 
-double Explorer::realign(const Matching& matching, const CompareOptions& options) {
-  return gui::realign(*document_, *other_, matching, options);
-}
-
 void Explorer::find_insight() {
   if (document_ != nullptr && document_->trace() != nullptr)
     set_insight(std::make_unique<const Insight>(*document_->trace()));
@@ -126,10 +122,13 @@ void Explorer::focus() {
 }
 
 void Explorer::scroll_to(EventIndex e, Rect picture) {
+  scroll_to_row(Row{.kind = RowKind::Lane, .index = document_->place(e).track}.key(), picture);
+}
+
+void Explorer::scroll_to_row(RowKey key, Rect picture) {
   const Regions parts = regions(picture, view_, layout_);
-  const std::uint32_t track = document_->place(e).track;
   for (const Row& row : layout_.rows) {
-    if (row.kind != RowKind::Lane || row.index != track) continue;
+    if (row.key() != key) continue;
     if (row.y < view_.scroll || row.y + row.height > view_.scroll + parts.rows.h)
       view_.scroll = row.y - parts.rows.h / 2;
   }

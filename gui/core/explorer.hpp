@@ -24,8 +24,8 @@ class Explorer {
   /// Lays a second timeline beside the main one.
   void compare(std::unique_ptr<Companion> other);
   void end_comparison();
-  /// Lays the second timeline on the axis another way; gives the residual in nanoseconds.
-  double realign(const Matching& matching, const CompareOptions& options);
+  /// Lays the second timeline on the axis another way.
+  void realign(const CompareOptions& options) { gui::realign(*document_, *other_, options); }
   const Companion* other() const { return other_.get(); }
 
   /// Finds critical path and slack; nothing for traces without a plan. `set_insight` takes those found elsewhere.
@@ -50,6 +50,7 @@ class Explorer {
   /// Selects a slice, and moves the view so that it can be seen in a picture of this size.
   void select(Selected s, Rect picture);
   void scroll_to(EventIndex e, Rect picture);
+  void scroll_to_row(RowKey key, Rect picture);
   void clamp_scroll(Rect picture);
   /// The selected slice's neighbour, what it waited for first, or what waited for it.
   std::optional<Selected> step(int by) const;

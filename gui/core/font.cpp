@@ -127,6 +127,7 @@ struct Font::Implementation {
       const Glyph& g = glyph(next_code_point(text, at), style, s);
       placed.emplace_back(static_cast<int>((pen + 32) >> 6), &g);
       pen += g.advance;
+      label.ends.push_back(pen);
     }
     label.width = static_cast<int>((pen + 63) >> 6) + 1;
     label.coverage.assign(static_cast<std::size_t>(label.width) * static_cast<std::size_t>(label.height), 0);
@@ -174,16 +175,20 @@ int Font::width(std::string_view text, FontStyle style) { return label(text, sty
 int Font::ascent(FontStyle style) { return label("x", style).ascent; }
 int Font::height(FontStyle style) { return label("x", style).height; }
 
+std::size_t Label::letters_before(const Label& more, int pixels) const {
+  constexpr std::size_t kLeast = 3;
+  const std::int64_t room = std::int64_t{pixels} * 64 - more.ends.back();
+  const auto letters = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), room) - ends.begin());
+  return letters < kLeast ? 0 : letters;
+}
+
 std::string Font::elided(std::string_view text, FontStyle style, int width) {
-  if (this->width(text, style) <= width) return std::string{text};
-  Sized& s = impl_->sized(style);
-  std::int64_t room = std::int64_t{width} * 64 - impl_->glyph(U'…', style, s).advance;
-  std::size_t fits = 0, letters = 0;
-  for (std::size_t at = 0; at < text.size(); fits = at, ++letters) {
-    room -= impl_->glyph(next_code_point(text, at), style, s).advance;
-    if (room < 0) break;
-  }
-  return letters < 2 ? std::string{} : std::string{text.substr(0, fits)} + "…";
+  const Label& whole = label(text, style);
+  if (whole.width <= width) return std::string{text};
+  const std::size_t letters = whole.letters_before(label("…", style), width);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < letters; ++i) next_code_point(text, bytes);
+  return letters == 0 ? std::string{} : std::string{text.substr(0, bytes)} + "…";
 }
 
 }  // namespace orrery::gui

@@ -21,6 +21,12 @@ struct FontStyle {
 struct Label {
   int width = 0, height = 0, ascent = 0;
   std::vector<std::uint8_t> coverage;
+  std::vector<std::int64_t> ends;  // of each letter, in 1/64 of a pixel
+
+  /// How many letters fit into `pixels` with `more` behind them; 0 when those are too few to mean anything.
+  std::size_t letters_before(const Label& more, int pixels) const;
+  /// Pixels from the left edge to the end of a letter, counted from 1.
+  int end_of(std::size_t letter) const { return static_cast<int>((ends[letter - 1] + 32) >> 6); }
 };
 
 /// Draws text with FreeType and DejaVu Sans, without hinting, so that a picture is the same on each machine with that
@@ -33,7 +39,7 @@ class Font {
   Font(const Font&) = delete;
   Font& operator=(const Font&) = delete;
 
-  /// Valid until the next call.
+  /// Valid until kMaxLabels / 2 other labels were asked for.
   const Label& label(std::string_view text, FontStyle style);
   int width(std::string_view text, FontStyle style);
   int ascent(FontStyle style);

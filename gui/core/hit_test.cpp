@@ -24,6 +24,15 @@ EventIndex slice_at(const Track& track, std::int64_t at, std::int64_t near) {
   return before ? s.event[i - 1] : kNoEvent;
 }
 
+/// The slice of the second timeline in a row.
+EventIndex other_at(const Companion& other, const Row& row, Rect r, int y, std::int64_t at, std::int64_t near) {
+  const std::vector<std::uint32_t>& lanes = other.lanes_of[row.index];
+  for (std::size_t i = 0; i < lanes.size(); ++i)
+    if (const Rect lane = part_of_row(r, i, lanes.size()); y >= lane.y && y < lane.bottom())
+      return slice_at(other.document.tracks()[lanes[i]], at, near);
+  return kNoEvent;
+}
+
 }  // namespace
 
 Hit hit_test(const Scene& scene, Rect whole, int x, int y) {
@@ -39,16 +48,13 @@ Hit hit_test(const Scene& scene, Rect whole, int x, int y) {
   const std::int64_t at = time_at(parts, scene.view, x);
   const auto near = static_cast<std::int64_t>(kNear * double(scene.view.time.length()) / std::max(1, parts.rows.w));
   EventIndex e = kNoEvent;
-  Side side = Side::Main;
-  if (hit.row->kind == RowKind::Lane || hit.row->kind == RowKind::Errors) {
+  const bool is_lane = hit.row->kind == RowKind::Lane;
+  Side side =
+      hit.row->kind == RowKind::OtherLane || (is_lane && filled_side(scene) == Side::Other) ? Side::Other : Side::Main;
+  if (side == Side::Other) {
+    e = other_at(*scene.other, *hit.row, rect_of(*hit.row, is_pinned, parts, scene.view), y, at, near);
+  } else if (is_lane || hit.row->kind == RowKind::Errors) {
     e = slice_at(scene.document.tracks()[hit.row->index], at, near);
-  } else if (hit.row->kind == RowKind::OtherLane) {
-    const std::vector<std::uint32_t>& lanes = scene.other->lanes_of[hit.row->index];
-    const Rect r = rect_of(*hit.row, is_pinned, parts, scene.view);
-    for (std::size_t i = 0; i < lanes.size(); ++i)
-      if (const Rect lane = part_of_row(r, i, lanes.size()); y >= lane.y && y < lane.bottom())
-        e = slice_at(scene.other->document.tracks()[lanes[i]], at, near);
-    side = Side::Other;
   } else if (hit.row->kind == RowKind::CriticalPath && scene.insight != nullptr) {
     for (const PathSegment& s : scene.insight->path.segments)
       if (!s.is_gap && s.start_ps <= at && at < s.end_ps) e = s.span;

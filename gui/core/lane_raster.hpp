@@ -17,7 +17,9 @@ class ColorTable {
  public:
   static constexpr int kLevels = 16;
   ColorTable(const Colouring& colouring, Color background);
-  Color at(std::uint8_t category, double busy) const;
+  Color at(std::uint8_t category, float busy) const {
+    return table_[category][static_cast<std::size_t>(std::min(busy, 1.0f) * kLevels + 0.5f)];
+  }
   Color full(std::uint8_t category) const { return table_[category][kLevels]; }
 
  private:
@@ -39,29 +41,48 @@ class LaneRaster {
   explicit LaneRaster(int width)
       : line_(static_cast<std::size_t>(width)), busy_(line_.size()), category_(line_.size()) {}
 
-  /// The line for `time`; 0 where nothing ran.
-  std::span<const Color> draw(const Track& track, TimeRange time, const ColorTable& colors);
+  /// The line for `time`; 0 where nothing ran. It may be drawn into until the next one.
+  std::span<Color> draw(const Track& track, TimeRange time, const ColorTable& colors);
   /// What the last line shows at a pixel.
   struct Sample {
-    double busy = 0;
+    float busy = 0;
     std::uint8_t category = 0;
   };
-  Sample sample_at(std::size_t x) const;
+  Sample sample_at(std::size_t x) const { return {std::min(1.0f, busy_[x]), category_[x]}; }
   /// Slices of the last line that are at least kWide, from left to right.
   const std::vector<WideSlice>& wide() const { return wide_; }
 
  private:
-  void sample(const Track& track, const Pyramid::Level& level, double per_pixel);
-  void draw_exactly(const Track& track, double per_pixel);
-  void add(const Columns& slices, std::size_t i, double per_pixel);
-  void cover(std::size_t x, double share, std::uint8_t category);
-  std::size_t skip(const Columns& slices, std::size_t i, double per_pixel);
+  void sample(const Track& track, const Pyramid::Level& level);
+  void draw_exactly(const Columns& slices);
+  void draw_wide(const Columns& slices, const ColorTable& colors);
+  void add(const Columns& slices, std::size_t i);
+  std::size_t skip(const Columns& slices, std::size_t i);
+  void cover(int x, double share, std::uint8_t category);
 
   TimeRange time_;
+  double per_pixel_ = 1, pixels_per_ps_ = 1;
   std::vector<Color> line_;
   std::vector<float> busy_;
   std::vector<std::uint8_t> category_;
   std::vector<WideSlice> wide_;
+};
+
+/// Lanes added up by pixel and category.
+class LaneSum {
+ public:
+  explicit LaneSum(int width) : busy_(static_cast<std::size_t>(width)) {}
+  /// The last line of a raster of the same width.
+  void add(const LaneRaster& raster);
+  std::size_t width() const { return busy_.size(); }
+  float busy(std::size_t x) const { return busy_[x]; }
+  /// The category with the most time.
+  std::uint8_t most(std::size_t x) const;
+
+ private:
+  std::vector<float> busy_;
+  std::array<std::vector<float>, 256> by_category_;
+  std::vector<std::uint8_t> used_;
 };
 
 }  // namespace orrery::gui

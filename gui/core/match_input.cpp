@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of two documents can be compared: op ids where both ran the same plan, numbers of collectives, steps and layers,
-// and kinds of ops.
+// What of two documents without common op ids can be compared: numbers of collectives, steps and layers, and kinds of
+// ops.
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "gui/core/foreign_marks.hpp"
 #include "gui/core/match_keys.hpp"
 #include "gui/core/match_mixed.hpp"
+#include "gui/core/readings.hpp"
 
 namespace orrery::gui {
 namespace {
 
-bool same_plans(const Document& a, const Document& b) {
-  const auto &p = a.trace()->plans, &q = b.trace()->plans;
-  return std::equal(p.begin(), p.end(), q.begin(), q.end(), same_ops);
-}
-
 class TraceItems {
  public:
-  TraceItems(const Document& document, bool has_ids) : trace_{*document.trace()}, has_ids_{has_ids} {}
+  explicit TraceItems(const Document& document) : trace_{*document.trace()} {}
 
   MatchItem item(EventIndex e) {
     const Span& s = trace_.timeline.spans[e];
@@ -27,21 +23,16 @@ class TraceItems {
     const WorkDigest& work = plan.work(s.op);
     MatchItem item;
     item.event = e;
-    if (has_ids_) item.id = key_of(s.instance, s.op.value, s.rank.value, s.part);
     if (s.part != 0) return item;
-    if (work.meeting == Meeting::Collective) {
-      const std::uint64_t group = hash_of(plan.groups[work.group.index()].name);
-      item.collective = key_of(s.rank.value, group, numbers_[{s.rank.value, group}]++);
-    }
     item.segment = key_of(s.instance, op.layer, static_cast<int>(op.phase), op.microbatch);
+    if (work.meeting == Meeting::Collective)
+      item.collective = key_of(s.rank.value, hash_of(plan.groups[work.group.index()].name), item.segment);
     item.kind = hash_of(plan.names[work.text]);
     return item;
   }
 
  private:
   const Trace& trace_;
-  bool has_ids_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> numbers_;  // of collectives, by rank and group
 };
 
 class ForeignItems {
@@ -77,7 +68,7 @@ std::vector<MatchStream> streams(const Document& document, Items&& items) {
       const Track& track = document.tracks()[t];
       if (!track.is_overflow || out.empty()) out.push_back({owner.id, track.name, {}});
       for (const EventIndex e : track.slices.event)
-        if (const MatchItem i = items.item(e); i.id != 0 || i.kind != 0) out.back().items.push_back(i);
+        if (const MatchItem i = items.item(e); i.kind != 0) out.back().items.push_back(i);
       if (track.is_overflow)
         std::sort(out.back().items.begin(), out.back().items.end(), [&](const MatchItem& a, const MatchItem& b) {
           return std::pair{document.start(a.event), a.event} < std::pair{document.start(b.event), b.event};
@@ -86,7 +77,31 @@ std::vector<MatchStream> streams(const Document& document, Items&& items) {
   return out;
 }
 
+/// Takes the keys of groups out of the items.
+CollectiveGroups collectives(std::vector<MatchStream>& streams) {
+  CollectiveGroups out;
+  for (MatchStream& s : streams)
+    for (MatchItem& i : s.items)
+      if (const std::uint64_t key = std::exchange(i.collective, 0); key != 0) out[key].push_back(&i);
+  return out;
+}
+
 }  // namespace
+
+void join_collectives(const CollectiveGroups& a, const CollectiveGroups& b) {
+  const auto kinds = [](const std::vector<MatchItem*>& items) {
+    Sequence out;
+    for (const MatchItem* i : items) out.push_back({i->kind});
+    return out;
+  };
+  std::uint64_t next = 1;
+  for (const auto& [key, ours] : a) {
+    const auto it = b.find(key);
+    if (it == b.end()) continue;
+    for (const auto& [i, j] : readings(kinds(ours), kinds(it->second), 1).sure)
+      ours[i]->collective = it->second[j]->collective = next++;
+  }
+}
 
 MatchInput match_input(const Document& main, const Document& other) {
   if (main.trace() != nullptr && other.trace() == nullptr) return mixed_input(main, other);
@@ -95,8 +110,9 @@ MatchInput match_input(const Document& main, const Document& other) {
     return {std::move(in.other), std::move(in.main)};
   }
   if (main.trace() == nullptr) return {streams(main, ForeignItems{main}), streams(other, ForeignItems{other})};
-  const bool has_ids = same_plans(main, other);
-  return {streams(main, TraceItems{main, has_ids}), streams(other, TraceItems{other, has_ids})};
+  MatchInput in{streams(main, TraceItems{main}), streams(other, TraceItems{other})};
+  join_collectives(collectives(in.main), collectives(in.other));
+  return in;
 }
 
 }  // namespace orrery::gui

@@ -3,7 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string_view>
+#include <vector>
+
+#include "gui/core/matching.hpp"
 
 namespace orrery::gui {
 
@@ -21,5 +25,10 @@ std::uint64_t key_of(Values... values) {
 }
 
 inline std::uint64_t hash_of(std::string_view text) { return std::hash<std::string_view>{}(text); }
+
+/// Collectives of one group, rank and part of a run, in order, by a key that both sides have.
+using CollectiveGroups = std::map<std::uint64_t, std::vector<MatchItem*>>;
+/// Those of one side are those of the other where only one reading is possible: they get the same number.
+void join_collectives(const CollectiveGroups& a, const CollectiveGroups& b);
 
 }  // namespace orrery::gui

@@ -41,10 +41,16 @@ std::uint64_t kind_of(OpClass c, std::string_view collective) {
   return key_of(static_cast<int>(c), c == OpClass::Collective ? collective_word(collective) : 0);
 }
 
-/// Kernels that PyTorch's compiler made of several ops are named so. They are no op of ours: those around them say
-/// which ops they stand for.
-bool is_fused(std::string_view kernel) {
-  return kernel.starts_with("triton_") && kernel.find("_fused_") != std::string_view::npos;
+/// Kernels that say by their name that they do what several ops do: those that PyTorch's compiler made of several, and
+/// products with an activation. They are no op of ours: those around them say which ops they stand for.
+bool is_fused(OpClass c, std::string_view kernel) {
+  if (kernel.starts_with("triton_")) return kernel.find("_fused_") != std::string_view::npos;
+  std::string lower{kernel};
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  constexpr std::array kActivations = {"gelu", "relu", "silu", "swish", "swiglu"};
+  return c == OpClass::Gemm && std::any_of(kActivations.begin(), kActivations.end(),
+                                           [&](const char* a) { return lower.find(a) != std::string::npos; });
 }
 
 /// Numbers in a text: "[0, 1, 2]". Nothing where the writer left some out.
@@ -120,7 +126,9 @@ Recorded recorded(const Document& document, std::size_t instances) {
     entry.step = steps.of(place.step);
     const std::string_view collective = trace.argument(event, "Collective name");
     const std::string_view name = trace.names[event.name];
-    entry.item.kind = is_fused(name) ? hash_of(name) : kind_of(event.op_class, collective.empty() ? name : collective);
+    entry.item.is_fused = is_fused(event.op_class, name);
+    entry.item.kind =
+        entry.item.is_fused ? hash_of(name) : kind_of(event.op_class, collective.empty() ? name : collective);
     if (entry.step > 0 && place.layer) entry.item.segment = key_of(entry.step, *place.layer);
     entry.item.stretch = entry.step;
     if (event.op_class == OpClass::Collective) {
@@ -197,30 +205,17 @@ Entries predicted(const Document& document, const Recorded& other) {
   return out;
 }
 
-/// The collectives of a communicator in a step are those of the other side where only one reading is possible.
-void join_collectives(Entries& a, Entries& b) {
-  using Key = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;  // rank, group, step
-  const auto by_group = [](Entries& entries) {
-    std::map<Key, std::vector<Entry*>> out;
-    for (Entry& e : entries)
-      if (e.group != 0 && e.step != 0) out[{e.rank, e.group, e.step}].push_back(&e);
-    for (auto& [key, all] : out)
-      std::stable_sort(all.begin(), all.end(), [](auto* x, auto* y) { return x->number < y->number; });
-    return out;
-  };
-  const auto kinds = [](const std::vector<Entry*>& entries) {
-    std::vector<std::uint64_t> out;
-    for (const Entry* e : entries) out.push_back(e->item.kind);
-    return out;
-  };
-  std::uint64_t next = 1;
-  auto others = by_group(b);
-  for (auto& [key, ours] : by_group(a)) {
-    const auto it = others.find(key);
-    if (it == others.end()) continue;
-    for (const auto& [i, j] : certain_pairs(kinds(ours), kinds(it->second)))
-      ours[i]->item.collective = it->second[j]->item.collective = next++;
+/// The collectives of each communicator in each step.
+CollectiveGroups collectives(Entries& entries) {
+  std::map<std::uint64_t, std::vector<Entry*>> groups;
+  for (Entry& e : entries)
+    if (e.group != 0 && e.step != 0) groups[key_of(e.rank, e.group, e.step)].push_back(&e);
+  CollectiveGroups out;
+  for (auto& [key, all] : groups) {
+    std::stable_sort(all.begin(), all.end(), [](auto* x, auto* y) { return x->number < y->number; });
+    for (Entry* e : all) out[key].push_back(&e->item);
   }
+  return out;
 }
 
 std::vector<MatchStream> streams(Entries entries) {
@@ -242,7 +237,7 @@ MatchInput mixed_input(const Document& ours, const Document& foreign) {
   if (ours.trace()->plans.empty()) return {};
   Recorded other = recorded(foreign, ours.trace()->timeline.instance_ends_ps.size());
   Entries own = predicted(ours, other);
-  join_collectives(own, other.entries);
+  join_collectives(collectives(own), collectives(other.entries));
   return {streams(std::move(own)), streams(std::move(other.entries))};
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "gui/core/buckets.hpp"
 #include "gui/core/events.hpp"
 
 namespace orrery::gui {
@@ -34,33 +34,23 @@ struct Cell {
 };
 constexpr int kFullyBusy = 65535;
 
-/// A lane summed up in buckets of 2^k picoseconds for all k that matter, so that a picture costs as many look-ups as it
-/// has pixels however many slices there are. The finest buckets number about half as many as the slices; each level
-/// above has half as many.
+/// A lane summed up, so that a picture costs as many look-ups as it has pixels however many slices there are. The
+/// finest buckets number between half as many as the slices and as many.
 class Pyramid {
  public:
+  using Level = Buckets<Cell>::Level;
+
   Pyramid() = default;
   explicit Pyramid(const Columns& columns);
 
-  /// Buckets of one width, from `origin()` on.
-  struct Level {
-    int shift = 0;  // width is 2^shift
-    std::span<const Cell> cells;
-  };
-  /// The coarsest level whose buckets are no wider than this; no cells when even the finest are.
-  Level level(double picoseconds) const;
-  std::int64_t origin() const { return origin_; }
+  /// See Buckets: it looks into this pyramid and must not outlive it.
+  Level level(double picoseconds) const&& = delete;
+  Level level(double picoseconds) const& { return buckets_.level(picoseconds); }
   /// Categories of the slices have changed.
   void recolour(const Columns& columns);
 
  private:
-  void build_finest(const Columns& columns, std::size_t count);
-  void build_parents();
-
-  std::int64_t origin_ = 0;
-  int finest_ = 0;
-  std::vector<std::size_t> first_;  // of each level in cells_, finest first; one more than levels
-  std::vector<Cell> cells_;
+  Buckets<Cell> buckets_;
 };
 
 }  // namespace orrery::gui

@@ -13,12 +13,7 @@ constexpr int kHatchPeriod = 6;
 }  // namespace
 
 void draw_text(Canvas& canvas, Rect box, std::string_view text, Color color, FontStyle style) {
-  if (box.is_empty() || text.empty()) return;
-  Font& font = canvas.font();
-  const int y = box.y + (box.h - font.height(style)) / 2;
-  if (font.width(text, style) <= box.w) return canvas.text({box.x, y, box, text, color, style});
-  const std::string shorter = font.elided(text, style, box.w);
-  if (!shorter.empty()) canvas.text({box.x, y, box, shorter, color, style});
+  if (!box.is_empty() && !text.empty()) canvas.text({box, text, color, style});
 }
 
 void draw_text_right(Canvas& canvas, Rect box, std::string_view text, Color color, FontStyle style) {
@@ -48,35 +43,65 @@ void RasterCanvas::pixels(Rect r, std::span<const Color> line) {
   const Rect visible = intersection(r, size());
   if (visible.is_empty()) return;
   const Color* from = line.data() + (visible.x - r.x);
-  const bool has_holes = std::find(from, from + visible.w, 0u) != from + visible.w;
   for (int y = visible.y; y < visible.bottom(); ++y) {
     Color* to = image_.line(y) + visible.x;
-    if (!has_holes) {
-      std::memcpy(to, from, sizeof(Color) * static_cast<std::size_t>(visible.w));
-      continue;
-    }
-    for (int x = 0; x < visible.w; ++x)
-      if (from[x] != 0) to[x] = from[x];
+    for (int x = 0; x < visible.w; ++x) to[x] = from[x] != 0 ? from[x] : to[x];
   }
 }
 
-void RasterCanvas::columns(Rect r, std::span<const float> heights, Color c) {
+void RasterCanvas::copy(Rect r, const Color* line) {
+  r = intersection(r, size());
+  for (int y = r.y; y < r.bottom(); ++y)
+    std::memcpy(image_.line(y) + r.x, line + r.x, sizeof(Color) * static_cast<std::size_t>(std::max(0, r.w)));
+}
+
+void RasterCanvas::row(Rect r, const Backdrop& behind, std::span<const Color> line) {
   const Rect visible = intersection(r, size());
   if (visible.is_empty()) return;
-  const std::uint32_t a = alpha(c);
+  line_.assign(static_cast<std::size_t>(image_.width), behind.color);
+  for (const int x : behind.at)
+    if (x >= 0 && x < image_.width) line_[static_cast<std::size_t>(x)] = behind.lines;
+  copy({r.x, r.y, r.w, line.empty() ? r.h - 1 : 1}, line_.data());
+  if (!line.empty()) {
+    for (int x = visible.x; x < visible.right(); ++x) {
+      const Color c = line[static_cast<std::size_t>(x - r.x)];
+      line_[static_cast<std::size_t>(x)] = c != 0 ? c : line_[static_cast<std::size_t>(x)];
+    }
+    copy({r.x, r.y + 1, r.w, r.h - 2}, line_.data());
+  }
+  fill({r.x, r.bottom() - 1, r.w, 1}, behind.lines);
+}
+
+void RasterCanvas::bars(Rect r, const Bars& bars) {
+  const Rect visible = intersection(r, size());
+  if (visible.is_empty()) return;
   tops_.resize(static_cast<std::size_t>(r.w));
-  for (int i = 0; i < r.w; ++i) {
-    const auto x = static_cast<std::size_t>(i);
-    const float height = std::clamp(heights[x], 0.0f, static_cast<float>(r.h));
-    const int whole = static_cast<int>(height);
-    tops_[x] = r.bottom() - whole;
-    if (whole < r.h) blend(r.x + i, r.bottom() - whole - 1, c, double(height) - whole);
+  bottoms_.resize(tops_.size());
+  int first = visible.bottom(), last = visible.y;
+  std::size_t pixels = 0;
+  for (std::size_t x = 0; x < tops_.size(); ++x) {
+    const float high = std::clamp(bars.high[x], 0.0f, static_cast<float>(r.h));
+    tops_[x] = r.bottom() - static_cast<int>(high);
+    bottoms_[x] = r.bottom() - static_cast<int>(bars.low[x]);
+    if (high > bars.low[x]) blend(r.x + static_cast<int>(x), tops_[x] - 1, bars.color[x], high - std::floor(high));
+    pixels += static_cast<std::size_t>(std::max(0, bottoms_[x] - tops_[x]));
+    if (tops_[x] < bottoms_[x]) first = std::min(first, tops_[x]), last = std::max(last, bottoms_[x]);
+  }
+  if (pixels <= 2 * tops_.size()) {  // marks
+    for (int x = visible.x; x < visible.right(); ++x) {
+      const auto i = static_cast<std::size_t>(x - r.x);
+      for (int y = std::max(visible.y, tops_[i]); y < std::min(visible.bottom(), bottoms_[i]); ++y)
+        image_.line(y)[x] = bars.color[i];
+    }
+    return;
   }
   // Line by line: column by column would touch as many lines of the cache as it has pixels.
-  for (int y = visible.y; y < visible.bottom(); ++y) {
-    Color* line = image_.line(y);
-    for (int x = visible.x; x < visible.right(); ++x)
-      if (y >= tops_[static_cast<std::size_t>(x - r.x)]) line[x] = mix(line[x], c, a + (a >> 7));
+  const auto skipped = static_cast<std::size_t>(visible.x - r.x);
+  const int *tops = tops_.data() + skipped, *bottoms = bottoms_.data() + skipped;
+  const Color* colors = bars.color.data() + skipped;
+  for (int y = std::max(visible.y, first); y < std::min(visible.bottom(), last); ++y) {
+    Color* to = image_.line(y) + visible.x;
+    for (int x = 0; x < visible.w; ++x) to[x] = (y >= tops[x]) & (y < bottoms[x]) ? colors[x] : to[x];
   }
 }
 
@@ -133,15 +158,26 @@ void RasterCanvas::hatch(Rect r, Color c) {
       if ((x + y) % kHatchPeriod < 1) image_.line(y)[x] = mix(image_.line(y)[x], c, a + (a >> 7));
 }
 
+void RasterCanvas::stamp(const Label& label, int x, int y, Rect r, Color c) {
+  const Rect visible = intersection(intersection({x, y, label.width, label.height}, r), size());
+  for (int row = visible.y; row < visible.bottom(); ++row) {
+    const std::uint8_t* from = label.coverage.data() + (row - y) * label.width + (visible.x - x);
+    Color* to = image_.line(row) + visible.x;
+    for (int i = 0; i < visible.w; ++i)
+      if (from[i] != 0) to[i] = mix(to[i], c, from[i] + (from[i] >> 7u));
+  }
+}
+
 void RasterCanvas::text(const Text& t) {
   const Label& label = font_.label(t.text, t.style);
-  const Rect visible = intersection(intersection({t.x, t.y, label.width, label.height}, t.clip), size());
-  for (int y = visible.y; y < visible.bottom(); ++y) {
-    const std::uint8_t* from = label.coverage.data() + (y - t.y) * label.width + (visible.x - t.x);
-    Color* to = image_.line(y) + visible.x;
-    for (int x = 0; x < visible.w; ++x)
-      if (from[x] != 0) to[x] = mix(to[x], t.color, from[x] + (from[x] >> 7u));
-  }
+  const int y = t.box.y + (t.box.h - label.height) / 2;
+  if (label.width <= t.box.w) return stamp(label, t.box.x, y, t.box, t.color);
+  const Label& more = font_.label("…", t.style);
+  const std::size_t letters = label.letters_before(more, t.box.w);
+  if (letters == 0) return;
+  const int cut = label.end_of(letters);
+  stamp(label, t.box.x, y, {t.box.x, t.box.y, cut, t.box.h}, t.color);
+  stamp(more, t.box.x + cut, y, t.box, t.color);
 }
 
 }  // namespace orrery::gui

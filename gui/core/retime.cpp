@@ -142,8 +142,9 @@ Explanation explain(const Document& main, const Insight& main_insight, const Doc
 
 std::vector<EventIndex> worst_events(const Document& main, const Insight& insight, const Companion& other) {
   std::vector<std::pair<std::int64_t, EventIndex>> all;
-  for (EventIndex e = 0; e < other.partner_of_main.size(); ++e) {
-    if (other.partner_of_main[e] == kNoEvent || e >= other.errors.size() || std::isnan(other.errors[e])) continue;
+  for (EventIndex e = 0; e < other.matching.partner_of_main.size(); ++e) {
+    if (other.matching.partner_of_main[e] == kNoEvent || e >= other.errors.size() || std::isnan(other.errors[e]))
+      continue;
     const double duration = double(main.end(e) - main.start(e));
     const auto difference = static_cast<std::int64_t>(duration * std::expm1(double(other.errors[e])));
     std::int64_t effect = 0;  // on the end of the run

@@ -153,7 +153,19 @@ FoundSlices found_slices(const Document& document, std::span<const EventIndex> f
     const Place p = document.place(e);
     out.of_track[p.track].push_back(p.slice);
   }
-  for (std::vector<std::uint32_t>& slices : out.of_track) std::sort(slices.begin(), slices.end());
+  out.begins.resize(out.of_track.size());
+  in_parallel(out.of_track.size(), [&](std::size_t t) {
+    std::vector<std::uint32_t>& slices = out.of_track[t];
+    std::sort(slices.begin(), slices.end());
+    if (slices.size() < 2) return;
+    const std::vector<std::int64_t>& start = document.tracks()[t].slices.start;
+    Buckets<std::uint8_t>& begins = out.begins[t];
+    begins = Buckets<std::uint8_t>{{start[slices.front()], start[slices.back()]}, slices.size()};
+    const std::span<std::uint8_t> finest = begins.finest();
+    for (const std::uint32_t i : slices)
+      begins.each_bucket({start[i], start[i]}, [&](std::size_t b, std::int64_t) { finest[b] = 1; });
+    begins.sum_up([](std::uint8_t a, std::uint8_t b) { return std::uint8_t(a | b); });
+  });
   return out;
 }
 

@@ -45,6 +45,7 @@ std::vector<EventIndex> search(const Document& document, std::string_view text);
 /// Events by the lane in which they lie, so that a lane can be marked without looking at all of them.
 struct FoundSlices {
   std::vector<std::vector<std::uint32_t>> of_track;  // slices of each track, by start
+  std::vector<Buckets<std::uint8_t>> begins;         // per track: whether one of them begins in a bucket
 };
 FoundSlices found_slices(const Document& document, std::span<const EventIndex> found);
 

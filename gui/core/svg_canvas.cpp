@@ -66,14 +66,31 @@ void SvgCanvas::pixels(Rect r, std::span<const Color> line) {
   }
 }
 
-void SvgCanvas::columns(Rect r, std::span<const float> heights, Color c) {
-  std::string path = fmt::format("M{} {}", r.x, r.bottom());
-  for (int i = 0; i < r.w; ++i) {
-    const float h = std::clamp(heights[static_cast<std::size_t>(i)], 0.0f, static_cast<float>(r.h));
-    if (i == 0 || h != heights[static_cast<std::size_t>(i - 1)])
-      path += fmt::format("H{}V{:.2f}", r.x + i, static_cast<float>(r.bottom()) - h);
+void SvgCanvas::row(Rect r, const Backdrop& behind, std::span<const Color> line) {
+  fill(r, behind.color);
+  for (const int x : behind.at) fill(intersection({x, r.y, 1, r.h}, r), behind.lines);
+  if (!line.empty()) pixels({r.x, r.y + 1, r.w, r.h - 2}, line);
+  fill({r.x, r.bottom() - 1, r.w, 1}, behind.lines);
+}
+
+void SvgCanvas::bars(Rect r, const Bars& bars) {
+  // A shape for each run of one colour: along the tops, and back along the bottoms.
+  const auto is_bar = [&](std::size_t x) { return bars.high[x] > bars.low[x]; };
+  const auto y = [&](float above) { return static_cast<float>(r.bottom()) - std::min(above, static_cast<float>(r.h)); };
+  const auto n = static_cast<std::size_t>(r.w);
+  for (std::size_t x = 0, end = 0; x < n; x = std::max(end, x + 1)) {
+    if (!is_bar(x)) continue;
+    for (end = x + 1; end < n && is_bar(end) && bars.color[end] == bars.color[x];) ++end;
+    std::string path = fmt::format("M{} {:.2f}", r.x + static_cast<int>(x), y(bars.high[x]));
+    for (std::size_t i = x + 1; i < end; ++i)
+      if (bars.high[i] != bars.high[i - 1])
+        path += fmt::format("H{}V{:.2f}", r.x + static_cast<int>(i), y(bars.high[i]));
+    path += fmt::format("H{}V{:.2f}", r.x + static_cast<int>(end), y(bars.low[end - 1]));
+    for (std::size_t i = end - 1; i > x; --i)
+      if (bars.low[i] != bars.low[i - 1])
+        path += fmt::format("H{}V{:.2f}", r.x + static_cast<int>(i), y(bars.low[i - 1]));
+    body_ += fmt::format("<path d=\"{}H{}Z\" {}/>\n", path, r.x + static_cast<int>(x), paint("fill", bars.color[x]));
   }
-  body_ += fmt::format("<path d=\"{}H{}V{}Z\" {}/>\n", path, r.right(), r.bottom(), paint("fill", c));
 }
 
 void SvgCanvas::line(double x0, double y0, double x1, double y1, Color c, double width) {
@@ -97,9 +114,12 @@ void SvgCanvas::hatch(Rect r, Color c) {
 }
 
 void SvgCanvas::text(const Text& t) {
-  body_ += fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"{}\"{} {}>{}</text>\n", t.x, t.y + font_.ascent(t.style),
-                       t.style.pixels, t.style.weight == Weight::Bold ? " font-weight=\"bold\"" : "",
-                       paint("fill", t.color), escaped(t.text));
+  const std::string shown = font_.elided(t.text, t.style, t.box.w);
+  if (shown.empty()) return;
+  const int y = t.box.y + (t.box.h - font_.height(t.style)) / 2 + font_.ascent(t.style);
+  body_ += fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"{}\"{} {}>{}</text>\n", t.box.x, y, t.style.pixels,
+                       t.style.weight == Weight::Bold ? " font-weight=\"bold\"" : "", paint("fill", t.color),
+                       escaped(shown));
 }
 
 }  // namespace orrery::gui

@@ -18,7 +18,8 @@ class SvgCanvas final : public Canvas {
   Rect size() const override { return {0, 0, width_, height_}; }
   void fill(Rect r, Color c) override;
   void pixels(Rect r, std::span<const Color> line) override;
-  void columns(Rect r, std::span<const float> heights, Color c) override;
+  void row(Rect r, const Backdrop& behind, std::span<const Color> line) override;
+  void bars(Rect r, const Bars& bars) override;
   void line(double x0, double y0, double x1, double y1, Color c, double width) override;
   void frame(Rect r, Color c, int width) override;
   void hatch(Rect r, Color c) override;

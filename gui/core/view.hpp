@@ -10,6 +10,7 @@
 
 #include "gui/core/events.hpp"
 #include "gui/core/theme.hpp"
+#include "gui/core/time_range.hpp"
 #include "sim/base/options.hpp"
 
 namespace orrery::gui {
@@ -29,13 +30,6 @@ std::string_view word_of(E value) {
     if (e.value == value) return e.name;
   return {};
 }
-
-/// Picoseconds from a begin to an end.
-struct TimeRange {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t length() const { return end - begin; }
-  bool operator==(const TimeRange&) const = default;
-};
 
 struct Mark {
   std::int64_t at = 0;

@@ -19,6 +19,7 @@
 #include <QStatusBar>
 #include <QThread>
 #include <QToolBar>
+#include <QUndoStack>
 
 #include "gui/window/background.hpp"
 #include "gui/window/canvas_widget.hpp"
@@ -28,6 +29,7 @@
 #include "gui/window/texts.hpp"
 #include "gui/window/timeline_widget.hpp"
 #include "gui/window/tour.hpp"
+#include "gui/window/track_tree.hpp"
 #include "gui/window/what_if_panel.hpp"
 #include "sim/base/error.hpp"
 
@@ -48,6 +50,8 @@ MainWindow::MainWindow(Resimulator* resimulator, QWidget* parent)
   insight_job_ = new Background{this};
   explain_job_ = new Background{this};
   simulate_job_ = new Background{this};
+  statistics_job_ = new Background{this};
+  undo_ = new QUndoStack{this};
   loader_ = new Loader{this};
   timeline_ = new TimelineWidget{explorer_, this};
   setCentralWidget(timeline_);
@@ -61,6 +65,7 @@ MainWindow::MainWindow(Resimulator* resimulator, QWidget* parent)
   status_ = new QLabel;
   match_status_ = new QLabel;
   match_status_->setAccessibleName("state of the comparison");
+  status_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);  // the comparison's state goes first
   statusBar()->addWidget(status_, 1);
   make_progress();
   statusBar()->addPermanentWidget(match_status_);
@@ -70,6 +75,8 @@ MainWindow::MainWindow(Resimulator* resimulator, QWidget* parent)
   connect(timeline_, &TimelineWidget::view_changed, this, [this] {
     if (memory_view_ != nullptr) memory_view_->update();
   });
+  connect(timeline_, &TimelineWidget::shifted, this, [this](qint64 by) { shift_second(by); });
+  connect(undo_, &QUndoStack::indexChanged, this, [this] { actions_.refresh(); });
   connect(timeline_, &TimelineWidget::navigation_requested, this, [this](const QString& id) { execute(id); });
   connect(timeline_, &TimelineWidget::menu_requested, this, [this](QPoint at) { show_menu(at); });
   look_changed();
@@ -77,11 +84,13 @@ MainWindow::MainWindow(Resimulator* resimulator, QWidget* parent)
 }
 
 MainWindow::~MainWindow() {
-  // Jobs use what the members hold.
+  // Jobs and undo use what the members hold.
+  undo_->disconnect(this);
   delete loader_;
   delete insight_job_;
   delete explain_job_;
   delete simulate_job_;
+  delete statistics_job_;
 }
 
 void MainWindow::guarded(const std::function<void()>& work) {
@@ -160,7 +169,7 @@ QString MainWindow::run_script(const QString& commands) {
 
 void MainWindow::wait() {
   while (loader_->is_busy() || insight_job_->is_busy() || explain_job_->is_busy() || simulate_job_->is_busy() ||
-         what_if_->is_waiting()) {
+         statistics_job_->is_busy() || what_if_->is_waiting()) {
     QApplication::processEvents();
     QThread::msleep(2);
   }
@@ -171,12 +180,14 @@ void MainWindow::look_changed() {
   const Theme& look = theme(explorer_.view().theme);
   QFont f = QApplication::font();
   f.setPixelSize(explorer_.view().px(12));
+  QApplication::setFont(f, "QDockWidgetTitle");
   QApplication::setFont(f);  // before the style sheet, which keeps what it finds
   QPalette palette = palette_of(look);
   setPalette(palette);
   QApplication::setPalette(palette);  // dialogs too
   setStyleSheet(style_sheet_of(look, explorer_.view().scale));
   scale_tables();
+  scale_docks();
   if (explorer_.is_open()) explorer_.refresh();
   view_changed();
 }
@@ -186,6 +197,8 @@ void MainWindow::view_changed() {
   timeline_->redraw();
   for (CanvasWidget* w : {waterfall_, scatter_view_, memory_view_})
     if (w != nullptr) w->update();
+  timeline_->set_shifts(explorer_.other() != nullptr && compare_options_.alignment == Alignment::Manual);
+  tracks_->refresh();
   show_choices();
   actions_.refresh();
   update_status();
@@ -216,12 +229,13 @@ void MainWindow::update_status() {
                                              : qt(fmt::format("{} {} · {} · {} slices", d.source(), d.name(),
                                                               exact_text(d.end() - d.begin()), d.num_slices())));
   if (other == nullptr) return match_status_->clear();
-  const auto& p = matching_.pairs;
+  const Matching& m = other->matching;
+  const auto& p = m.pairs;
   match_status_->setText(qt(fmt::format(
       "pairs: {} by id, {} collectives, {} in layers, {} in streams{} · unmatched {} ({}) + {} ({}) · align {}: {} rms",
-      p[0], p[1], p[2], p[3], p[3] > 0 ? " (unsure)" : "", matching_.unmatched_main,
-      to_text(matching_.unmatched_main_time), matching_.unmatched_other, to_text(matching_.unmatched_other_time),
-      word_of(compare_options_.alignment), to_text(Seconds{residual_ns_ * 1e-9}))));
+      p[0], p[1], p[2], p[3], p[3] > 0 ? " (unsure)" : "", m.unmatched_main, to_text(m.unmatched_main_time),
+      m.unmatched_other, to_text(m.unmatched_other_time), word_of(compare_options_.alignment),
+      to_text(Seconds{other->residual_ns * 1e-9}))));
 }
 
 void MainWindow::remember(const QString& path) {

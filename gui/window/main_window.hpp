@@ -17,6 +17,7 @@ class QLineEdit;
 class QPlainTextEdit;
 class QProgressBar;
 class QTableWidget;
+class QUndoStack;
 
 namespace orrery::gui {
 
@@ -26,6 +27,7 @@ class Loader;
 class Panel;
 class TimelineWidget;
 class Tour;
+class TrackTree;
 class WhatIfPanel;
 
 /// The window: a timeline with panels around it. Everything that can be done is an action.
@@ -63,10 +65,11 @@ class MainWindow : public QMainWindow {
  private:
   // main_window_open.cpp
   void show_document(Document document, const QString& path);
-  void show_comparison(Compared both, const CompareOptions& options, const QString& path);
+  void show_comparison(std::unique_ptr<Companion> other, const CompareOptions& options, const QString& path);
   void find_insight();
   void explain_error();
   void run_what_if(const WhatIfState& state);
+  void remember_what_if(const WhatIfState& state);
   void what_if_landed(const WhatIfState& state, std::int64_t makespan_ps, double milliseconds);
   void open_workspace(const QString& path);
   void show_view(const View& view);
@@ -88,10 +91,12 @@ class MainWindow : public QMainWindow {
   // actions
   void add_actions();
   void add_file_actions();
+  void add_edit_actions();
   void add_view_actions();
   void add_look_actions();
   void add_size_actions();
   void add_go_actions();
+  void add_mark_actions();
   void add_compare_actions();
   void add_alignment_actions();
   void add_what_if_actions();
@@ -104,7 +109,12 @@ class MainWindow : public QMainWindow {
   void step_found(int by);
   void step_worst(int by);
   void step_mark(int by);
+  void set_marks(std::vector<Mark> marks);
+  void select_times(const QString& from_to);
+  void find_errors(const QString& percent);
+  void go_to_row(RowKey key);
   void set_alignment(Alignment a);
+  void shift_second(std::int64_t by);
   void screenshot(const QString& path);
   void save_workspace(const QString& path);
   QString ask_file(const QString& title, bool saves, const QString& filter);
@@ -125,10 +135,12 @@ class MainWindow : public QMainWindow {
   void show_choices();
   void fill_details();
   void fill_statistics();
+  void fill_statistics_by_name(const std::vector<NameStatistics>& all);
   void fill_search();
   void fill_critical_path();
   void fill_comparison();
   void scale_tables();
+  void scale_docks();
   void fill_memories();
   void show_memory();
   void search(const QString& text);
@@ -139,13 +151,12 @@ class MainWindow : public QMainWindow {
   TimelineWidget* timeline_ = nullptr;
   QString path_, other_path_, load_problem_;
   CompareOptions compare_options_;
-  Matching matching_;
-  double residual_ns_ = 0;
   std::optional<Explanation> explanation_;
   std::unique_ptr<Scatter> scatter_;
   std::optional<Rect> brush_;
   std::vector<EventIndex> worst_;
   int worst_at_ = -1, found_at_ = -1;
+  double dock_scale_ = 0;  // that the docks have their sizes for
   MemoryProfile memory_;
 
   std::map<QString, Panel*> panels_;
@@ -161,10 +172,13 @@ class MainWindow : public QMainWindow {
             *memory_box_ = nullptr;
   QPlainTextEdit* log_ = nullptr;
   WhatIfPanel* what_if_ = nullptr;
+  WhatIfState what_if_state_;  // the last that was asked for
+  TrackTree* tracks_ = nullptr;
+  QUndoStack* undo_ = nullptr;
   Tour* tour_ = nullptr;
   // Last: their jobs use what stands above, so they must end first.
   Loader* loader_ = nullptr;
-  Background *insight_job_ = nullptr, *explain_job_ = nullptr, *simulate_job_ = nullptr;
+  Background *insight_job_ = nullptr, *explain_job_ = nullptr, *simulate_job_ = nullptr, *statistics_job_ = nullptr;
 };
 
 }  // namespace orrery::gui

@@ -17,10 +17,12 @@
 namespace orrery::gui {
 void MainWindow::add_actions() {
   add_file_actions();
+  add_edit_actions();
   add_view_actions();
   add_look_actions();
   add_size_actions();
   add_go_actions();
+  add_mark_actions();
   add_compare_actions();
   add_alignment_actions();
   add_what_if_actions();
@@ -253,6 +255,11 @@ void MainWindow::add_go_actions() {
                   {},
                   is_open});
   };
+  actions_.add({"range", "Go", "Select a range of time", "Shift+R",
+                [this](const QString& given) {
+                  given.isEmpty() ? ask_text("range", "from and to, such as 1.5 ms to 2 ms") : select_times(given);
+                },
+                true});
   actions_.add({"search", "Go", "Search ops", "/; Ctrl+F", [this](const QString& given) {
                   if (!given.isEmpty()) return search(given);
                   qobject_cast<QDockWidget*>(panels_["search"]->parentWidget())->show();
@@ -267,15 +274,6 @@ void MainWindow::add_go_actions() {
   add("previous_slice", "Previous op of the lane", ",", [this] { select(explorer_.step(-1)); });
   add("follow", "What waits for it", "]", [this] { select(explorer_.follow(1)); });
   add("follow_back", "What it waited for", "[", [this] { select(explorer_.follow(-1)); });
-  add("mark", "Bookmark", "M", [this] {
-    View& v = explorer_.view();
-    const std::int64_t at = v.selected && v.selected->side == Side::Main ? explorer_.document().start(v.selected->event)
-                                                                         : v.time.begin + v.time.length() / 2;
-    const auto same = [&](const Mark& m) { return m.at == at; };
-    if (std::erase_if(v.marks, same) == 0) v.marks.push_back({at, std::to_string(v.marks.size() + 1)});
-    view_changed();
-  });
-  add("next_mark", "Next bookmark", "Shift+M", [this] { step_mark(1); });
   add("next_worst", "Next worst op", "N", [this] { step_worst(1); });
   add("previous_worst", "Previous worst op", "Shift+N", [this] { step_worst(-1); });
 }

@@ -2,6 +2,10 @@
 // Actions of the menus Compare, What if and Help; those of File, View, Look and Go are in main_window_actions.cpp.
 #include <QApplication>
 #include <QClipboard>
+#include <QUndoStack>
+#include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "gui/window/background.hpp"
 #include "gui/window/main_window.hpp"
@@ -12,6 +16,50 @@
 #include "sim/base/error.hpp"
 
 namespace orrery::gui {
+
+void MainWindow::add_edit_actions() {
+  const auto add = [&](const char* id, const char* title, const char* keys, std::function<void()> work,
+                       std::function<bool()> can) {
+    actions_.add(
+        {id, "Edit", title, keys, [work = std::move(work)](const QString&) { work(); }, false, {}, std::move(can)});
+  };
+  add(
+      "undo", "Undo a mark or a what-if", "Ctrl+Z", [this] { undo_->undo(); }, [this] { return undo_->canUndo(); });
+  add(
+      "redo", "Do it again", "Ctrl+Y; Ctrl+Shift+Z", [this] { undo_->redo(); }, [this] { return undo_->canRedo(); });
+}
+
+/// A mark without a label lasts until the next one is set.
+void MainWindow::add_mark_actions() {
+  const auto is_open = [this] { return explorer_.is_open(); };
+  const auto add = [&](const char* id, const char* title, const char* keys, std::function<void()> work) {
+    actions_.add({id,
+                  "Go",
+                  title,
+                  keys,
+                  [this, work](const QString&) {
+                    if (explorer_.is_open()) work();
+                  },
+                  false,
+                  {},
+                  is_open});
+  };
+  const auto toggle = [this](bool lasts) {
+    const View& v = explorer_.view();
+    const bool has_event = v.selected && v.selected->side == Side::Main;
+    const std::int64_t at =
+        has_event ? explorer_.document().start(v.selected->event) : v.time.begin + v.time.length() / 2;
+    std::vector<Mark> marks = v.marks;
+    const bool was_there = std::erase_if(marks, [&](const Mark& m) { return m.at == at; }) > 0;
+    if (!lasts) std::erase_if(marks, [](const Mark& m) { return m.label.empty(); });
+    const auto lasting = std::count_if(marks.begin(), marks.end(), [](const Mark& m) { return !m.label.empty(); });
+    if (!was_there) marks.push_back({at, lasts ? std::to_string(lasting + 1) : std::string{}});
+    set_marks(std::move(marks));
+  };
+  add("mark", "Mark the moment, until the next one", "M", [=] { toggle(false); });
+  add("bookmark", "Bookmark", "Shift+M", [=] { toggle(true); });
+  add("next_mark", "Next mark", "Ctrl+M", [this] { step_mark(1); });
+}
 
 void MainWindow::add_compare_actions() {
   const auto compares = [this] { return explorer_.other() != nullptr; };
@@ -26,7 +74,6 @@ void MainWindow::add_compare_actions() {
                   scatter_.reset();
                   explanation_.reset();
                   other_path_.clear();
-                  matching_ = {};
                   fill_comparison();
                   view_changed();
                 },
@@ -55,6 +102,12 @@ void MainWindow::add_compare_actions() {
                   view_changed();
                 },
                 false, [this] { return explorer_.view().colour_by == ColourBy::Error; }});
+  actions_.add({"find_errors", "Compare", "Find ops that are off by more than", "",
+                [this](const QString& given) {
+                  given.isEmpty() ? ask_text("find_errors", "percent of their duration, such as 20")
+                                  : find_errors(given);
+                },
+                true});
 }
 
 void MainWindow::add_alignment_actions() {
@@ -65,15 +118,26 @@ void MainWindow::add_alignment_actions() {
       [this] { return qt(word_of(compare_options_.alignment)); });
   actions_.add({"lock_alignment", "Compare", "Lock or unlock the alignment", "L",
                 [this](const QString&) {
-                  set_alignment(compare_options_.alignment == Alignment::Manual ? Alignment::Step : Alignment::Manual);
+                  // Unlocked, it stays where it is until it is dragged.
+                  const bool unlocks = compare_options_.alignment != Alignment::Manual;
+                  const Document* d = explorer_.other() != nullptr ? &explorer_.other()->document : nullptr;
+                  if (unlocks && d != nullptr && d->events().size() > 0)
+                    compare_options_.manual_ps = d->start(0) - d->events().start(0);
+                  set_alignment(unlocks ? Alignment::Manual : Alignment::Step);
                   view_changed();
                 },
                 false, [this] { return compare_options_.alignment != Alignment::Manual; }});
   const auto shift = [this](double share) {
-    compare_options_.manual_ps += static_cast<std::int64_t>(share * double(explorer_.view().time.length()));
-    set_alignment(Alignment::Manual);
-    view_changed();
+    shift_second(static_cast<std::int64_t>(share * double(explorer_.view().time.length())));
   };
+  actions_.add({"offset", "Compare", "Move the second one by a time", "",
+                [this](const QString& given) {
+                  if (given.isEmpty()) return ask_text("offset", "a time, such as 1.5 ms or -20 us");
+                  compare_options_.manual_ps = picoseconds_of(given);
+                  set_alignment(Alignment::Manual);
+                  view_changed();
+                },
+                true});
   actions_.add({"shift_earlier",
                 "Compare",
                 "Move the second one earlier",

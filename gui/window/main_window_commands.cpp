@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the actions do.
+#include <fmt/format.h>
+
 #include <QDialog>
 #include <QFileDialog>
 #include <QInputDialog>
@@ -9,8 +11,11 @@
 #include <QListWidget>
 #include <QMenu>
 #include <QStatusBar>
+#include <QUndoStack>
 #include <QVBoxLayout>
+#include <cmath>
 
+#include "gui/window/change.hpp"
 #include "gui/window/main_window.hpp"
 #include "gui/window/panel.hpp"
 #include "gui/window/texts.hpp"
@@ -139,10 +144,69 @@ void MainWindow::step_mark(int by) {
   view_changed();
 }
 
+void MainWindow::set_marks(std::vector<Mark> marks) {
+  const auto set = [this](const std::vector<Mark>& m) {
+    if (!explorer_.is_open()) return;
+    explorer_.view().marks = m;
+    view_changed();
+  };
+  undo_->push(new Change<std::vector<Mark>>{"marks", explorer_.view().marks, marks, set});
+  set(marks);
+}
+
+void MainWindow::select_times(const QString& from_to) {
+  if (!explorer_.is_open()) throw UserError{"nothing is open"};
+  const QStringList ends = from_to.split(" to ");
+  if (ends.size() != 2)
+    throw UserError{fmt::format("'{}' is no range", from_to.toStdString()), "write it as 1.5 ms to 2 ms"};
+  const TimeRange range{picoseconds_of(ends[0]), picoseconds_of(ends[1])};
+  if (range.length() <= 0) throw UserError{"the range would end before it begins"};
+  explorer_.view().range = range;
+  range_changed();
+  view_changed();
+}
+
+void MainWindow::find_errors(const QString& percent) {
+  const Companion* other = explorer_.other();
+  if (other == nullptr) throw UserError{"there is no second timeline to be off from"};
+  bool is_number = false;
+  const double least = percent.section('%', 0, 0).toDouble(&is_number) / 100;
+  if (!is_number || least < 0)
+    throw UserError{fmt::format("'{}' is no share", percent.toStdString()), "write it as 20 for 20 %"};
+  const Document& d = explorer_.document();
+  std::vector<EventIndex> found;
+  for (EventIndex e = 0; e < other->errors.size(); ++e)
+    if (std::abs(std::expm1(other->errors[e])) >= least) found.push_back(e);
+  std::stable_sort(found.begin(), found.end(), [&](EventIndex a, EventIndex b) { return d.start(a) < d.start(b); });
+  explorer_.view().found = std::move(found);
+  found_at_ = -1;
+  fill_search();
+  view_changed();
+  step_found(1);
+}
+
+void MainWindow::go_to_row(RowKey key) {
+  const auto kind = static_cast<RowKind>(key >> 32);
+  const auto index = static_cast<std::uint32_t>(key);
+  const Document& d = explorer_.document();
+  if (kind == RowKind::Lane || kind == RowKind::Counter) {
+    const std::uint32_t owner = kind == RowKind::Lane ? d.tracks()[index].owner : d.counters()[index].owner;
+    explorer_.view().folded.erase(Row{.kind = RowKind::Owner, .index = owner}.key());
+  }
+  explorer_.refresh();
+  explorer_.scroll_to_row(key, timeline_->picture());
+  view_changed();
+}
+
+void MainWindow::shift_second(std::int64_t by) {
+  compare_options_.manual_ps += by;
+  set_alignment(Alignment::Manual);
+  view_changed();
+}
+
 void MainWindow::set_alignment(Alignment a) {
   compare_options_.alignment = a;
-  if (explorer_.other() == nullptr) return;
-  residual_ns_ = explorer_.realign(matching_, compare_options_);
+  if (explorer_.other() != nullptr) explorer_.realign(compare_options_);
 }
 
 void MainWindow::screenshot(const QString& path) {

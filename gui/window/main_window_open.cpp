@@ -3,12 +3,15 @@
 #include <QComboBox>
 #include <QElapsedTimer>
 #include <QStatusBar>
+#include <QUndoStack>
 #include <chrono>
 
 #include "gui/core/open_file.hpp"
 #include "gui/window/background.hpp"
+#include "gui/window/change.hpp"
 #include "gui/window/loader.hpp"
 #include "gui/window/main_window.hpp"
+#include "gui/window/panel.hpp"
 #include "gui/window/texts.hpp"
 #include "gui/window/timeline_widget.hpp"
 #include "gui/window/what_if_panel.hpp"
@@ -28,7 +31,8 @@ Handed<T> handed(T value) {
   return std::make_shared<T>(std::move(value));
 }
 
-Compared compared(const Document& main, Document other, const CompareOptions& options, const OpenProgress& progress) {
+std::unique_ptr<Companion> compared(const Document& main, Document other, const CompareOptions& options,
+                                    const OpenProgress& progress) {
   progress("matching the two timelines", -1);
   return compare_documents(main, std::move(other), options);
 }
@@ -42,6 +46,7 @@ void MainWindow::open(const QString& path) {
       clock.start();
       const auto document = handed(open_document(path.toStdString(), progress));
       return [this, path, document, clock] {
+        undo_->clear();
         show_document(std::move(*document), path);
         log(QString{"opened %1: %2 slices in %3 ms"}
                 .arg(path)
@@ -73,16 +78,17 @@ void MainWindow::compare(const QString& path) {
 }
 
 void MainWindow::show_document(Document document, const QString& path) {
-  for (Background* job : {insight_job_, explain_job_, simulate_job_}) job->cancel();  // they read what is replaced
+  for (Background* job : {insight_job_, explain_job_, simulate_job_, statistics_job_})
+    job->cancel();  // they read what is replaced
   loader_->abandon();
   path_ = path;
   other_path_.clear();
   worst_.clear();
   scatter_.reset();
   explanation_.reset();
-  matching_ = {};
   found_at_ = worst_at_ = -1;
   explorer_.open(std::move(document));
+  panels_["tracks"]->show_content();
   if (const ForeignTrace* f = explorer_.document().foreign(); f != nullptr && !f->repairs.empty())
     log(QString{"repairs in %1:\n%2"}.arg(path, qt(repairs_text(*f))));
   setWindowTitle(QString{"%1 – Orrery"}.arg(qt(explorer_.document().name())));
@@ -115,14 +121,13 @@ void MainWindow::find_insight() {
   });
 }
 
-void MainWindow::show_comparison(Compared both, const CompareOptions& options, const QString& path) {
+void MainWindow::show_comparison(std::unique_ptr<Companion> second, const CompareOptions& options,
+                                 const QString& path) {
   explain_job_->cancel();
   other_path_ = path;
-  matching_ = std::move(both.matching);
-  residual_ns_ = both.residual_ns;
   const bool had_other = explorer_.other() != nullptr;
-  explorer_.compare(std::move(both.companion));
-  if (options != compare_options_) residual_ns_ = explorer_.realign(matching_, compare_options_);
+  explorer_.compare(std::move(second));
+  if (options != compare_options_) explorer_.realign(compare_options_);
   if (!had_other) explorer_.fit();
   explanation_.reset();
   worst_.clear();
@@ -130,7 +135,7 @@ void MainWindow::show_comparison(Compared both, const CompareOptions& options, c
   brush_.reset();
   const Document& other = explorer_.other()->document;
   scatter_ = std::make_unique<Scatter>(explorer_.document(), *explorer_.other());
-  log(QString{"compared with %1: %2 pairs"}.arg(qt(other.name())).arg(matching_.num_pairs()));
+  log(QString{"compared with %1: %2 pairs"}.arg(qt(other.name())).arg(explorer_.other()->matching.num_pairs()));
   if (const ForeignTrace* f = other.foreign(); f != nullptr && !f->repairs.empty())
     log(QString{"repairs in %1:\n%2"}.arg(path, qt(repairs_text(*f))));
   fill_comparison();
@@ -148,7 +153,7 @@ void MainWindow::explain_error() {
   explain_job_->start([this, other, insight = explorer_.insight(),
                        &main = explorer_.document()](const Background::IsOutdated&) -> std::function<void()> {
     const Insight other_insight{*other->document.trace()};
-    const Explanation e = explain(main, *insight, other->document, other_insight, other->partner_of_main);
+    const Explanation e = explain(main, *insight, other->document, other_insight, other->matching.partner_of_main);
     return [this, other, e] {
       if (explorer_.other() != other) return;
       explanation_ = e;
@@ -168,6 +173,7 @@ void MainWindow::open_example() {
           "products 7 % and links 25 % slower"};
       const auto both = handed(compare_documents(*main, std::move(other), options));
       return [this, main, both, options] {
+        undo_->clear();
         show_document(std::move(*main), {});
         show_comparison(std::move(*both), options, {});
         statusBar()->clearMessage();
@@ -178,8 +184,19 @@ void MainWindow::open_example() {
   });
 }
 
+/// Another state of the same scenario can be undone.
+void MainWindow::remember_what_if(const WhatIfState& state) {
+  const WhatIfState before = std::exchange(what_if_state_, state);
+  if (before == state || before.scenario != state.scenario) return;
+  undo_->push(new Change<WhatIfState>{"what if", before, state, [this](const WhatIfState& s) {
+                                        what_if_state_ = s;
+                                        what_if_->restore(s);
+                                      }});
+}
+
 /// The first state becomes the timeline, later ones are laid beside it.
 void MainWindow::run_what_if(const WhatIfState& state) {
+  remember_what_if(state);
   explorer_.view().is_stale = explorer_.is_open();
   timeline_->redraw();
   const bool becomes_base = !explorer_.is_open() || !what_if_->has_base() || what_if_->is_base(state);
@@ -226,6 +243,7 @@ void MainWindow::open_workspace(const QString& path) {
           w.other.empty() ? nullptr : handed(compared(*main, open_document(w.other, progress), w.compare, progress));
       return [this, w, main, both] {
         compare_options_ = w.compare;
+        undo_->clear();
         show_document(std::move(*main), QString::fromStdString(w.file));
         if (both != nullptr) show_comparison(std::move(*both), w.compare, QString::fromStdString(w.other));
         show_view(w.view);

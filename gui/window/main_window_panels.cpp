@@ -20,6 +20,7 @@
 #include "gui/window/tables.hpp"
 #include "gui/window/texts.hpp"
 #include "gui/window/timeline_widget.hpp"
+#include "gui/window/track_tree.hpp"
 #include "gui/window/what_if_panel.hpp"
 #include "sim/timeline/compare.hpp"
 
@@ -67,6 +68,10 @@ void MainWindow::make_panels() {
   details_ = make_table("details", {"", "value"}, this, 1);
   add_panel("details", "Details", details_, Qt::RightDockWidgetArea,
             "Click an op in the timeline, or press . to go from one to the next.");
+  tracks_ = new TrackTree{explorer_, this};
+  add_panel("tracks", "Lanes", tracks_, Qt::RightDockWidgetArea, "Open a timeline to see its ranks and lanes.");
+  connect(tracks_, &TrackTree::rows_changed, this, [this] { view_changed(); });
+  connect(tracks_, &TrackTree::row_chosen, this, [this](quint64 key) { go_to_row(key); });
   make_compare_panels();
   what_if_ = new WhatIfPanel{resimulator_, [this](const WhatIfState& s) { run_what_if(s); },
                              [this](const QString& id) { execute(id); }, this};
@@ -82,6 +87,8 @@ void MainWindow::make_panels() {
   search_->setPlaceholderText("words of op names, sizes or kinds");
   search_->setAccessibleName("search for ops");
   found_ = make_table("found", {"op", "lane", "start", "duration"}, this);
+  found_->setSortingEnabled(true);
+  found_->sortByColumn(2, Qt::AscendingOrder);
   add_panel("search", "Search", column({search_, found_}), Qt::BottomDockWidgetArea,
             "Press / and type words of an op's name, size or kind.")
       ->show_content();
@@ -95,14 +102,13 @@ void MainWindow::make_panels() {
   log_->setAccessibleName("log");
   add_panel("log", "Log", log_, Qt::BottomDockWidgetArea, "")->show_content();
   const auto dock = [this](const char* id) { return qobject_cast<QDockWidget*>(panels_[id]->parentWidget()); };
+  tabifyDockWidget(dock("details"), dock("tracks"));
+  dock("details")->raise();
   tabifyDockWidget(dock("comparison"), dock("scatter"));
   tabifyDockWidget(dock("comparison"), dock("what_if"));
   dock("comparison")->raise();
   for (const char* id : {"search", "critical_path", "memory", "log"}) tabifyDockWidget(dock("statistics"), dock(id));
   dock("statistics")->raise();
-  resizeDocks({dock("details"), dock("comparison")}, {320, 420}, Qt::Vertical);
-  resizeDocks({dock("details")}, {400}, Qt::Horizontal);
-  resizeDocks({dock("statistics")}, {230}, Qt::Vertical);
   connect(search_, &QLineEdit::returnPressed, this, [this] {
     search(search_->text());
     timeline_->setFocus();
@@ -235,9 +241,17 @@ void MainWindow::fill_statistics() {
   statistics_head_->setText(
       qt(fmt::format("{}: {} · {} slices · lanes busy {:.1f} %", explorer_.view().range ? "range" : "all of it",
                      exact_text(range.length()), s.count(), 100 * s.utilisation())));
+  panel.show_content();
+  // Looks at each slice: beside the window's thread.
+  statistics_job_->start([this, &document = explorer_.document(), range](const auto&) -> std::function<void()> {
+    return [this, all = statistics_by_name(document, range)] { fill_statistics_by_name(all); };
+  });
+}
+
+void MainWindow::fill_statistics_by_name(const std::vector<NameStatistics>& all) {
   std::vector<std::vector<TableCell>> rows;
   std::vector<quint64> numbers;
-  for (const NameStatistics& n : statistics_by_name(explorer_.document(), range)) {
+  for (const NameStatistics& n : all) {
     rows.push_back({{qt(n.name)},
                     {qt(orrery::name_of(n.op_class))},
                     number_cell(QString::number(n.count), double(n.count)),
@@ -247,7 +261,6 @@ void MainWindow::fill_statistics() {
     numbers.push_back(n.example);
   }
   fill_table(*statistics_, rows, numbers);
-  panel.show_content();
 }
 
 void MainWindow::fill_search() {
@@ -259,7 +272,7 @@ void MainWindow::fill_search() {
     const Track& t = d.tracks()[d.place(found[i]).track];
     rows.push_back({{qt(d.events().name(found[i]))},
                     {qt(d.owners()[t.owner].name + " " + t.name)},
-                    {qt(exact_text(d.start(found[i])))},
+                    number_cell(qt(exact_text(d.start(found[i]))), double(d.start(found[i]))),
                     time_cell(d.end(found[i]) - d.start(found[i]))});
     numbers.push_back(found[i]);
   }
@@ -308,9 +321,10 @@ void MainWindow::fill_comparison() {
     return;
   }
   const Document &a = explorer_.document(), &b = explorer_.other()->document;
-  compare_head_->setText(qt(fmt::format(
-      "<b>{} {}</b> against <b>{} {}</b>: {} pairs, {} + {} unmatched, {} fused", a.source(), a.name(), b.source(),
-      b.name(), matching_.num_pairs(), matching_.unmatched_main, matching_.unmatched_other, matching_.fusions.size())));
+  const Matching& m = explorer_.other()->matching;
+  compare_head_->setText(
+      qt(fmt::format("<b>{} {}</b> against <b>{} {}</b>: {} pairs, {} + {} unmatched, {} fused", a.source(), a.name(),
+                     b.source(), b.name(), m.num_pairs(), m.unmatched_main, m.unmatched_other, m.fusions.size())));
   std::vector<std::vector<TableCell>> rows;
   if (explanation_)
     for (const Share& s : explanation_->shares)
@@ -320,10 +334,29 @@ void MainWindow::fill_comparison() {
                       number_cell(s.pairs > 0 ? qt(fmt::format("{:+.2f} %", 100 * s.bias)) : "", s.bias),
                       number_cell(s.pairs > 0 ? QString::number(s.pairs) : "", double(s.pairs))});
   fill_table(*shares_, rows);
+  if (explanation_) {
+    QStringList words;
+    for (const Share& s : explanation_->shares) words << qt(s.name + " " + signed_text(s.mean()));
+    waterfall_->setAccessibleDescription(words.join(", "));
+  }
+  scatter_view_->setAccessibleDescription(QString{"%1 pairs"}.arg(m.num_pairs()));
   waterfall_->setVisible(explanation_ || b.trace() != nullptr);
   waterfall_->update();
   panels_["comparison"]->show_content();
   scatter_ != nullptr && scatter_->size() > 0 ? panels_["scatter"]->show_content() : panels_["scatter"]->show_empty();
+}
+
+/// Larger texts need more room.
+void MainWindow::scale_docks() {
+  const double scale = explorer_.view().scale;
+  if (dock_scale_ == scale) return;
+  dock_scale_ = scale;
+  const auto dock = [this](const char* id) { return qobject_cast<QDockWidget*>(panels_[id]->parentWidget()); };
+  const auto px = [scale](int at_scale_1, int most) { return std::min(static_cast<int>(at_scale_1 * scale), most); };
+  owners_->setMinimumWidth(px(220, width() / 4));
+  resizeDocks({dock("details"), dock("comparison")}, {px(320, height() / 3), px(420, height() / 2)}, Qt::Vertical);
+  resizeDocks({dock("details")}, {px(400, width() * 2 / 5)}, Qt::Horizontal);
+  resizeDocks({dock("statistics")}, {px(230, height() * 2 / 5)}, Qt::Vertical);
 }
 
 void MainWindow::scale_tables() {
@@ -351,6 +384,7 @@ void MainWindow::show_memory() {
   }
   fill_table(*owners_, rows);
   panels_["memory"]->show_content();
+  memory_view_->setAccessibleDescription(qt(fmt::format("{}, peak {}", memory_.title, to_text(Bytes{memory_.peak}))));
   memory_view_->update();
 }
 

@@ -20,17 +20,30 @@ std::string percent(double ratio) { return fmt::format("{:+.1f} %", 100 * std::e
 
 std::string signed_time(std::int64_t ps) { return (ps > 0 ? "+" : "") + exact_text(ps); }
 
+std::string names_of(const Document& d, const std::vector<EventIndex>& events) {
+  std::string out;
+  for (const EventIndex e : events) out += (out.empty() ? "" : " + ") + std::string{d.events().name(e)};
+  return out;
+}
+
+/// What stands for an op that has no partner of its own.
+void add_fusion(const Explorer& explorer, EventIndex e, std::vector<Detail>& out) {
+  const Companion& other = *explorer.other();
+  const Fusion* f = other.matching.fusion_of(e);
+  if (f == nullptr) return out.push_back({"partner", "none"});
+  out.push_back({"fused", names_of(explorer.document(), f->main)});
+  out.push_back({"into", names_of(other.document, f->other)});
+  out.push_back({"error of duration", percent(other.errors[e]) + " of all of them"});
+}
+
 void add_error(const Explorer& explorer, EventIndex e, std::vector<Detail>& out) {
   const Companion* other = explorer.other();
   if (other == nullptr) return;
-  if (other->partner_of_main[e] == kNoEvent) {
-    out.push_back({"partner", "none"});
-    return;
-  }
-  const EventIndex p = other->partner_of_main[e];
+  if (other->matching.partner_of_main[e] == kNoEvent) return add_fusion(explorer, e, out);
+  const EventIndex p = other->matching.partner_of_main[e];
   const OpError error = op_error(explorer.document(), *other, e);
   out.push_back({"partner", std::string{other->document.events().name(p)}});
-  out.push_back({"matched by", std::string{name_of(static_cast<MatchTier>(other->tier_of_main[e]))}});
+  out.push_back({"matched by", std::string{name_of(static_cast<MatchTier>(other->matching.tier_of_main[e]))}});
   out.push_back({fmt::format("{} duration", side_name(explorer.document(), other->document, Side::Other)),
                  exact_text(other->document.events().end(p) - other->document.events().start(p))});
   out.push_back({"error of duration", fmt::format("{} ({})", percent(error.ratio), signed_time(error.absolute_ps))});
@@ -64,6 +77,13 @@ void check_word(const QString& word, const QStringList& words) {
   std::vector<std::string> known;
   for (const QString& w : words) known.push_back(w.toStdString());
   throw unknown_name("word", word.toStdString(), known);
+}
+
+std::int64_t picoseconds_of(const QString& time) {
+  const QString text = time.trimmed();
+  const bool is_negative = text.startsWith('-');
+  const double seconds = parse<Seconds>(text.mid(is_negative ? 1 : 0).trimmed().toStdString()).base();
+  return static_cast<std::int64_t>(std::llround((is_negative ? -seconds : seconds) * 1e12));
 }
 
 QString tip_text(const Explorer& explorer, Selected s) {

@@ -26,6 +26,9 @@ E value_of(const QString& word) {
   return {};
 }
 
+/// "1.5 ms" or "-20 us". Throws UserError for what is no time.
+std::int64_t picoseconds_of(const QString& time);
+
 /// What the pointer says of a slice, as rich text; of a counter's value under it.
 QString tip_text(const Explorer& explorer, Selected s);
 QString counter_text(const Explorer& explorer, const Row& row, int x, Rect picture);

@@ -5,6 +5,7 @@
 #include <QContextMenuEvent>
 #include <QHelpEvent>
 #include <QMouseEvent>
+#include <QNativeGestureEvent>
 #include <QPainter>
 #include <QToolTip>
 #include <QWheelEvent>
@@ -144,9 +145,17 @@ void TimelineWidget::mousePressEvent(QMouseEvent* e) {
     move_minimap(pressed_.x());
   } else if (on_ruler || (e->modifiers() & Qt::ShiftModifier)) {
     drag_ = Drag::Range;
+  } else if (is_second(pressed_) || (shifts_ && (e->modifiers() & Qt::AltModifier))) {
+    drag_ = Drag::Shift;
   } else {
     drag_ = Drag::Pan;
   }
+}
+
+bool TimelineWidget::is_second(QPoint at) const {
+  if (!shifts_) return false;
+  const Hit hit = hit_test(explorer_.scene(), picture(), at.x(), at.y());
+  return hit.row != nullptr && !hit.is_header && hit.row->kind == RowKind::OtherLane;
 }
 
 void TimelineWidget::move_minimap(int x) {
@@ -174,6 +183,9 @@ void TimelineWidget::mouseMoveEvent(QMouseEvent* e) {
     view.time = panned(view.time, -double(at.x() - last_.x()) / std::max(1, parts.rows.w), explorer_.whole());
     view.scroll -= at.y() - last_.y();
     redraw();
+  } else if (drag_ == Drag::Shift) {
+    setCursor(Qt::SizeHorCursor);
+    Q_EMIT shifted(time_at(parts, view, at.x()) - time_at(parts, view, last_.x()));
   } else {
     const std::int64_t a = time_at(parts, view, pressed_.x()), b = time_at(parts, view, at.x());
     view.range = TimeRange{std::min(a, b), std::max(a, b)};
@@ -236,6 +248,12 @@ bool TimelineWidget::event(QEvent* e) {
   // Taken from the shortcuts, which go by what is printed on the keys.
   if (e->type() == QEvent::ShortcutOverride && !navigation_of(*static_cast<QKeyEvent*>(e)).isEmpty()) {
     e->accept();
+    return true;
+  }
+  if (e->type() == QEvent::NativeGesture && explorer_.is_open()) {
+    const auto* gesture = static_cast<QNativeGestureEvent*>(e);
+    if (gesture->gestureType() != Qt::ZoomNativeGesture) return false;
+    zoom(1 / std::max(0.1, 1 + gesture->value()), pixel(gesture->position()).x());
     return true;
   }
   if (e->type() == QEvent::ToolTip && explorer_.is_open()) {

@@ -22,6 +22,8 @@ class TimelineWidget : public QWidget {
   Font& font() { return font_; }
   /// What is being opened, to be said while there is nothing else to be seen; empty: nothing.
   void set_opening(const QString& what);
+  /// Whether rows of the second timeline, or any with Alt, are dragged to another time.
+  void set_shifts(bool shifts) { shifts_ = shifts; }
   /// What screen readers say of the selected slice.
   QString describe_selection() const;
 
@@ -33,6 +35,8 @@ class TimelineWidget : public QWidget {
   void menu_requested(QPoint at);
   /// A key of navigation at its place on the keyboard: the id of an action.
   void navigation_requested(const QString& action);
+  /// The second timeline was dragged by so many picoseconds.
+  void shifted(qint64 by);
 
  protected:
   void paintEvent(QPaintEvent*) override;
@@ -47,13 +51,14 @@ class TimelineWidget : public QWidget {
   bool event(QEvent*) override;
 
  private:
-  enum class Drag { None, Pan, Range, Minimap };
+  enum class Drag { None, Pan, Range, Minimap, Shift };
 
   QPoint pixel(QPointF at) const;  // of the picture, which may have more pixels than the widget
   void show_tip(QPoint at, QPoint global);
   void click(QPoint at);
   void select(const Hit& hit);
   void move_minimap(int x);
+  bool is_second(QPoint at) const;
   void zoom(double factor, int x);
 
   Explorer& explorer_;
@@ -62,7 +67,7 @@ class TimelineWidget : public QWidget {
   Drag drag_ = Drag::None;
   QPoint pressed_, last_;
   QString opening_;
-  bool has_moved_ = false;
+  bool has_moved_ = false, shifts_ = false;
 };
 
 }  // namespace orrery::gui

@@ -91,6 +91,7 @@ void WhatIfPanel::make_knobs() {
   knobs_ = new QWidget;
   form_ = new QFormLayout{knobs_};
   form_->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
+  form_->setRowWrapPolicy(QFormLayout::WrapLongRows);
   options_ = resimulator_->knobs(state_.scenario);
   for (const Knob& k : options_) k.kind == Knob::Kind::Factor ? add_factor(k) : add_option(k);
   scroll_->setWidget(knobs_);  // deletes the last one
@@ -140,13 +141,36 @@ void WhatIfPanel::add_option(const Knob& knob) {
   form_->addRow(qt(knob.name), widget);
 }
 
-void WhatIfPanel::set_factor(const QString& name, double factor) {
+void WhatIfPanel::show_factor(const QString& name, double factor) {
   if (auto* slider = findChild<QSlider*>("factor " + name)) {
     const QSignalBlocker blocked{slider};
     slider->setValue(static_cast<int>(std::lround(std::log2(factor) * kPerDoubling)));
   }
   if (auto* value = findChild<QLabel*>("value " + name)) value->setText(qt(fmt::format("×{:.3g}", factor)));
+}
+
+void WhatIfPanel::set_factor(const QString& name, double factor) {
+  show_factor(name, factor);
   factor == 1 ? void(state_.factors.erase(name.toStdString())) : void(state_.factors[name.toStdString()] = factor);
+  changed();
+}
+
+void WhatIfPanel::show_option(const QString& path, const QString& value) {
+  if (auto* line = findChild<QLineEdit*>("option " + path)) line->setText(value);
+  if (auto* box = findChild<QComboBox*>("option " + path)) box->setCurrentText(value);
+}
+
+void WhatIfPanel::restore(const WhatIfState& state) {
+  for (const Knob& k : options_) {
+    if (k.kind == Knob::Kind::Factor) {
+      const auto f = state.factors.find(k.name);
+      show_factor(qt(k.name), f != state.factors.end() ? f->second : 1);
+    } else {
+      const auto s = state.settings.find(k.name);
+      show_option(qt(k.name), qt(s != state.settings.end() ? s->second : k.value));
+    }
+  }
+  state_ = state;
   changed();
 }
 
@@ -155,8 +179,7 @@ void WhatIfPanel::set_option(const QString& path, const QString& value) {
   const auto knob = std::find_if(options_.begin(), options_.end(), [&](const Knob& k) { return qt(k.name) == path; });
   const bool is_original = text.empty() || (knob != options_.end() && knob->value == text);
   is_original ? void(state_.settings.erase(path.toStdString())) : void(state_.settings[path.toStdString()] = text);
-  if (auto* line = findChild<QLineEdit*>("option " + path); line != nullptr && !text.empty()) line->setText(qt(text));
-  if (auto* box = findChild<QComboBox*>("option " + path)) box->setCurrentText(qt(text));
+  if (!text.empty()) show_option(path, qt(text));
   changed();
 }
 

@@ -31,6 +31,8 @@ class WhatIfPanel : public QWidget {
   void set_option(const QString& path, const QString& value);
   /// "link.bandwidth=x2" or "workload.train.microbatch=4". Throws UserError for what the scenario does not have.
   void change(const QString& text);
+  /// Another state of the same scenario, all of it at once.
+  void restore(const WhatIfState& state);
   /// Compares with the present state from now on.
   void keep();
   const WhatIfState& state() const { return state_; }
@@ -45,6 +47,8 @@ class WhatIfPanel : public QWidget {
   void make_knobs();
   void add_factor(const Knob& knob);
   void add_option(const Knob& knob);
+  void show_factor(const QString& name, double factor);
+  void show_option(const QString& path, const QString& value);
   void changed();
 
   Resimulator* resimulator_;

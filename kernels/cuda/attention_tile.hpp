@@ -12,23 +12,95 @@ namespace orrery::kernels::cuda {
 
 constexpr int kTileQueries = 64, kTileKeys = 64;
 /// Rows of a tile in shared memory are 16 bytes longer than they need: neighbours then lie in other banks.
-constexpr int kRowPadding = 8;
+constexpr int kRowPadding = 8, kTileThreads = 128;
 template <int D>
 constexpr std::size_t kTileShared = 2 * kTileKeys*(D + kRowPadding) * sizeof(std::uint16_t);
 
+/// What the kernels of this file and of attention_tile_slopes.hpp do with rows of heads.
+template <class T, int D>
+struct TileSteps {
+  static constexpr int kStride = D + kRowPadding;
+  using Rows = std::uint32_t[D / 16][4];  // 16 rows of a warp as A, D numbers each
+  using Sums = float[D / 8][4];           // of 16 rows of a warp, as D
+
+  static KERNELS_GPU_INLINE std::uint32_t pair_at(const T* x) { return *reinterpret_cast<const std::uint32_t*>(x); }
+  static KERNELS_GPU_INLINE std::uint32_t pair(T low, T high) {
+    return static_cast<std::uint32_t>(low.bits) | static_cast<std::uint32_t>(high.bits) << 16;
+  }
+  /// The lane's row g, or g + 8 with `half` 1, from memory; zeros for null.
+  template <class Thread>
+  static KERNELS_GPU_INLINE void load_row(const Thread& t, const T* from, int half, Rows& rows) {
+    const int at = t.index() % 4 * 2;
+    for (int k = 0; k < D / 16; ++k) {
+      rows[k][half] = from ? pair_at(from + 16 * k + at) : 0;
+      rows[k][half + 2] = from ? pair_at(from + 16 * k + at + 8) : 0;
+    }
+  }
+  /// from[r], or zeros for null, into row r of a tile of 64.
+  template <class Thread, class F>
+  static KERNELS_GPU_INLINE void fill_tile(const Thread& t, T* tile, F&& from) {
+    constexpr int kChunks = D / 8;
+    for (int c = t.index(); c < kTileKeys * kChunks; c += kTileThreads) {
+      const T* row = from(c / kChunks);
+      Quad chunk{};
+      if (row) chunk = *reinterpret_cast<const Quad*>(row + c % kChunks * 8);
+      *reinterpret_cast<Quad*>(tile + c / kChunks * kStride + c % kChunks * 8) = chunk;
+    }
+  }
+  /// d = rows·(8 rows of a tile)ᵀ.
+  template <class Thread>
+  static KERNELS_GPU_INLINE void multiply(const Thread& t, const Rows& rows, const T* tile, float (&d)[4]) {
+    const T* column = tile + t.index() % kWarp / 4 * kStride + t.index() % 4 * 2;
+    for (int i = 0; i < 4; ++i) d[i] = 0;
+    for (int k = 0; k < D / 16; ++k) {
+      const std::uint32_t b[2] = {pair_at(column + 16 * k), pair_at(column + 16 * k + 8)};
+      t.mma(d, rows[k], b, T{});
+    }
+  }
+  /// sums += x·(16 rows of a tile), x being 16 columns as D: they lie where A's do.
+  template <class Thread>
+  static KERNELS_GPU_INLINE void add_rows(const Thread& t, const float (*x)[4], const T* tile, Sums& sums) {
+    std::uint32_t a[4];
+    for (int i = 0; i < 4; ++i) {
+      const float* from = x[i / 2] + i % 2 * 2;
+      a[i] = pair(from_float<T>(from[0]), from_float<T>(from[1]));
+    }
+    for (int n = 0; n < D / 8; ++n) {
+      const T* v = tile + t.index() % 4 * 2 * kStride + 8 * n + t.index() % kWarp / 4;
+      const std::uint32_t b[2] = {pair(v[0], v[kStride]), pair(v[8 * kStride], v[9 * kStride])};
+      t.mma(sums[n], a, b, T{});
+    }
+  }
+  /// Row g of the sums, or g + 8, times a factor, to memory.
+  template <class Thread>
+  static KERNELS_GPU_INLINE void store_row(const Thread& t, const Sums& sums, int half, float factor, bool adds, T* to) {
+    for (int n = 0; n < D / 8; ++n) {
+      T* at = to + 8 * n + t.index() % 4 * 2;
+      const float x = sums[n][2 * half] * factor, y = sums[n][2 * half + 1] * factor;
+      *reinterpret_cast<std::uint32_t*>(at) =
+          pair(from_float<T>(adds ? to_float(at[0]) + x : x), from_float<T>(adds ? to_float(at[1]) + y : y));
+    }
+  }
+  static KERNELS_GPU_INLINE void clear(Sums& sums) {
+    for (int n = 0; n < D / 8; ++n)
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+  }
+};
+
 template <class T, int D>
 struct TileAttentionKernel {
-  static constexpr int kThreads = 128;
+  static constexpr int kThreads = kTileThreads;
   static constexpr bool kCooperates = true;
-  static constexpr int kStride = D + kRowPadding, kColumns = kTileKeys / 8;
+  static constexpr int kColumns = kTileKeys / 8;
+  using Steps = TileSteps<T, D>;
   AttentionProblem p;  // without bias, masks, positions and window; 16-byte rows
   HeadView o;
   Numbers lse;  // or none
 
   /// What a lane holds of its warp's 16 queries.
   struct Rows {
-    std::uint32_t q[D / 16][4];
-    float o[D / 8][4];
+    typename Steps::Rows q;
+    typename Steps::Sums o;
     float most[2], sum[2];
   };
 
@@ -50,68 +122,34 @@ struct TileAttentionKernel {
     start(t, r, b, h, row);
     const std::int64_t last = smaller_of<std::int64_t>(first + kTileQueries, count) + shift;
     const std::int64_t end = p.causal ? smaller_of(keys, larger_of<std::int64_t>(last, 0)) : keys;
+    T *key_tile = t.template shared<T>(), *value_tile = key_tile + kTileKeys * Steps::kStride;
     for (std::int64_t j = 0; j < end; j += kTileKeys) {
+      const auto row_of = [&](const HeadView& x) {
+        return [this, &x, b, h, j, keys](int i) { return j + i < keys ? p.key<T>(x, b, j + i, h) : nullptr; };
+      };
       t.sync();  // all have done with the tile before
-      fill_tile(t, b, h, p.k, j, 0);
-      fill_tile(t, b, h, p.v, j, kTileKeys);
+      Steps::fill_tile(t, key_tile, row_of(p.k));
+      Steps::fill_tile(t, value_tile, row_of(p.v));
       t.sync();
       float s[kColumns][4];
-      scores(t, r, s);
+      for (int n = 0; n < kColumns; ++n) Steps::multiply(t, r.q, key_tile + 8 * n * Steps::kStride, s[n]);
       mask(t, s, j, keys, row + shift);
       soften(t, r, s);
-      add_values(t, r, s);
+      for (int k = 0; k < kTileKeys / 16; ++k)
+        Steps::add_rows(t, s + 2 * k, value_tile + 16 * k * Steps::kStride, r.o);
     }
     finish(t, r, b, h, row);
   }
 
-  static KERNELS_GPU_INLINE std::uint32_t pair_at(const T* x) { return *reinterpret_cast<const std::uint32_t*>(x); }
-  static KERNELS_GPU_INLINE std::uint32_t pair(T low, T high) {
-    return static_cast<std::uint32_t>(low.bits) | static_cast<std::uint32_t>(high.bits) << 16;
-  }
-
   template <class Thread>
   KERNELS_GPU_INLINE void start(const Thread& t, Rows& r, std::int64_t b, std::int64_t h, std::int64_t row) const {
-    const int at = t.index() % 4 * 2;
     for (int half = 0; half < 2; ++half) {
       const bool there = row + 8 * half < p.queries(b);
-      const T* q = there ? p.query<T>(p.q, b, row + 8 * half, h) : nullptr;
-      for (int k = 0; k < D / 16; ++k) {
-        r.q[k][half] = there ? pair_at(q + 16 * k + at) : 0;
-        r.q[k][half + 2] = there ? pair_at(q + 16 * k + at + 8) : 0;
-      }
+      Steps::load_row(t, there ? p.query<T>(p.q, b, row + 8 * half, h) : nullptr, half, r.q);
       r.most[half] = -kInfinity;
       r.sum[half] = 0;
     }
-    for (int n = 0; n < D / 8; ++n)
-      for (int i = 0; i < 4; ++i) r.o[n][i] = 0;
-  }
-
-  /// Keys or values j … j + 63 into rows from `to` on; zeros where there are none.
-  template <class Thread>
-  KERNELS_GPU_INLINE void fill_tile(const Thread& t, std::int64_t b, std::int64_t h, const HeadView& x, std::int64_t j,
-                                    int to) const {
-    constexpr int kChunks = D / 8;
-    T* tile = t.template shared<T>() + to * kStride;
-    for (int c = t.index(); c < kTileKeys * kChunks; c += kThreads) {
-      const int row = c / kChunks, col = c % kChunks * 8;
-      Quad chunk{};
-      if (j + row < p.keys(b)) chunk = *reinterpret_cast<const Quad*>(p.key<T>(x, b, j + row, h) + col);
-      *reinterpret_cast<Quad*>(tile + row * kStride + col) = chunk;
-    }
-  }
-
-  template <class Thread>
-  KERNELS_GPU_INLINE void scores(const Thread& t, const Rows& r, float (&s)[kColumns][4]) const {
-    const int group = t.index() % kWarp / 4, at = t.index() % 4 * 2;
-    const T* keys = t.template shared<T>();
-    for (int n = 0; n < kColumns; ++n) {
-      for (int i = 0; i < 4; ++i) s[n][i] = 0;
-      for (int k = 0; k < D / 16; ++k) {
-        const T* key = keys + (8 * n + group) * kStride + 16 * k + at;
-        const std::uint32_t b[2] = {pair_at(key), pair_at(key + 8)};
-        t.mma(s[n], r.q[k], b, T{});
-      }
-    }
+    Steps::clear(r.o);
   }
 
   /// `position`: of the lane's first query among the keys.
@@ -146,38 +184,15 @@ struct TileAttentionKernel {
     }
   }
 
-  /// The scores as an A operand, 16 keys at a time: D's columns lie where A's do.
-  template <class Thread>
-  KERNELS_GPU_INLINE void add_values(const Thread& t, Rows& r, const float (&s)[kColumns][4]) const {
-    const int group = t.index() % kWarp / 4, at = t.index() % 4 * 2;
-    const T* values = t.template shared<T>() + kTileKeys * kStride;
-    for (int k = 0; k < kTileKeys / 16; ++k) {
-      std::uint32_t a[4];
-      for (int i = 0; i < 4; ++i) {
-        const float* from = s[2 * k + i / 2] + i % 2 * 2;
-        a[i] = pair(from_float<T>(from[0]), from_float<T>(from[1]));
-      }
-      for (int n = 0; n < D / 8; ++n) {
-        const T* v = values + (16 * k + at) * kStride + 8 * n + group;
-        const std::uint32_t b[2] = {pair(v[0], v[kStride]), pair(v[8 * kStride], v[9 * kStride])};
-        t.mma(r.o[n], a, b, T{});
-      }
-    }
-  }
-
   template <class Thread>
   KERNELS_GPU_INLINE void finish(const Thread& t, Rows& r, std::int64_t b, std::int64_t h, std::int64_t row) const {
-    const int at = t.index() % 4 * 2;
     for (int half = 0; half < 2; ++half) {
       for (int m = 1; m < 4; m *= 2) r.sum[half] += t.shuffle_xor(r.sum[half], m);
       const std::int64_t i = row + 8 * half;
       if (i >= p.queries(b)) continue;
       const float inverse = r.sum[half] > 0 ? 1.0f / r.sum[half] : 0.0f;
-      T* to = p.query<T>(o, b, i, h);
-      for (int n = 0; n < D / 8; ++n)
-        *reinterpret_cast<std::uint32_t*>(to + 8 * n + at) =
-            pair(from_float<T>(r.o[n][2 * half] * inverse), from_float<T>(r.o[n][2 * half + 1] * inverse));
-      if (at == 0 && lse.there())
+      Steps::store_row(t, r.o, half, inverse, false, p.query<T>(o, b, i, h));
+      if (t.index() % 4 == 0 && lse.there())
         lse.set(p.lse_index(b, h, i), r.sum[half] > 0 ? r.most[half] + logf(r.sum[half]) : -kInfinity);
     }
   }

@@ -43,6 +43,24 @@ struct Launch {
 template <class... K>
 struct KernelList {};
 
+/// What a kernel finds wrong with the numbers that it gets: two values say more of it.
+enum class FaultKind : std::int32_t { None, NoRoomForRows, RowsDiffer, NotPositive, OutOfRange };
+
+/// A word for the host that a kernel which cannot go on as asked leaves, and goes on with less. The first one stays, of
+/// several at once any.
+struct Fault {
+  std::int32_t* at = nullptr;  // op + 1, kind, two values
+  std::int32_t op = 0;
+
+  KERNELS_GPU_INLINE void raise(FaultKind kind, std::int64_t value, std::int64_t limit) const {
+    if (at[0] != 0) return;
+    at[1] = static_cast<std::int32_t>(kind);
+    at[2] = static_cast<std::int32_t>(value);
+    at[3] = static_cast<std::int32_t>(limit);
+    at[0] = op + 1;
+  }
+};
+
 /// Blocks for `items` of work, one per thread; threads walk on when there are more.
 template <class K>
 std::int64_t grid_for(std::int64_t items) {

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/entries.hpp"
 #include "kernels/cuda/kernel.hpp"
 
@@ -23,11 +25,24 @@ struct GpuThread {
   }
   template <class V>
   __device__ __forceinline__ V shuffle_xor(V x, int mask) const {
-    return __shfl_xor_sync(~0u, x, mask);
+    return word_by_word(x, [mask](auto word) { return __shfl_xor_sync(~0u, word, mask); });
   }
   template <class V>
   __device__ __forceinline__ V broadcast(V x, int lane) const {
-    return __shfl_sync(~0u, x, lane);
+    return word_by_word(x, [lane](auto word) { return __shfl_sync(~0u, word, lane); });
+  }
+  /// The hardware moves numbers; of a struct its words.
+  template <class V, class F>
+  static __device__ __forceinline__ V word_by_word(V x, F&& f) {
+    if constexpr (std::is_arithmetic_v<V>) {
+      return f(x);
+    } else {
+      std::uint32_t words[sizeof(V) / 4];
+      memcpy(words, &x, sizeof x);
+      for (std::uint32_t& w : words) w = f(w);
+      memcpy(&x, words, sizeof x);
+      return x;
+    }
   }
   __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                                       bf16) const {

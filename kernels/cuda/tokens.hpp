@@ -43,11 +43,12 @@ struct GatherKernel {
 };
 
 /// table[index[r] − first,:] += x[r,:], in order of r: the block of the first row with an index adds up all rows that
-/// share it, so the sum has one order and is rounded once. Looks at all indices once per row.
+/// share it, so the sum has one order and is rounded once. The threads of a block share the look at all indices.
 template <class T>
 struct ScatterAddKernel {
   static constexpr int kThreads = 128;
-  static constexpr bool kCooperates = false;
+  static constexpr bool kCooperates = true;
+  static constexpr std::size_t kShared = kThreads * sizeof(std::int32_t);
   std::int64_t rows, cols, first, last;
   const std::int32_t* index;
   const T* x;
@@ -57,20 +58,31 @@ struct ScatterAddKernel {
   KERNELS_GPU void operator()(const Thread& t) const {
     for (std::int64_t r = t.block(); r < rows; r += t.blocks()) {
       const std::int32_t id = index[r];
-      if (id < first || id >= last || !is_first(r, id)) continue;
-      T* row = table + (id - first) * cols;
-      for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-        float sum = to_float(row[c]);
-        for (std::int64_t s = r; s < rows; ++s)
-          if (index[s] == id) sum += to_float(x[s * cols + c]);
-        row[c] = from_float<T>(sum);
-      }
+      std::int32_t before = 0;
+      for (std::int64_t s = t.index(); s < r; s += kThreads) before += index[s] == id ? 1 : 0;
+      before = block_reduce<kThreads / kWarp>(t, before, t.template shared<std::int32_t>(), SumOf{});
+      if (id >= first && id < last && before == 0) add(t, r, id);
     }
   }
-  KERNELS_GPU_INLINE bool is_first(std::int64_t r, std::int32_t id) const {
-    for (std::int64_t s = r - 1; s >= 0; --s)
-      if (index[s] == id) return false;
-    return true;
+
+ private:
+  /// Columns in turns of a block's threads; rows that share the index are found `kThreads` at a time.
+  template <class Thread>
+  KERNELS_GPU void add(const Thread& t, std::int64_t r, std::int32_t id) const {
+    std::int32_t* shares = t.template shared<std::int32_t>();
+    for (std::int64_t from = 0; from < cols; from += kThreads) {
+      const std::int64_t c = from + t.index();
+      T* to = table + (id - first) * cols + c;
+      float sum = c < cols ? to_float(*to) : 0.0f;
+      for (std::int64_t block = r; block < rows; block += kThreads) {
+        shares[t.index()] = block + t.index() < rows && index[block + t.index()] == id ? 1 : 0;
+        t.sync();
+        for (int s = 0; s < kThreads; ++s)
+          if (shares[s] != 0 && c < cols) sum += to_float(x[(block + s) * cols + c]);
+        t.sync();
+      }
+      if (c < cols) *to = from_float<T>(sum);
+    }
   }
 };
 
@@ -91,6 +103,74 @@ struct LocalIndicesKernel {
   }
 };
 
+/// Whether numbers are in [least, end): those that are not are a fault. One block.
+struct CheckRangeKernel {
+  static constexpr int kThreads = 128;
+  static constexpr bool kCooperates = false;
+  std::int64_t count;
+  const std::int32_t* x;
+  std::int64_t end;
+  Fault fault;
+  std::int64_t least = 0;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t i = t.block() * kThreads + t.index(); i < count; i += t.blocks() * kThreads)
+      if (x[i] < least || x[i] >= end) fault.raise(FaultKind::OutOfRange, x[i], end);
+  }
+};
+
+/// table[index[r],:] = x[r,:] in order of r, −1 left out: of equal indices the last row writes.
+template <class T>
+struct ScatterRowsKernel {
+  static constexpr int kThreads = 128;
+  static constexpr bool kCooperates = true;
+  std::int64_t rows, cols, table_rows, x_stride, table_stride;
+  const std::int32_t* index;
+  const T* x;
+  T* table;
+  Fault fault;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t r = t.block(); r < rows; r += t.blocks()) {
+      const std::int32_t id = index[r];
+      if (id >= table_rows) fault.raise(FaultKind::OutOfRange, id, table_rows);
+      std::int32_t later = 0;
+      for (std::int64_t s = r + 1 + t.index(); s < rows; s += kThreads) later += index[s] == id ? 1 : 0;
+      later = block_reduce<kThreads / kWarp>(t, later, t.template shared<std::int32_t>(), SumOf{});
+      if (id < 0 || id >= table_rows || later > 0) continue;
+      for (std::int64_t c = t.index(); c < cols; c += kThreads) table[id * table_stride + c] = x[r * x_stride + c];
+    }
+  }
+};
+
+/// Rows of each sequence behind its own length in a cache: cache[b, at + contexts[b] + r,:] = x[b, r,:].
+template <class T>
+struct AppendRowsKernel {
+  static constexpr int kThreads = 128;
+  static constexpr bool kCooperates = false;
+  std::int64_t batch, rows, cols, capacity, at;
+  std::int64_t x_batch, x_row, cache_batch, cache_row;
+  const std::int32_t* contexts;
+  const T* x;
+  T* cache;
+  Fault fault;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t w = t.block(); w < batch * rows; w += t.blocks()) {
+      const std::int64_t b = w / rows, r = w % rows, to = at + contexts[b] + r;
+      if (to < 0 || to >= capacity) {
+        fault.raise(FaultKind::OutOfRange, to, capacity);
+        continue;
+      }
+      for (std::int64_t c = t.index(); c < cols; c += kThreads)
+        cache[b * cache_batch + to * cache_row + c] = x[b * x_batch + r * x_row + c];
+    }
+  }
+};
+
 /// Columns c with first[0] + c ≥ total become −∞.
 template <class T>
 struct MaskColumnsKernel {
@@ -107,8 +187,8 @@ struct MaskColumnsKernel {
   }
 };
 
-/// Turns pairs of x[rows, heads, rot] by the angle of the position start + r mod sequence; pairs are halves of a head
-/// or neighbours.
+/// Turns pairs of x[rows, heads, rot] by the angle of the position start + r mod sequence, or positions[r]; pairs are
+/// halves of a head or neighbours.
 template <class T>
 struct RotaryKernel {
   static constexpr int kThreads = 128;
@@ -116,6 +196,7 @@ struct RotaryKernel {
   std::int64_t rows, heads, half, sequence, start, token_stride, head_stride;
   const T *cosine, *sine;
   T* x;
+  const std::int32_t* positions;  // or null
   bool interleaved;
   float sign;
 
@@ -124,7 +205,7 @@ struct RotaryKernel {
     const std::int64_t pairs = rows * heads * half;
     for (std::int64_t i = t.block() * kThreads + t.index(); i < pairs; i += t.blocks() * kThreads) {
       const std::int64_t p = i % half, h = i / half % heads, r = i / half / heads;
-      const std::int64_t at = (start + r % sequence) * half + p;
+      const std::int64_t at = (positions ? positions[r] : start + r % sequence) * half + p;
       T* head = x + r * token_stride + h * head_stride;
       T *first = head + (interleaved ? 2 * p : p), *second = head + (interleaved ? 2 * p + 1 : p + half);
       const float a = to_float(*first), b = to_float(*second), c = to_float(cosine[at]), s = sign * to_float(sine[at]);
@@ -293,8 +374,8 @@ struct SampleKernel {
 constexpr std::size_t kSampleShared = 256 * sizeof(double);
 
 template <class T>
-using TokenKernels =
-    KernelList<GatherKernel<T>, ScatterAddKernel<T>, MaskColumnsKernel<T>, RotaryKernel<T>, SampleKernel<T>>;
-using IndexKernels = KernelList<LocalIndicesKernel>;
+using TokenKernels = KernelList<GatherKernel<T>, ScatterAddKernel<T>, MaskColumnsKernel<T>, RotaryKernel<T>,
+                                SampleKernel<T>, ScatterRowsKernel<T>, AppendRowsKernel<T>>;
+using IndexKernels = KernelList<LocalIndicesKernel, CheckRangeKernel>;
 
 }  // namespace orrery::kernels::cuda

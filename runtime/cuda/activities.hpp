@@ -14,7 +14,7 @@ namespace orrery {
 
 /// Something that ran on a device: when, by its own clock, and for which mark of GpuDriver::mark; 0: for none.
 struct Activity {
-  enum class Kind : std::uint8_t { Kernel, Copy, Fill, Synchronization, Memory };
+  enum class Kind : std::uint8_t { Kernel, Copy, Fill };
   std::uint64_t mark = 0;
   std::int64_t start_ns = 0, end_ns = 0;
   Kind kind = Kind::Kernel;

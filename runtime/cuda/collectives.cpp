@@ -5,6 +5,8 @@
 #include <set>
 
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/routing.hpp"
+#include "runtime/cuda/host_side.hpp"
 #include "runtime/cuda/moves.hpp"
 #include "sim/base/error.hpp"
 
@@ -161,6 +163,33 @@ bool by_library(const Meeting& meeting, const Collective& work, std::span<GpuQue
   return queues.front().driver.collective(members);
 }
 
+/// An all-to-all whose parts differ: each member fetches the rows that the others have for it, whose number stands on
+/// the device. Operands of a member: in, spans of in, spans of out, out.
+void exchange_rows(const Meeting& m, const Collective& work, std::span<GpuQueue> queues) {
+  const std::size_t members = queues.size();
+  const auto at = [&](std::size_t member, std::size_t i) { return m.place(member, m.seats[member].op->operands[i]); };
+  const auto spans = [&](std::size_t member, std::size_t i, std::size_t peer, std::int64_t parts) {
+    return reinterpret_cast<const std::int32_t*>(at(member, i)) + 2 * static_cast<std::int64_t>(peer) * parts;
+  };
+  const std::int64_t words = work.row * bits(work.dtype) / 16;
+  for (std::size_t me = 0; me < members; ++me) {
+    const OpRecord& op = *m.seats[me].op;
+    const std::int64_t parts = op.operands[2].layout->shape.elements() / 2 / static_cast<std::int64_t>(members);
+    const std::int64_t rows = op.operands[3].layout->shape.elements() / work.row;
+    for (std::size_t from = 0; from < members; ++from) {
+      const gpu::FetchRowsKernel k{.parts = parts,
+                                   .words = words,
+                                   .from = reinterpret_cast<const std::uint16_t*>(at(from, 0)),
+                                   .to = reinterpret_cast<std::uint16_t*>(at(me, 3)),
+                                   .theirs = spans(from, 1, me, parts),
+                                   .mine = spans(me, 2, from, parts),
+                                   .fault = queues[me].host.fault(op.id)};
+      queues[me].driver.launch({&gpu::kTagOf<gpu::FetchRowsKernel>, &k, std::clamp<std::int64_t>(rows, 1, 1 << 12), 0},
+                               queues[me].stream);
+    }
+  }
+}
+
 /// The receiver copies from where the sender's operand lies.
 void receive(const Meeting& m, GpuQueue& queue) {
   const OperandRecord &from = m.seats[0].op->operands.front(), &to = m.seats[1].op->operands.front();
@@ -172,8 +201,8 @@ void receive(const Meeting& m, GpuQueue& queue) {
 bool can_enqueue_meeting(const Work& work) {
   const auto* c = std::get_if<Collective>(&work);
   if (!c) return std::holds_alternative<Send>(work) || std::holds_alternative<Recv>(work);
-  return c->row == 0 && (c->dtype == DType::F32 || c->dtype == DType::BF16 || c->dtype == DType::F16 ||
-                         c->dtype == DType::F64 || c->dtype == DType::I32);
+  return c->dtype == DType::F32 || c->dtype == DType::BF16 || c->dtype == DType::F16 || c->dtype == DType::F64 ||
+         c->dtype == DType::I32;
 }
 
 void enqueue_meeting(const Meeting& meeting, std::span<GpuQueue> queues, EventPool& events) {
@@ -181,8 +210,13 @@ void enqueue_meeting(const Meeting& meeting, std::span<GpuQueue> queues, EventPo
   meet(queues, events);
   if (op.encounter == Encounter::Collective) {
     const auto& work = *static_cast<const Collective*>(op.work);
-    if (work.kind == CollectiveKind::Barrier || by_library(meeting, work, queues)) return;
-    Exchange{meeting, work, queues, events}.run();
+    if (work.kind == CollectiveKind::Barrier) return;
+    if (work.row > 0)
+      exchange_rows(meeting, work, queues);
+    else if (by_library(meeting, work, queues))
+      return;
+    else
+      Exchange{meeting, work, queues, events}.run();
   } else {
     receive(meeting, queues[1]);
   }

@@ -32,6 +32,11 @@ struct GpuInfo {
   std::string driver;  // "13.0"
 };
 
+/// What a device does now, as its sensors say; zeros where there are none.
+struct GpuState {
+  double clock_hz = 0, watts = 0, celsius = 0;
+};
+
 /// C[b] = alpha·op(A[b])·op(B[b]) (+ C[b]) (+ bias) of row-major matrices. `bytes` after each other from matrix to
 /// matrix, `row` from row to row, both in elements.
 struct GpuProduct {
@@ -62,6 +67,13 @@ struct GpuCollective {
   GpuStream stream = nullptr;
 };
 
+/// What was enqueued on some streams, to run again as a whole.
+class GpuGraph {
+ public:
+  virtual ~GpuGraph() = default;
+  virtual void launch(GpuStream stream) = 0;
+};
+
 /// Each call throws DeviceError, with what CUDA says, when it fails. Calls with a stream return before the work is
 /// done, in the order of the stream.
 class GpuDriver {
@@ -69,6 +81,7 @@ class GpuDriver {
   virtual ~GpuDriver() = default;
   virtual int num_devices() const = 0;
   virtual GpuInfo info(int device) const = 0;
+  virtual GpuState state(int device) = 0;
 
   virtual GpuStream make_stream(int device) = 0;
   virtual void destroy(GpuStream stream) noexcept = 0;
@@ -84,6 +97,8 @@ class GpuDriver {
   /// Memory of a device that grows, or of the host that copies can reach while the host goes on.
   virtual std::unique_ptr<DeviceMemory> device_memory(int device) = 0;
   virtual std::unique_ptr<DeviceMemory> pinned_memory() = 0;
+  /// Memory of a device whose blocks are asked for and given back one by one.
+  virtual std::unique_ptr<DeviceMemory> plain_memory(int device) = 0;
 
   /// Between any two places.
   virtual void copy(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) = 0;
@@ -93,6 +108,19 @@ class GpuDriver {
   virtual void call(void (*function)(void*), void* argument, GpuStream stream) = 0;
   /// Does a collective of ranks on different devices; false when there is no library that can.
   virtual bool collective(std::span<const GpuCollective> members) = 0;
+
+  /// As record, for `nanoseconds`: while streams are captured, a part of the graph that nothing waits for.
+  virtual void stamp(GpuEvent event, GpuStream stream) = 0;
+
+  /// What is enqueued on `origin` from now on, and on streams that have waited for it, is kept and does not run yet;
+  /// `origin` waits for all of them before the end. Calls between two of `slot` belong to that slot; −1: to none.
+  virtual void begin_capture(GpuStream origin) = 0;
+  virtual void slot(std::int64_t slot) = 0;
+  virtual std::unique_ptr<GpuGraph> end_capture(GpuStream origin) = 0;
+  /// The calls that follow do not run: they replace those of a slot, one after another, which may differ in their
+  /// arguments only. `end_update` says whether they did; else the graph must be captured again.
+  virtual void begin_update(GpuGraph& graph, std::int64_t slot) = 0;
+  virtual bool end_update() = 0;
 
   /// Records of what runs; `mark` says whose it is, where they are taken. Throws MissingError when there can be none.
   virtual std::shared_ptr<ActivitySource> activities() = 0;
@@ -125,12 +153,16 @@ class GpuOwned {
 /// The devices of this computer. Throws MissingError when the build has no CUDA, or the computer no driver or device.
 std::shared_ptr<GpuDriver> open_gpu_driver();
 
+class HostSide;
+
 /// Where the ops of a lane go.
 struct GpuQueue {
   GpuDriver& driver;
+  HostSide& host;
   GpuStream stream = nullptr;
   int device = 0;
   bool fast_f32 = false;
+  bool captures = false;  // what is enqueued runs later: the host must not wait for it
 };
 
 }  // namespace orrery

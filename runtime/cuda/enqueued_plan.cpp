@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/enqueued_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +14,11 @@ namespace orrery {
 
 EnqueuedPlan::EnqueuedPlan(const Preparation& preparation, const Device& device, std::shared_ptr<GpuDriver> driver,
                            const Options& options)
-    : PreparedPlan{preparation, device}, driver_{std::move(driver)}, options_{options}, events_{*driver_} {
+    : PreparedPlan{preparation, device},
+      driver_{std::move(driver)},
+      options_{options},
+      events_{*driver_},
+      host_{*driver_} {
   rank_lanes_.resize(ranks_.size());
   for (RankRun& r : ranks_) {
     RankLanes& mine = rank_lanes_[r.rank.index()];
@@ -30,21 +36,36 @@ EnqueuedPlan::EnqueuedPlan(const Preparation& preparation, const Device& device,
 
 EnqueuedPlan::~EnqueuedPlan() = default;
 
-GpuQueue EnqueuedPlan::queue_of(const Lane& lane) const {
+GpuQueue EnqueuedPlan::queue_of(const Lane& lane) {
   return {.driver = *driver_,
+          .host = host_,
           .stream = lane.stream.get(),
           .device = static_cast<int>(lane.rank->rank.index()) % driver_->num_devices(),
-          .fast_f32 = options_.fast_f32};
+          .fast_f32 = options_.fast_f32,
+          .captures = captures_};
 }
 
 void EnqueuedPlan::run_lanes(const Bindings& bindings) {
   bindings_ = &bindings;
+  host_.bindings = &bindings;
+  if (options_.graphs && first_lane())
+    run_graph();
+  else
+    enqueue_all();
+  synchronize();
+  if (records_spans_) collect_spans();
+}
+
+/// All lanes at their first op.
+void EnqueuedPlan::start() {
+  host_.reset();
   events_.reset();
   marked_.clear();
   left_ = 0;
   for (auto& [meeting, lanes] : seated_) lanes.assign(meeting->seats.size(), nullptr);
   for (RankLanes& r : rank_lanes_) {
     std::fill(r.signals.begin(), r.signals.end(), nullptr);
+    r.origin = nullptr;
     for (Lane& lane : r.lanes) {
       lane.next = 0;
       lane.has_come = false;
@@ -55,13 +76,17 @@ void EnqueuedPlan::run_lanes(const Bindings& bindings) {
     }
   }
   start_clocks();
+}
+
+void EnqueuedPlan::enqueue_all() {
+  start();
+  if (captures_) fork_and_join(false);
   while (left_ > 0) {
     bool moved = false;
     for (RankLanes& r : rank_lanes_) moved = advance(r) || moved;
     if (!moved) bug("a verified plan waits for itself");
   }
-  synchronize();
-  if (records_spans_) collect_spans();
+  if (captures_) fork_and_join(true);
 }
 
 /// Of each rank an event whose time on the host is known.
@@ -69,7 +94,10 @@ void EnqueuedPlan::start_clocks() {
   if (!records_spans_ || options_.activities) return;
   for (RankLanes& r : rank_lanes_) {
     if (r.lanes.empty()) continue;
-    r.origin = events_.record(queue_of(r.lanes.front()));
+    if (r.origin)
+      driver_->record(r.origin, r.lanes.front().stream.get());
+    else
+      r.origin = events_.record(queue_of(r.lanes.front()));
     driver_->synchronize(r.lanes.front().stream.get());
     r.origin_ns = now_ns();
   }
@@ -110,25 +138,33 @@ void EnqueuedPlan::take_storage(RankLanes& r, Lane& lane) {
   }
   lane.rank->memory->take(lane.op(), lane.rank->places.data());
   lane.rank->memory->sample(now_ns());
+  if (captures_) captured_storage_.push_back({&lane, &lane.op(), true});
+}
+
+OpCall EnqueuedPlan::call_of(const Lane& lane, const OpRecord& op, GpuQueue& queue) const {
+  OpCall call{.op = &op, .plan = &plan_, .bindings = bindings_, .places = lane.rank->places.data()};
+  call.workspace = lane.rank->workspaces[static_cast<std::size_t>(op.stream)];
+  call.queue = &queue;
+  call.disk = lane.rank->memory->file();
+  call.transfers = &lane.rank->memory->transfers();
+  call.rank = lane.rank->rank;
+  return call;
 }
 
 void EnqueuedPlan::enqueue(Lane& lane) {
   begin_op(lane);
   const OpRecord& op = lane.op();
   GpuQueue queue = queue_of(lane);
-  OpCall call{.op = &op, .plan = &plan_, .bindings = bindings_, .places = lane.rank->places.data()};
-  call.workspace = lane.rank->workspaces[static_cast<std::size_t>(op.stream)];
-  call.queue = &queue;
-  call.rank = lane.rank->rank;
-  lane.start_ns = now_ns();
   if (options_.activities) {
     marked_.push_back({op.id, static_cast<std::uint32_t>(&lane - rank_of(lane).lanes.data()) +
                                   static_cast<std::uint32_t>(lane.rank->rank.index() * kNumStreams)});
     driver_->mark(marked_.size());
   } else if (records_spans_) {
-    lane.start = events_.record(queue);
+    lane.start = events_.stamp(queue);
   }
-  op.kernel(call);
+  if (captures_) driver_->slot(static_cast<std::int64_t>(captured_.size()));
+  op.kernel(call_of(lane, op, queue));
+  if (captures_) driver_->slot(-1);
   if (options_.activities) driver_->mark(0);
   end_op(lane);
 }
@@ -147,7 +183,7 @@ void EnqueuedPlan::come(Lane& lane) {
   for (std::size_t i = 0; i < members.size() && records_spans_ && !options_.activities; ++i) {
     for (const GpuQueue& other : queues)
       if (other.stream != queues[i].stream) driver_->wait(queues[i].stream, events_.record(other));
-    members[i]->start = events_.record(queues[i]);
+    members[i]->start = events_.stamp(queues[i]);
   }
   const std::size_t first_mark = marked_.size();
   if (options_.activities) {
@@ -169,14 +205,18 @@ void EnqueuedPlan::end_op(Lane& lane) {
   const bool shares = r.lanes.size() > 1;
   const bool is_timed = records_spans_ && !options_.activities;
   GpuEvent end = nullptr;
-  if (is_timed || op.signal >= 0 || (shares && !op.gives_back.empty())) end = events_.record(queue_of(lane));
+  if (op.signal >= 0 || (shares && !op.gives_back.empty())) end = events_.record(queue_of(lane));
   if (op.signal >= 0) r.signals[static_cast<std::size_t>(op.signal)] = end;
   if (!op.gives_back.empty()) {
     if (shares) lane.gave = end;
     lane.rank->memory->give_back(op, lane.rank->places.data(), lane.rank->counters);
     lane.rank->memory->sample(now_ns());
+    if (captures_) captured_storage_.push_back({&lane, &op, false});
   }
-  if (is_timed) lane.timed.push_back({op.id, std::exchange(lane.start, nullptr), end});
+  if (is_timed) lane.timed.push_back({op.id, std::exchange(lane.start, nullptr), events_.stamp(queue_of(lane))});
+  const Work& work = plan_.work(plan_[op.id]);
+  // The host reads what is bound when it comes to its work, so that such an op stays as it is.
+  if (captures_) captured_.push_back({&lane, &op, is_bound(work) && !runs_on_host(work)});
   ++lane.next;
   --left_;
 }
@@ -184,6 +224,7 @@ void EnqueuedPlan::end_op(Lane& lane) {
 void EnqueuedPlan::synchronize() {
   for (RankLanes& r : rank_lanes_)
     for (Lane& lane : r.lanes) driver_->synchronize(lane.stream.get());
+  host_.check(plan_);
 }
 
 void EnqueuedPlan::collect_spans() {
@@ -192,7 +233,13 @@ void EnqueuedPlan::collect_spans() {
       for (Lane& lane : r.lanes) resolve(r, lane);
     return;
   }
-  const Joined joined = join_activities(options_.activities->take(), marked_);
+  const ActivityLog log = options_.activities->take();
+  if (log.dropped > 0)
+    throw DeviceError{
+        fmt::format("{} records of plan '{}' were dropped, its spans would be too short: take them from "
+                    "events, without --activities",
+                    log.dropped, plan_.name)};
+  const Joined joined = join_activities(log, marked_);
   for (std::size_t i = 0; i < marked_.size(); ++i) {
     const std::size_t rank = marked_[i].lane / kNumStreams, lane = marked_[i].lane % kNumStreams;
     ranks_[rank].spans[lane].push_back({joined.spans[i].start_ns, joined.spans[i].end_ns, marked_[i].op, instance_});
@@ -209,6 +256,8 @@ void EnqueuedPlan::resolve(RankLanes& r, Lane& lane) {
 
 /// What is on its way ends before its storage is given back; errors of that are those that are being reported.
 void EnqueuedPlan::clean_up() {
+  if (captures_) drop_capture();
+  graph_.reset();  // storage that is taken anew may lie elsewhere
   for (RankLanes& r : rank_lanes_)
     for (Lane& lane : r.lanes) try {
         driver_->synchronize(lane.stream.get());

@@ -7,6 +7,7 @@
 #include "runtime/cuda/activities.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/events.hpp"
+#include "runtime/cuda/host_side.hpp"
 #include "runtime/prepared_plan.hpp"
 
 namespace orrery {
@@ -17,10 +18,15 @@ namespace orrery {
 ///
 /// Storage is taken and given back when ops are enqueued; a stream that takes storage first waits for all other streams
 /// of the rank that have given some back. Spans are measured by events around each op, or come from activity records.
+///
+/// With graphs the first execution is captured and then launched as a whole, later ones launch it again; ops whose
+/// arguments depend on what is bound are asked again then, and their calls replace those in the graph. It is captured
+/// anew when the number of such calls has changed or persistent tensors have come.
 class EnqueuedPlan final : public PreparedPlan {
  public:
   struct Options {
     bool fast_f32 = false;
+    bool graphs = false;
     ActivitySource* activities = nullptr;  // where spans come from in place of events
   };
   EnqueuedPlan(const Preparation& preparation, const Device& device, std::shared_ptr<GpuDriver> driver,
@@ -55,8 +61,33 @@ class EnqueuedPlan final : public PreparedPlan {
     std::int64_t origin_ns = 0;
   };
 
+  /// An op that was captured, in the order of enqueueing.
+  struct CapturedOp {
+    Lane* lane;
+    const OpRecord* op;
+    bool is_bound;  // calls of it on the device depend on what is bound
+  };
+  /// Storage that was taken for an op, or given back behind it, in the order in which that was done.
+  struct StorageEvent {
+    Lane* lane;
+    const OpRecord* op;
+    bool taken;
+  };
+
   void run_lanes(const Bindings& bindings) override;
   void clean_up() override;
+  void start();
+  void enqueue_all();
+  void run_graph();
+  void capture();
+  void drop_capture() noexcept;
+  Lane* first_lane();  // whose stream launches graphs; null when there is nothing to do
+  bool update();       // of bound ops; whether the graph is still one of this plan
+  void account();      // of storage and copies, as if ops were enqueued
+  void account(const StorageEvent& e);
+  void fork_and_join(bool joins);
+  std::vector<std::uint64_t> memory_versions() const;
+  OpCall call_of(const Lane& lane, const OpRecord& op, GpuQueue& queue) const;
   void start_clocks();
   bool advance(RankLanes& r);  // enqueues ops of a rank until it has to wait for others; whether there were any
   bool is_ready(const RankLanes& r, const Lane& lane) const;
@@ -68,17 +99,24 @@ class EnqueuedPlan final : public PreparedPlan {
   void synchronize();
   void collect_spans();
   void resolve(RankLanes& r, Lane& lane);
-  GpuQueue queue_of(const Lane& lane) const;
+  GpuQueue queue_of(const Lane& lane);
   RankLanes& rank_of(const Lane& lane) { return rank_lanes_[lane.rank->rank.index()]; }
 
   std::shared_ptr<GpuDriver> driver_;
   Options options_;
   EventPool events_;
+  HostSide host_;
   std::vector<RankLanes> rank_lanes_;
   std::map<const Meeting*, std::vector<Lane*>> seated_;  // of those that have come; looked up only
   std::size_t left_ = 0;                                 // ops that are not enqueued
   std::vector<MarkedOp> marked_;                         // the op of mark i + 1
   const Bindings* bindings_ = nullptr;
+  bool captures_ = false;
+  std::unique_ptr<GpuGraph> graph_;
+  std::vector<CapturedOp> captured_;
+  std::vector<StorageEvent> captured_storage_;
+  std::vector<std::uint64_t> captured_versions_;
+  Bindings captured_bindings_;
 };
 
 }  // namespace orrery

@@ -18,17 +18,26 @@ class EventPool {
 
   /// An event of the device of a queue that passes when all that is enqueued there now is done.
   GpuEvent record(const GpuQueue& queue) {
-    const auto device = static_cast<std::size_t>(queue.device);
-    if (used_[device] == events_[device].size())
-      events_[device].emplace_back(driver_, driver_.make_event(queue.device));
-    const GpuEvent event = events_[device][used_[device]++].get();
+    const GpuEvent event = take(queue.device);
     driver_.record(event, queue.stream);
+    return event;
+  }
+  /// One that is for `nanoseconds` only.
+  GpuEvent stamp(const GpuQueue& queue) {
+    const GpuEvent event = take(queue.device);
+    driver_.stamp(event, queue.stream);
     return event;
   }
   /// All events may be used again: nothing waits for them any more.
   void reset() { used_.assign(used_.size(), 0); }
 
  private:
+  GpuEvent take(int of_device) {
+    const auto device = static_cast<std::size_t>(of_device);
+    if (used_[device] == events_[device].size()) events_[device].emplace_back(driver_, driver_.make_event(of_device));
+    return events_[device][used_[device]++].get();
+  }
+
   GpuDriver& driver_;
   std::vector<std::vector<GpuOwned<GpuEvent>>> events_;  // per device
   std::vector<std::size_t> used_;

@@ -18,6 +18,13 @@ Kernel find_gpu_tokens(const Work& work);
 Kernel find_gpu_update(const Work& work);
 Kernel find_gpu_move(const Work& work);
 Kernel find_gpu_host_work(const Work& work);
+Kernel find_gpu_host_update(const Work& work);
+Kernel find_gpu_grouped(const Work& work);
+Kernel find_gpu_routing(const Work& work);
+Kernel find_gpu_speculation(const Work& work);
+Kernel find_gpu_vision(const Work& work);
+Kernel find_gpu_recommendation(const Work& work);
+Kernel find_gpu_factor(const Work& work);
 
 /// The first of these that there is.
 Kernel find_gpu_kernel(const Work& work);

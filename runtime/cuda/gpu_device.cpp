@@ -34,6 +34,7 @@ class GpuDevice final : public Device {
 
   Kernel kernel(const Plan& plan, const Op& op) const override {
     const Work& work = plan.work(op);
+    check_tiers(plan, op, work);
     if (const Kernel k = find_gpu_kernel(work)) return k;
     throw UserError{
         fmt::format("op '{}' of plan '{}' cannot run on a cuda device: {}", plan.name_of(op), plan.name, to_text(work)),
@@ -52,17 +53,33 @@ class GpuDevice final : public Device {
     return fmt::format("{} × {}, driver {}", driver_->num_devices(), info.name, info.driver);
   }
   std::unique_ptr<DeviceMemory> memory(Tier tier, RankId rank) const override {
+    const int device = static_cast<int>(rank.index()) % driver_->num_devices();
     if (tier == Tier::Device || tier == Tier::Peer)
-      return driver_->device_memory(static_cast<int>(rank.index()) % driver_->num_devices());
+      return options_.plain ? driver_->plain_memory(device) : driver_->device_memory(device);
     return tier == Tier::Pinned ? driver_->pinned_memory() : nullptr;
   }
+  Backing file() const override { return Backing::DirectFile; }
   std::unique_ptr<PreparedPlan> prepare(const Preparation& preparation) const override {
     return std::make_unique<EnqueuedPlan>(
         preparation, *this, driver_,
-        EnqueuedPlan::Options{.fast_f32 = options_.fast_f32, .activities = options_.activities.get()});
+        EnqueuedPlan::Options{
+            .fast_f32 = options_.fast_f32, .graphs = options_.graphs, .activities = options_.activities.get()});
   }
 
  private:
+  /// Kernels reach devices and pinned memory; pageable memory and disks are for copies and for the host.
+  static void check_tiers(const Plan& plan, const Op& op, const Work& work) {
+    const bool reaches_all = std::holds_alternative<Copy>(work) || std::holds_alternative<Alloc>(work) ||
+                             std::holds_alternative<Free>(work) || std::holds_alternative<HostWork>(work);
+    for (const Operand& o : plan.operands_of(op)) {
+      const Tensor& t = plan.tensors[o.tensor().index()];
+      if (reaches_all || (t.tier != Tier::Disk && (t.tier != Tier::Host || runs_on_host(work)))) continue;
+      throw UserError{fmt::format("op '{}' of plan '{}' uses '{}' on tier {}, which a cuda device does not reach",
+                                  plan.name_of(op), plan.name, plan.names[t.name], name_of(t.tier)),
+                      "copy it to the device first"};
+    }
+  }
+
   std::shared_ptr<GpuDriver> driver_;
   GpuOptions options_;
 };
@@ -71,9 +88,11 @@ class GpuDevice final : public Device {
 
 Kernel find_gpu_kernel(const Work& work) {
   if (can_enqueue_meeting(work)) return &enqueued_with_its_meeting;
-  constexpr Kernel (*kFamilies[])(const Work&) = {find_gpu_product,     find_gpu_attention, find_gpu_rows,
-                                                  find_gpu_elementwise, find_gpu_tokens,    find_gpu_update,
-                                                  find_gpu_move,        find_gpu_host_work};
+  if (runs_on_host(work) && !std::holds_alternative<HostWork>(work)) return find_gpu_host_update(work);
+  constexpr Kernel (*kFamilies[])(const Work&) = {
+      find_gpu_product, find_gpu_attention, find_gpu_rows,           find_gpu_elementwise, find_gpu_tokens,
+      find_gpu_update,  find_gpu_move,      find_gpu_host_work,      find_gpu_grouped,     find_gpu_routing,
+      find_gpu_vision,  find_gpu_factor,    find_gpu_recommendation, find_gpu_speculation};
   for (const auto family : kFamilies)
     if (const Kernel k = family(work)) return k;
   return nullptr;
@@ -87,6 +106,16 @@ std::vector<std::size_t> gpu_kinds() {
 
 std::unique_ptr<Executor> make_gpu_executor(std::shared_ptr<GpuDriver> driver, const HostOptions& options,
                                             const GpuOptions& gpu) {
+  if (gpu.graphs && gpu.activities)
+    throw UserError{"a replayed graph leaves records of no op: CUDA graphs and records of CUPTI exclude each other",
+                    "leave out --graphs or --activities"};
+  if (gpu.graphs && gpu.plain)
+    throw UserError{"a replayed graph needs the same places in each execution, which plain allocation does not give",
+                    "leave out --graphs or --plain-allocation"};
+  if (gpu.graphs && options.allocator.allocator == AllocatorKind::PyTorch)
+    throw UserError{
+        "a replayed graph needs the same places in each execution, which the pytorch allocator does not give",
+        "use the allocator best-fit or buddy, or leave out --graphs"};
   return std::make_unique<PlanExecutor>(std::make_unique<GpuDevice>(std::move(driver), gpu), options);
 }
 

@@ -11,6 +11,8 @@ namespace orrery {
 
 struct GpuOptions {
   bool fast_f32 = false;                                 // products of f32 may round their operands to tf32
+  bool plain = false;                                    // ask the device for each tensor, instead of one arena
+  bool graphs = false;                                   // plans that come again are replayed by CUDA graphs
   std::shared_ptr<ActivitySource> activities = nullptr;  // where spans come from; none: events around each op
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/op_context.hpp"
 
+#include "runtime/cuda/host_side.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -19,5 +20,7 @@ gpu::NumberType number_type(DType t) {
       bug("an op of a cuda device counts with a type that is no floating one");
   }
 }
+
+gpu::Fault GpuContextBase::fault() const { return queue().host.fault(call().op->id); }
 
 }  // namespace orrery

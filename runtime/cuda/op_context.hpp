@@ -18,6 +18,7 @@ class GpuContextBase : public OpContextBase {
   using OpContextBase::OpContextBase;
 
   GpuQueue& queue() const { return *call().queue; }
+  gpu::Fault fault() const;  // of this op
   template <class K>
   void launch(const K& kernel, std::int64_t blocks, std::size_t shared_bytes = 0) const {
     if (blocks > 0) queue().driver.launch({&gpu::kTagOf<K>, &kernel, blocks, shared_bytes}, queue().stream);

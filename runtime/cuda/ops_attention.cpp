@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attention_tile.hpp"
-
 #include <fmt/format.h>
 
+#include "kernels/cuda/attention_tile_slopes.hpp"
+#include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/shapes.hpp"
+#include "kernels/cuda/tokens.hpp"
 #include "runtime/cuda/families.hpp"
+#include "runtime/cuda/host_side.hpp"
 #include "runtime/cuda/op_context.hpp"
 #include "runtime/cuda/workspaces.hpp"
 
@@ -14,6 +17,17 @@ namespace {
 gpu::HeadView head_view(const GpuContextBase& c, int i, std::int64_t batch, std::int64_t heads, std::int64_t dim) {
   const kernels::TokenStrides s = c.tokens(i, batch, heads, dim);
   return {c.element<void>(i), s.batch, s.token, s.head};
+}
+
+/// Sequences of unequal length, and who sees whom in the token tree behind them. Lengths are seen on the device only.
+void add_contexts(const AttentionShape& s, const GpuContextBase& c, int& next, gpu::AttentionProblem& p) {
+  p.kv_lens = c.ints(next++);
+  p.kv_tail = s.kv.base;
+  p.room = c.capacity(1, s.batch, s.kv_heads, s.qk_dim);
+  c.launch(gpu::CheckRangeKernel{s.batch, p.kv_lens, p.room - p.kv_tail + 1, c.fault()}, 1);
+  if (s.tree == 0) return;
+  p.tree_mask = c.numbers(next++);
+  p.tree_keys = s.tree;
 }
 
 /// Reads of q, k, v, bias, mask and positions, which both directions begin with. `next` is the operand after them.
@@ -49,6 +63,7 @@ gpu::AttentionProblem problem(const AttentionShape& s, const GpuContextBase& c, 
     p.q_positions = c.ints(next++);
     p.kv_positions = c.ints(next++);
   }
+  if (s.contexts) add_contexts(s, c, next, p);
   return p;
 }
 
@@ -64,11 +79,10 @@ bool has_wide_rows(const gpu::HeadView& x, std::int64_t element_bytes) {
 
 /// Tensor cores take 16-bit types, heads of 64 or 128, many queries, and no mask but the causal one.
 template <class T>
-bool fits_tiles(const AttentionShape& s, const gpu::AttentionKernel<T>& k) {
+bool fits_tiles(const AttentionShape& s, std::initializer_list<gpu::HeadView> views) {
   if constexpr (sizeof(T) != 2) return false;
-  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0;
-  const bool wide =
-      has_wide_rows(k.p.q, 2) && has_wide_rows(k.p.k, 2) && has_wide_rows(k.p.v, 2) && has_wide_rows(k.o, 2);
+  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts;
+  const bool wide = std::all_of(views.begin(), views.end(), [](const gpu::HeadView& x) { return has_wide_rows(x, 2); });
   return plain && wide && s.q >= 16 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
 }
 
@@ -77,6 +91,30 @@ void tiles(const gpu::AttentionKernel<T>& k, const GpuContext<T>& c) {
   if constexpr (sizeof(T) == 2)
     c.launch(gpu::TileAttentionKernel<T, D>{.p = k.p, .o = k.o, .lse = k.lse},
              k.p.batch * k.p.heads * gpu::blocks_of<std::int64_t>(k.p.q_len, gpu::kTileQueries), gpu::kTileShared<D>);
+}
+
+/// The two passes of the gradients.
+template <class T>
+struct Slopes {
+  gpu::AttentionQuerySlopeKernel<T> queries;
+  gpu::AttentionKeySlopeKernel<T> keys;
+};
+
+template <class T, int D>
+void slope_tiles(const Slopes<T>& s, const GpuContext<T>& c) {
+  if constexpr (sizeof(T) == 2) {
+    const gpu::AttentionProblem& p = s.queries.p;
+    const auto tiles = [](std::int64_t rows) { return gpu::blocks_of<std::int64_t>(rows, gpu::kTileQueries); };
+    float* lse = c.template scratch<float>() + p.num_queries();  // behind δ
+    const gpu::TileSumKernel<T, D> sums{p, s.queries.lse, lse};
+    const gpu::TileQuerySlopeKernel<T, D> of_queries{p,   s.queries.d_o,   s.queries.dq,
+                                                     lse, s.queries.delta, s.queries.adds};
+    const gpu::TileKeySlopeKernel<T, D> of_keys{p,   s.keys.d_o,   s.keys.dk,     s.keys.dv,
+                                                lse, s.keys.delta, s.keys.adds_k, s.keys.adds_v};
+    c.launch(sums, p.batch * p.heads * tiles(p.q_len), sums.kShared);
+    c.launch(of_queries, p.batch * p.heads * tiles(p.q_len), of_queries.kShared);
+    c.launch(of_keys, p.batch * p.kv_heads * tiles(p.kv_len), of_keys.kShared);
+  }
 }
 
 }  // namespace
@@ -88,7 +126,7 @@ void run(const AttentionForward& w, const GpuContext<T>& c) {
   gpu::AttentionKernel<T> k{.p = problem(s, c, out), .o = {}, .lse = {}};
   k.o = head_view(c, out, s.batch, s.heads, s.v_dim);
   if (w.keep_lse) k.lse = c.numbers(out + 1);
-  if (fits_tiles(s, k)) return s.qk_dim == 64 ? tiles<T, 64>(k, c) : tiles<T, 128>(k, c);
+  if (fits_tiles<T>(s, {k.p.q, k.p.k, k.p.v, k.o})) return s.qk_dim == 64 ? tiles<T, 64>(k, c) : tiles<T, 128>(k, c);
   const std::int64_t queries = s.batch * s.heads * s.q;
   k.splits = key_splits(s, k.p.kv_len);
   k.part_o = c.template scratch<float>();
@@ -114,22 +152,83 @@ void run(const AttentionBackward& w, const GpuContext<T>& c) {
   const std::int64_t queries = warps_in_blocks(s.batch * s.heads * s.q);
   c.launch(gpu::DeltaKernel<T>{.p = p, .o = head_view(c, o, s.batch, s.heads, s.v_dim), .d_o = d_o, .delta = delta},
            queries);
-  c.launch(gpu::AttentionQuerySlopeKernel<T>{.p = p,
-                                             .d_o = d_o,
-                                             .dq = head_view(c, dq, s.batch, s.heads, s.qk_dim),
-                                             .lse = lse,
-                                             .delta = delta,
-                                             .adds = adds(dq)},
-           queries);
-  c.launch(gpu::AttentionKeySlopeKernel<T>{.p = p,
-                                           .d_o = d_o,
-                                           .dk = head_view(c, dq + 1, s.batch, s.kv_heads, s.qk_dim),
-                                           .dv = head_view(c, dq + 2, s.batch, s.kv_heads, s.v_dim),
-                                           .lse = lse,
-                                           .delta = delta,
-                                           .adds_k = adds(dq + 1),
-                                           .adds_v = adds(dq + 2)},
-           warps_in_blocks(s.batch * s.kv_heads * p.kv_len));
+  const Slopes<T> slopes{{.p = p,
+                          .d_o = d_o,
+                          .dq = head_view(c, dq, s.batch, s.heads, s.qk_dim),
+                          .lse = lse,
+                          .delta = delta,
+                          .adds = adds(dq)},
+                         {.p = p,
+                          .d_o = d_o,
+                          .dk = head_view(c, dq + 1, s.batch, s.kv_heads, s.qk_dim),
+                          .dv = head_view(c, dq + 2, s.batch, s.kv_heads, s.v_dim),
+                          .lse = lse,
+                          .delta = delta,
+                          .adds_k = adds(dq + 1),
+                          .adds_v = adds(dq + 2)}};
+  if (fits_tiles<T>(s, {p.q, p.k, p.v, d_o, slopes.queries.dq, slopes.keys.dk, slopes.keys.dv}))
+    return s.qk_dim == 64 ? slope_tiles<T, 64>(slopes, c) : slope_tiles<T, 128>(slopes, c);
+  c.launch(slopes.queries, queries);
+  c.launch(slopes.keys, warps_in_blocks(s.batch * s.kv_heads * p.kv_len));
+  if (s.bias && c.size() > dq + 3)
+    c.launch(
+        gpu::AttentionBiasSlopeKernel<T>{
+            .p = p, .d_o = d_o, .lse = lse, .delta = delta, .dbias = c.dense(dq + 3), .adds = adds(dq + 3)},
+        warps_in_blocks(s.heads * s.q));
+}
+
+/// Rows behind those of the last sequence are zeros.
+template <class T>
+void run(const PagedAttention& w, const GpuContext<T>& c) {
+  const auto pool = [&](int i, std::int64_t dim) {
+    const kernels::TokenStrides s = c.tokens(i, 1, w.kv_heads, dim);
+    return gpu::HeadView{c.data(i), w.page * s.token, s.token, s.head};
+  };
+  gpu::AttentionKernel<T> k{.p = {.batch = w.sequences,
+                                  .heads = w.heads,
+                                  .kv_heads = w.kv_heads,
+                                  .q_len = w.rows,
+                                  .kv_len = w.page * w.max_pages,
+                                  .qk_dim = w.qk_dim,
+                                  .v_dim = w.v_dim,
+                                  .window = w.window,
+                                  .scale = static_cast<float>(w.scale),
+                                  .causal = true,
+                                  .q = head_view(c, 0, 1, w.heads, w.qk_dim),
+                                  .k = pool(1, w.qk_dim),
+                                  .v = pool(2, w.v_dim),
+                                  .bias = {},
+                                  .group_mask = {},
+                                  .tree_mask = {},
+                                  .pages = {c.ints(3), w.max_pages, w.page}},
+                            .o = head_view(c, 6, 1, w.heads, w.v_dim),
+                            .lse = {}};
+  k.p.cu_q = c.ints(4);
+  k.p.kv_lens = c.ints(5);
+  k.p.room = k.p.kv_len;
+  c.launch(gpu::CheckRangeKernel{w.sequences, k.p.kv_lens, k.p.room + 1, c.fault()}, 1);
+  c.launch(gpu::CheckRangeKernel{w.sequences + 1, k.p.cu_q, w.rows + 1, c.fault()}, 1);
+  c.launch(k, warps_in_blocks(k.p.num_queries()));
+}
+
+template <class T>
+void run(const RelativeBiasForward& w, const GpuContext<T>& c) {
+  const std::int64_t pairs = w.q * c.at(w.kv);
+  c.over(
+      gpu::RelativeBiasKernel<T>{
+          .heads = w.heads, .pairs = pairs, .index = c.ints(1), .table = c.dense(0), .bias = c.dense(2)},
+      w.heads * pairs);
+}
+
+template <class T>
+void run(const RelativeBiasBackward& w, const GpuContext<T>& c) {
+  c.each_row(gpu::RelativeBiasSlopeKernel<T>{.heads = w.heads,
+                                             .pairs = w.q * w.kv,
+                                             .buckets = w.buckets,
+                                             .index = c.ints(0),
+                                             .dbias = c.dense(1),
+                                             .dtable = c.dense(2)},
+             w.buckets * w.heads, gpu::kRowShared);
 }
 
 template <class T>
@@ -147,20 +246,21 @@ void run(const MergeAttention& w, const GpuContext<T>& c) {
              w.rows * w.heads);
 }
 
-/// Not here: sequences of unequal length, token trees and quantised caches; heads of more than 256; the gradient of a
-/// bias.
+/// Not here: sequences of unequal length without operands that say where they begin, quantised caches, heads of more
+/// than 576.
 Kernel find_gpu_attention(const Work& work) {
-  const AttentionShape* shape = nullptr;
-  if (const auto* f = std::get_if<AttentionForward>(&work)) shape = &f->shape;
-  if (const auto* b = std::get_if<AttentionBackward>(&work)) {
-    shape = &b->shape;
-    if (shape->bias) return nullptr;
-  }
   constexpr std::int64_t kMostDims = gpu::kLaneDims * gpu::kWarp;
-  if (shape && (shape->ragged_pairs > 0 || shape->contexts || shape->tree > 0 || shape->cache != Quantised::None ||
-                shape->qk_dim > kMostDims || shape->v_dim > kMostDims))
+  const auto is_legal = [](const AttentionShape& s) {
+    return s.ragged_pairs == 0 && s.cache == Quantised::None && s.qk_dim <= kMostDims && s.v_dim <= kMostDims;
+  };
+  if (const auto* f = std::get_if<AttentionForward>(&work); f && !is_legal(f->shape)) return nullptr;
+  if (const auto* b = std::get_if<AttentionBackward>(&work); b && (!is_legal(b->shape) || b->shape.contexts))
     return nullptr;
-  return find_gpu_typed<AttentionForward, AttentionBackward, MergeAttention>(work);
+  if (const auto* p = std::get_if<PagedAttention>(&work);
+      p && (p->stored != p->dtype || p->qk_dim > kMostDims || p->v_dim > kMostDims))
+    return nullptr;
+  return find_gpu_typed<AttentionForward, AttentionBackward, PagedAttention, MergeAttention, RelativeBiasForward,
+                        RelativeBiasBackward>(work);
 }
 
 }  // namespace orrery

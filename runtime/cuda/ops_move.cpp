@@ -2,12 +2,17 @@
 // Copies, fills, and work of the host.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
+#include "kernels/cuda/tokens.hpp"
 #include "runtime/cuda/families.hpp"
+#include "runtime/cuda/host_side.hpp"
 #include "runtime/cuda/moves.hpp"
 #include "runtime/cuda/op_context.hpp"
+#include "runtime/disk_file.hpp"
+#include "runtime/tier_links.hpp"
 
 namespace orrery {
 namespace {
@@ -84,15 +89,80 @@ void copy_operand(const GpuContextBase& c, int from, int to) {
 
 }  // namespace
 
-static void run(const Copy&, const GpuContext<void>& c) {
+namespace {
+
+bool lies_on_device(const GpuContextBase& c, int i) {
+  return c.operand(i).tier == Tier::Device || c.operand(i).tier == Tier::Peer;
+}
+
+/// To or from the file of a rank: the host reads and writes it in the order of the stream; what lies on a device goes
+/// through a pinned buffer.
+void copy_with_file(const GpuContextBase& c) {
+  const int file = c.operand(0).tier == Tier::Disk ? 0 : 1, memory = 1 - file;
   for (int i : {0, 1})
-    if (c.operand(i).tier == Tier::Disk) c.refuse_layout(i, "a tier in memory: the cuda device has no disk");
-  copy_operand(c, 0, 1);
+    if (!c.operand(i).contiguous) c.refuse_layout(i, "its elements one after another to go to or from a file");
+  if (c.operand(memory).tier == Tier::Disk) c.refuse_layout(memory, "a tier in memory");
+  GpuQueue& queue = c.queue();
+  const bool staged = lies_on_device(c, memory), reads = file == 0;
+  const auto bytes = static_cast<std::int64_t>(size_of(c.operand(0).dtype, c.elements(0)).base());
+  const std::int64_t each = staged ? HostSide::kBuffer : bytes;
+  const std::uintptr_t buffer = staged ? queue.host.buffer(queue.stream) : 0;
+  for (std::int64_t done = 0; done < bytes; done += each) {
+    const std::int64_t n = std::min(each, bytes - done);
+    const auto offset = static_cast<std::int64_t>(c.call().place(c.operand(file))) + done;
+    const std::uintptr_t place = c.call().place(c.operand(memory)) + static_cast<std::uintptr_t>(done);
+    const std::uintptr_t here = staged ? buffer : place;
+    if (staged && !reads) queue.driver.copy(buffer, place, n, queue.stream);
+    queue.host.call(queue.stream, [disk = c.call().disk, reads, offset, here, n] {
+      reads ? disk->read(offset, reinterpret_cast<void*>(here), n)
+            : disk->write(offset, reinterpret_cast<const void*>(here), n);
+    });
+    if (staged && reads) queue.driver.copy(place, buffer, n, queue.stream);
+  }
+}
+
+}  // namespace
+
+static void run(const Copy& w, const GpuContext<void>& c) {
+  c.call().transfers->count(w.from, w.to, static_cast<std::int64_t>(w.bytes.base()));
+  const bool with_file = c.operand(0).tier == Tier::Disk || c.operand(1).tier == Tier::Disk;
+  with_file ? copy_with_file(c) : copy_operand(c, 0, 1);
 }
 
 static void run(const CopyRows&, const GpuContext<void>& c) { copy_operand(c, 0, 1); }
 
+namespace {
+
+/// Where a row of each sequence stands is known on the device only.
+template <class W>
+void append_rows(const AppendCache& w, const GpuContextBase& c) {
+  const int cache = c.output();
+  const Layout &from = c.layout(0), part = c.appended_part(w, cache, 0);
+  const int tokens = part.shape.rank == 2 && w.batch == 1 ? 0 : 1;
+  const std::int64_t x_row = from.shape.rank > 2 ? from.strides[1] : from.strides[0];
+  c.each_row(gpu::AppendRowsKernel<W>{.batch = w.batch,
+                                      .rows = w.rows,
+                                      .cols = w.cols,
+                                      .capacity = c.elements(cache) / (w.batch * w.cols),
+                                      .at = w.at.base,
+                                      .x_batch = from.shape.rank > 2 ? from.strides[0] : w.rows * x_row,
+                                      .x_row = x_row,
+                                      .cache_batch = tokens == 0 ? 0 : part.strides[0],
+                                      .cache_row = part.strides[static_cast<std::size_t>(tokens)],
+                                      .contexts = c.ints(1),
+                                      .x = c.element<W>(0),
+                                      .cache = c.element<W>(cache),
+                                      .fault = c.fault()},
+             w.batch * w.rows);
+}
+
+}  // namespace
+
 static void run(const AppendCache& w, const GpuContext<void>& c) {
+  if (w.contexts)
+    return w.dtype == DType::F32    ? append_rows<float>(w, c)
+           : w.dtype == DType::BF16 ? append_rows<gpu::bf16>(w, c)
+                                    : append_rows<gpu::f16>(w, c);
   const Layout part = c.appended_part(w, 1, c.at(w.at));
   const std::int64_t size = bits(w.dtype) / 8;
   enqueue_copy(c.queue(), c.layout(0), c.call().place(c.operand(0)), part,
@@ -147,9 +217,10 @@ Kernel find_gpu_move(const Work& work) {
                ? &enqueue<Fill, void>
                : nullptr;
   if (const auto* append = std::get_if<AppendCache>(&work);
-      append && (append->contexts || append->cache != Quantised::None))
+      append && (append->cache != Quantised::None ||
+                 (append->dtype != DType::F32 && append->dtype != DType::BF16 && append->dtype != DType::F16)))
     return nullptr;
-  if (const auto* copy = std::get_if<Copy>(&work); copy && (copy->from == Tier::Disk || copy->to == Tier::Disk))
+  if (const auto* copy = std::get_if<Copy>(&work); copy && copy->from == Tier::Disk && copy->to == Tier::Disk)
     return nullptr;
   return find_gpu_untyped<Copy, CopyRows, AppendCache, SwapAxes, BroadcastHeads, Alloc, Free>(work);
 }

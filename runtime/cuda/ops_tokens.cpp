@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "kernels/cuda/rows.hpp"
 #include "kernels/cuda/tokens.hpp"
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/op_context.hpp"
@@ -34,7 +35,21 @@ void run(const ScatterAdd& s, const GpuContext<T>& c) {
                                       .index = c.ints(1),
                                       .x = c.dense(0),
                                       .table = c.dense(2)},
-             s.rows);
+             s.rows, gpu::ScatterAddKernel<T>::kShared);
+}
+
+template <class T>
+void run(const ScatterRows& s, const GpuContext<T>& c) {
+  c.each_row(gpu::ScatterRowsKernel<T>{.rows = s.rows,
+                                       .cols = s.cols,
+                                       .table_rows = s.table_rows,
+                                       .x_stride = c.row_stride(0, s.rows, s.cols),
+                                       .table_stride = c.row_stride(2, s.table_rows, s.cols),
+                                       .index = c.ints(1),
+                                       .x = c.data(0),
+                                       .table = c.data(2),
+                                       .fault = c.fault()},
+             s.rows, gpu::kRowShared);
 }
 
 template <class T>
@@ -45,9 +60,13 @@ void run(const MaskColumns& w, const GpuContext<T>& c) {
 template <class T>
 void run(const RotaryEmbedding& w, const GpuContext<T>& c) {
   const std::int64_t start = c.at(w.start), sequence = w.sequence > 0 ? w.sequence : w.rows;
-  if (const std::int64_t positions = 2 * c.elements(0) / w.rot_dim; start + sequence > positions)
+  const std::int64_t positions = 2 * c.elements(0) / w.rot_dim;
+  if (w.positions)
+    c.launch(gpu::CheckRangeKernel{w.rows, c.ints(2), positions, c.fault()}, 1);
+  else if (start + sequence > positions)
     c.fail(fmt::format("position {}, but '{}' holds {}", start + sequence - 1, c.operand_name(0), positions));
-  const auto [token, head] = c.head_strides(w, 2);
+  const int x = c.output();
+  const auto [token, head] = c.head_strides(w, x);
   c.over(gpu::RotaryKernel<T>{.rows = w.rows,
                               .heads = w.heads,
                               .half = w.rot_dim / 2,
@@ -57,7 +76,8 @@ void run(const RotaryEmbedding& w, const GpuContext<T>& c) {
                               .head_stride = head,
                               .cosine = c.dense(0),
                               .sine = c.dense(1),
-                              .x = c.data(2),
+                              .x = c.data(x),
+                              .positions = w.positions ? c.ints(2) : nullptr,
                               .interleaved = w.interleaved,
                               .sign = w.inverse ? -1.0f : 1.0f},
          w.rows * w.heads * w.rot_dim / 2);
@@ -80,8 +100,7 @@ void run(const Sample& s, const GpuContext<T>& c) {
 
 Kernel find_gpu_tokens(const Work& work) {
   if (const Kernel k = find_gpu_untyped<LocalIndices>(work)) return k;
-  if (const auto* rope = std::get_if<RotaryEmbedding>(&work); rope && rope->positions) return nullptr;
-  return find_gpu_typed<Gather, ScatterAdd, MaskColumns, RotaryEmbedding, Sample>(work);
+  return find_gpu_typed<Gather, ScatterAdd, ScatterRows, MaskColumns, RotaryEmbedding, Sample>(work);
 }
 
 }  // namespace orrery

@@ -25,7 +25,8 @@ gpu::UpdateControl control_of(double max_norm, bool partly, int norm_operand, co
 template <class T, class G>
 void adamw(const AdamW& a, const GpuContext<void>& c) {
   const std::int64_t step = c.at(a.step);
-  if (step < 1) c.fail(fmt::format("step {}; steps count from 1", step));
+  if (step < 0) c.fail(fmt::format("step {}; steps count from 1", step));
+  if (step == 0) return;  // of a delayed update: there is no gradient yet
   const double t = static_cast<double>(step);
   const int states = a.master ? 5 : 4;
   gpu::AdamWKernel<T, G> k{.elements = a.elements,

@@ -24,7 +24,7 @@ struct Scratch {
         a.shape.kv.is_bound() ? key_splits(a.shape, kMostSplits * kLeastKeys) : key_splits(a.shape, a.shape.kv.base);
     return splits > 1 ? splits * queries(a.shape) * (a.shape.v_dim + 1) * kFloat : 0;
   }
-  std::int64_t operator()(const AttentionBackward& a) const { return queries(a.shape) * kFloat; }
+  std::int64_t operator()(const AttentionBackward& a) const { return 2 * queries(a.shape) * kFloat; }  // δ and lse
   std::int64_t operator()(const NormBackward& n) const { return 2 * gpu::column_parts(n.rows) * n.dim * kFloat; }
   std::int64_t operator()(const NormBackwardSums& n) const { return 2 * gpu::column_parts(n.rows) * n.cols * kFloat; }
   std::int64_t operator()(const SumRows& s) const {
@@ -33,6 +33,14 @@ struct Scratch {
   std::int64_t operator()(const CrossEntropyForward& c) const { return c.rows * kFloat; }
   std::int64_t operator()(const CrossEntropyFinish& c) const { return c.rows * kFloat; }
   std::int64_t operator()(const SumSquares&) const { return gpu::kSumBlocks * std::int64_t{sizeof(double)}; }
+  std::int64_t operator()(const BinaryCrossEntropyForward& b) const { return b.rows * kFloat; }
+  std::int64_t operator()(const RouteMap& r) const { return r.experts * std::int64_t{sizeof(std::int32_t)}; }
+  std::int64_t operator()(const DraftCandidates& d) const {
+    return std::min(d.rows, kCandidateBlocks) * 2 * d.vocab * std::int64_t{sizeof(double)};
+  }
+  std::int64_t operator()(const AcceptTree& a) const {
+    return a.batch * (2 * a.vocab * std::int64_t{sizeof(double)} + a.nodes * std::int64_t{sizeof(std::int32_t)});
+  }
   template <class K>
   std::int64_t operator()(const K&) const {
     return 0;

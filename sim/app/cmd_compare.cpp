@@ -26,10 +26,10 @@ class Compare final : public Command {
     Trace reference = read_trace(arguments[0]), candidate = read_trace(arguments[1]);
     const Comparison c = compare(reference, candidate);
     const gui::Document main{std::move(reference), arguments[0]};
-    const gui::Compared pairs = gui::compare_documents(main, {std::move(candidate), arguments[1]}, {});
+    const auto pairs = gui::compare_documents(main, {std::move(candidate), arguments[1]}, {});
     if (context.json) {
       nlohmann::json document = to_json(c);
-      document["matching"] = matching_json(pairs);
+      document["matching"] = matching_json(*pairs);
       context.console.out(document.dump(2) + "\n");
     } else {
       context.console.out(to_text(c, static_cast<std::size_t>(rows_)));
@@ -38,7 +38,7 @@ class Compare final : public Command {
   }
 
  private:
-  static nlohmann::json matching_json(const gui::Compared& c) {
+  static nlohmann::json matching_json(const gui::Companion& c) {
     nlohmann::json pairs = nlohmann::json::object();
     for (int t = 0; t < gui::kNumMatchTiers; ++t)
       pairs[std::string{name_of(static_cast<gui::MatchTier>(t))}] = c.matching.pairs[static_cast<std::size_t>(t)];

@@ -135,7 +135,6 @@ class Fit final : public Command {
   std::vector<FitRow> evaluate(const Reproducer& reproducer, Console& console) const {
     const std::vector<MemoryWay> ways = memory_ways(request_.ranks, request_.room);
     std::vector<FitRow> rows(ways.size());
-    std::atomic<std::size_t> next = 0;
     in_parallel(
         ways.size(),
         [&](std::size_t i) {

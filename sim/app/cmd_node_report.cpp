@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -44,7 +46,7 @@ SelfTest run_self_test() {
   return test;
 }
 
-class NodeReport final : public Command {
+class ReportNode final : public Command {
  public:
   std::string_view name() const override { return "node-report"; }
   std::string_view summary() const override {
@@ -52,29 +54,30 @@ class NodeReport final : public Command {
   }
   std::vector<Flag> flags() override {
     return {{"--out", "FOLDER", "what it writes; a folder of an earlier report is gone on with (node-report)",
-             [this](const std::string& v) { folder_ = v; }},
-            {"--quick", "", "fewer points and plans", [this](const std::string&) { quick_ = true; }},
+             [this](const std::string& v) { options_.folder = v; }},
+            {"--quick", "", "fewer points and plans",
+             [this](const std::string&) { options_.quick = true, options_.clocks = Seconds{10}; }},
+            {"--budget", "TIME", "what is not begun by then is left to another run with the same folder (450 s)",
+             [this](const std::string& v) { options_.budget = parse<Seconds>(v); }},
             {"--seed", "N", "of the sizes that are measured",
-             [this](const std::string& v) { seed_ = integer_option("--seed", v, 0); }}};
+             [this](const std::string& v) { options_.seed = integer_option("--seed", v, 0); }}};
   }
 
   int run(AppContext& context, const std::vector<std::string>&) override {
-    const std::shared_ptr<GpuDriver> driver = open_gpu_driver();
-    fs::create_directories(folder_);
+    const auto start = std::chrono::steady_clock::now();
+    const std::shared_ptr<GpuDriver> driver = context.wiring.gpus();
+    fs::create_directories(options_.folder);
     nlohmann::json document = describe(*driver);
     save("machine.json", document.dump(2) + "\n");
+    context.console.progress("self-test", 0);
     const SelfTest test = run_self_test();
     save("self_test.txt", test.text);
-    const auto results = calibrate_gpu(driver, folder_ + "/measurements.tsv", quick_, seed_, context);
-    std::vector<NodePlan> plans;
-    const std::vector<GridPoint> grid = node_grid(cluster_of(driver->info(0).name), quick_);
-    for (const GridPoint& g : grid) {
-      context.console.progress(g.name, double(plans.size()) / double(grid.size()));
-      plans.push_back(run_on_node(g.name, g.settings, folder_, context));
-    }
-    const std::string text = summary(document, test, results, plans);
+    NodeReportOptions rest = options_;
+    rest.budget -= Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+    const NodeReport report = report_node(driver, rest, context);
+    const std::string text = summary(document, test, report);
     save("report.txt", text);
-    add_plans(document, test, plans);
+    add_plans(document, test, report);
     save("report.json", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     context.console.out(context.json ? document.dump(2) + "\n" : text);
     return test.is_there && !test.passed ? exit_code::kMissed : exit_code::kOk;
@@ -82,7 +85,7 @@ class NodeReport final : public Command {
 
  private:
   void save(const std::string& file, const std::string& text) const {
-    write_file_atomically(folder_ + "/" + file, text);
+    write_file_atomically(options_.folder + "/" + file, text);
   }
 
   nlohmann::json describe(const GpuDriver& driver) const {
@@ -97,12 +100,21 @@ class NodeReport final : public Command {
                       {"driver", i.driver}});
     }
     return {{"schema_version", kSchemaVersion},  {"tool", tool_version()},  {"date", today()},
-            {"processor", detected_processor()}, {"gpus", std::move(gpus)}, {"seed", seed_}};
+            {"processor", detected_processor()}, {"gpus", std::move(gpus)}, {"seed", options_.seed}};
   }
 
-  static void add_plans(nlohmann::json& document, const SelfTest& test, const std::vector<NodePlan>& plans) {
+  static void add_plans(nlohmann::json& document, const SelfTest& test, const NodeReport& report) {
     document["self_test"] = test.is_there ? test.passed ? "passed" : "failed" : "not built";
-    for (const NodePlan& p : plans)
+    document["mean_abs_error"] = report.mean_abs_error();
+    document["worst_abs_error"] = report.worst_abs_error();
+    document["median_op_error"] = report.op_error();
+    document["exact_peaks"] = report.exact_peaks();
+    document["laws"] = report.parameters.fitted;
+    document["benches"] = {{"measured", report.measured.results.size()}, {"left", report.measured.left}};
+    document["benches"]["skipped"] = report.measured.skipped;
+    document["plans_left"] = report.plans_left;
+    document["plans"] = nlohmann::json::array();
+    for (const NodePlan& p : report.plans)
       document["plans"].push_back({{"name", p.name},
                                    {"predicted", p.predicted},
                                    {"low", p.low},
@@ -110,38 +122,62 @@ class NodeReport final : public Command {
                                    {"measured", p.measured},
                                    {"peak_predicted", p.peak_predicted},
                                    {"peak_measured", p.peak_measured},
-                                   {"loss", p.loss},
+                                   {"median_op_error", p.op_error},
+                                   {"first_loss", p.first_loss},
+                                   {"last_loss", p.last_loss},
+                                   {"shares", p.shares},
                                    {"problem", p.problem}});
   }
 
-  std::string summary(const nlohmann::json& document, const SelfTest& test, const std::vector<GpuResult>& results,
-                      const std::vector<NodePlan>& plans) const {
+  static Table table_of(const std::vector<NodePlan>& plans) {
+    Table table{{{"plan"},
+                 {"predicted", Align::Right},
+                 {"measured", Align::Right},
+                 {"error", Align::Right},
+                 {"of its ops", Align::Right},
+                 {"peak memory"}}};
+    for (const NodePlan& p : plans) {
+      if (!p.ran()) {
+        table.add({p.name, "", "", "", "", p.problem});
+        continue;
+      }
+      const std::string peak = to_text(Bytes{double(p.peak_measured)});
+      table.add({p.name, to_text(Seconds{p.predicted}), to_text(Seconds{p.measured}),
+                 p.shares ? "shared" : fmt::format("{:+.1f} %", 100 * p.error()),
+                 p.op_error > 0 ? fmt::format("{:.1f} %", 100 * p.op_error) : "",
+                 p.peak_measured == p.peak_predicted
+                     ? peak + " ="
+                     : fmt::format("{} / {}", to_text(Bytes{double(p.peak_predicted)}), peak)});
+    }
+    return table;
+  }
+
+  std::string summary(const nlohmann::json& document, const SelfTest& test, const NodeReport& report) const {
     std::string text = fmt::format("{} × {}, {}\n", document["gpus"].size(),
                                    document["gpus"][0]["name"].get<std::string>(), document["date"].get<std::string>());
     text += fmt::format("self-test: {}\n\n", test.is_there ? test.passed ? "passed" : "FAILED" : "not built");
-    text += text_of(results) + "\n";
-    Table table{
-        {{"plan"}, {"predicted", Align::Right}, {"measured", Align::Right}, {"error", Align::Right}, {"peak memory"}}};
-    for (const NodePlan& p : plans) {
-      if (!p.problem.empty()) {
-        table.add({p.name, "", "", "", p.problem});
-        continue;
-      }
-      table.add(
-          {p.name, to_text(Seconds{p.predicted}), to_text(Seconds{p.measured}),
-           fmt::format("{:+.1f} %", 100 * (p.predicted / p.measured - 1)),
-           fmt::format("{} of {}", to_text(Bytes{double(p.peak_measured)}), to_text(Bytes{double(p.peak_predicted)}))});
-    }
-    return text + table.text("  ") + fmt::format("\nwritten to {}\n", folder_);
+    text += text_of(report.measured.results) + "\n";
+    for (const std::string& s : report.measured.skipped) text += fmt::format("not measured: {}\n", s);
+    text += fmt::format("laws fitted: {}\n\n", fmt::join(report.parameters.fitted, ", "));
+    text += table_of(report.plans).text("  ");
+    text += fmt::format("\nmean error {:.1f} % over {} of {} plans, worst {:.1f} %; of ops {:.1f} % (median)\n",
+                        100 * report.mean_abs_error(), report.predicted(), report.plans.size() + report.plans_left,
+                        100 * report.worst_abs_error(), 100 * report.op_error());
+    if (report.predicted() < report.ran())
+      text += fmt::format("the ranks of {} more shared GPUs, which the prediction gives one each (`shared`)\n",
+                          report.ran() - report.predicted());
+    text += fmt::format("peak memory is exact on {} of {} plans\n", report.exact_peaks(), report.ran());
+    if (report.measured.left + report.plans_left > 0)
+      text += fmt::format("no time was left for {} benches and {} plans: the same command goes on with them\n",
+                          report.measured.left, report.plans_left);
+    return text + fmt::format("written to {}\n", options_.folder);
   }
 
-  std::string folder_ = "node-report";
-  bool quick_ = false;
-  std::int64_t seed_ = 1;
+  NodeReportOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Command> make_node_report() { return std::make_unique<NodeReport>(); }
+std::unique_ptr<Command> make_node_report() { return std::make_unique<ReportNode>(); }
 
 }  // namespace orrery

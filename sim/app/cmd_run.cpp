@@ -51,6 +51,10 @@ class Run final : public Command {
                    [this](const std::string&) { gpu_.activities = true; }});
     all.push_back({"--tf32", "", "of the device cuda: products of f32 round their operands to tf32",
                    [this](const std::string&) { gpu_.tf32 = true; }});
+    all.push_back({"--graphs", "", "of the device cuda: plans that come again are replayed by CUDA graphs",
+                   [this](const std::string&) { gpu_.graphs = true; }});
+    all.push_back({"--plain-allocation", "", "of the device cuda: ask it for each tensor, instead of one arena",
+                   [this](const std::string&) { gpu_.plain = true; }});
     all.push_back({"--repeat", "N", "run all of it N times",
                    [this](const std::string& v) { repeat_ = integer_option("--repeat", v, 1); }});
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
@@ -60,9 +64,8 @@ class Run final : public Command {
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
     const DeviceKind device = choose_device(scenario);
-    if (device != DeviceKind::Cuda && (gpu_.activities || gpu_.tf32))
-      throw UserError{gpu_.tf32 ? "option --tf32 is for the device cuda" : "option --activities is for the device cuda",
-                      "add --device cuda"};
+    refuse_gpu_flags(device);
+    gpu_.graphs = gpu_.graphs || scenario.options.launch == LaunchRegime::Graph;
     const bool is_forward = !logits_.empty() || (loss_ && scenario.options.workload.generate);
     if (is_forward) make_forward_pass(scenario);
     const std::unique_ptr<Program> program =
@@ -87,9 +90,17 @@ class Run final : public Command {
   }
 
  private:
+  void refuse_gpu_flags(DeviceKind device) const {
+    if (device == DeviceKind::Cuda) return;
+    for (const auto& [given, flag] : {std::pair{gpu_.tf32, "--tf32"},
+                                      {gpu_.activities, "--activities"},
+                                      {gpu_.graphs, "--graphs"},
+                                      {gpu_.plain, "--plain-allocation"}})
+      if (given) throw UserError{fmt::format("option {} is for the device cuda", flag), "add --device cuda"};
+  }
+
   DeviceKind choose_device(const Scenario& s) const {
-    if (device_.empty()) return s.cluster.device == "host" ? DeviceKind::Host : DeviceKind::Cuda;
-    return device_kind(device_);
+    return device_.empty() ? device_kind(s.cluster) : device_kind(device_);
   }
 
   ProgramRequest request_for(const Scenario& s, DeviceKind device, const AppContext& context) const {
@@ -139,7 +150,7 @@ class Run final : public Command {
     if (s.cluster.device != "host" || context.wiring.is_calibrated())
       machine = context.wiring.machine(s.options, s.cluster);
     Report report = make_report({s, program, recording, machine ? &*machine : nullptr});
-    report.device = !device_.empty() ? device_ : s.cluster.device == "host" ? "host" : "cuda";
+    report.device = !device_.empty() ? device_ : device_kind(s.cluster) == DeviceKind::Host ? "host" : "cuda";
     if (!report.tokens.empty()) report.text = decoded(*tokenizer_of(s), report.tokens);
     report.wall_seconds =
         report.total + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

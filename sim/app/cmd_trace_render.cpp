@@ -60,9 +60,8 @@ class Render final : public Command {
     explorer.open(gui::open_document(arguments[0]));
     explorer.find_insight();
     if (!other_.empty()) {
-      gui::Compared compared =
-          gui::compare_documents(explorer.document(), gui::open_document(other_), {.alignment = alignment_});
-      explorer.compare(std::move(compared.companion));
+      explorer.compare(
+          gui::compare_documents(explorer.document(), gui::open_document(other_), {.alignment = alignment_}));
       explorer.fit();
     }
     set_view(explorer);

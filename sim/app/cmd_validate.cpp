@@ -33,7 +33,7 @@ class Validate final : public Command {
     all.push_back({"--recalibrate", "", "calibrate in any case", [this](const std::string&) { recalibrate_ = true; }});
     all.push_back({"--grid", "GRID",
                    "without scenarios: `single` (one device), `parallel` (2 to 16 ranks), `inference` (1 to 4 ranks), "
-                   "`speculation`, `offload` (tiers behind paced links) or a file",
+                   "`speculation`, `offload` (tiers behind paced links), `gpu` (plans for an H100) or a file",
                    [this](const std::string& v) { grid_ = v; }});
     all.push_back({"--max-error", "PERCENT", "exit with 1 when the mean error is larger",
                    [this](const std::string& v) { max_error_ = percent(v); }});
@@ -42,7 +42,7 @@ class Validate final : public Command {
   }
   std::string details() const override {
     return "Without arguments the plans of scenarios/validation_grid.yaml are validated, with --grid parallel, "
-           "inference,\nspeculation or offload those of scenarios/validation_grid_parallel.yaml and so on.\n";
+           "inference,\nspeculation, offload or gpu those of scenarios/validation_grid_parallel.yaml and so on.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -51,8 +51,10 @@ class Validate final : public Command {
     std::vector<Scenario> scenarios;
     for (const std::string& a : arguments) scenarios.push_back(scenario_.load(a, context));
     if (arguments.empty()) scenarios = validation_grid(context, grid_.value_or("single"));
-    check_measurable(scenarios);
-    calibrate_if_needed(context);
+    check_measurable(scenarios, context.wiring);
+    if (std::any_of(scenarios.begin(), scenarios.end(),
+                    [](const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; }))
+      calibrate_if_needed(context);
     Validation v = validate_scenarios(scenarios, options_, context);
     const nlohmann::json document = to_json(v);
     std::vector<std::string> folders;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "sim/app/largest.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/model/load.hpp"
 
@@ -18,6 +19,7 @@ constexpr std::int64_t kMostBatch = 1 << 14, kMostSequence = 1 << 23, kSequenceS
 struct KnownWay {
   std::string_view strategy, name, options, data;
   bool several_ranks = false;  // on one it is the way before it
+  bool recomputes = false;     // says itself what
 };
 constexpr KnownWay kKnownWays[] = {
     {"zero-offload", "zero-offload", "", "zero2"},
@@ -25,6 +27,8 @@ constexpr KnownWay kKnownWays[] = {
     {"zero-infinity", "zero-infinity, host", "weights: host, states: host", "zero3"},
     {"zero-infinity", "zero-infinity, disk", "", "zero3"},
     {"gemini", "gemini", "placement: auto", "zero3"},
+    {.strategy = "memo", .name = "memo, all swapped", .options = "alpha: 1", .data = "zero3", .recomputes = true},
+    {.strategy = "memo", .name = "memo, inputs swapped", .options = "alpha: 0", .data = "zero3", .recomputes = true},
 };
 constexpr std::string_view kRecomputed[] = {"selective", "rotor"};
 
@@ -47,7 +51,7 @@ MemoryWay tier_way(const StrategyEntry& entry, const KnownWay& known, std::int64
   if (chunked) options.push_back(fmt::format("device_memory: {:.0f} B", room.device));
   if (room.host > 0 && has_option(entry.options(), "host_memory"))
     options.push_back(fmt::format("host_memory: {:.0f} B", room.host));
-  return {std::string{known.name}, fmt::format("{}: {{{}}}", entry.name, listed(options)), !chunked};
+  return {std::string{known.name}, fmt::format("{}: {{{}}}", entry.name, listed(options)), !chunked, known.recomputes};
 }
 
 /// The first tier that is too small, with how much it lacks.
@@ -103,8 +107,8 @@ class Trials {
   FitRow run() {
     FitRow row{way_.name, {}, {}, {}};
     row.trials.push_back(one("none"));
-    row.trials.push_back(one("full"));
-    if (!row.trials[0].fits() && row.trials[1].fits())
+    if (!way_.recomputes) row.trials.push_back(one("full"));
+    if (!row.trials[0].fits() && row.trials.size() > 1 && row.trials[1].fits())
       for (const std::string_view recompute : kRecomputed) between(row, recompute);
     row.best = *std::min_element(row.trials.begin(), row.trials.end(), [](const FitTrial& a, const FitTrial& b) {
       if (a.fits() != b.fits()) return a.fits();
@@ -191,17 +195,12 @@ FitRow fit_largest(const Reproducer& reproducer, const FitRequest& request, cons
                                                             : static_cast<std::int64_t>(sizes.size());
   std::string next;
   const auto fits = [&](std::int64_t n) {
-    const std::string limit = Trials{reproducer, grown(request, growth, n, sizes), way}.one("full").limit;
+    const std::string limit =
+        Trials{reproducer, grown(request, growth, n, sizes), way}.one(way.recomputes ? "none" : "full").limit;
     if (!limit.empty()) next = limit;
     return limit.empty();
   };
-  std::int64_t good = 0, bad = 1;
-  while (bad <= most && fits(bad)) good = bad, bad *= 2;
-  bad = std::min(bad, most + 1);
-  while (bad - good > std::max<std::int64_t>(1, growth == FitGrowth::Model ? 1 : good / 64)) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
+  const std::int64_t good = largest_passing(most, fits, growth == FitGrowth::Model ? 0 : 64);
   const FitRequest at = grown(request, growth, std::max<std::int64_t>(1, good), sizes);
   FitRow row = fit(reproducer, at, way);
   row.largest.emplace().next = next;

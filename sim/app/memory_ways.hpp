@@ -31,7 +31,8 @@ enum class FitGrowth : std::uint8_t { Batch, Sequence, Model };
 /// One way to keep a model's data in memory, as a strategy of a scenario.
 struct MemoryWay {
   std::string name, strategy;
-  bool budgeted = true;  // activations can be given what others leave of the device: `recompute: rotor`
+  bool budgeted = true;     // activations can be given what others leave of the device: `recompute: rotor`
+  bool recomputes = false;  // says itself what runs again
 };
 /// On one rank, or several: replicas and their shards, and every registered strategy that moves tensors of such steps
 /// to other tiers.

@@ -56,10 +56,6 @@ std::int64_t heads_of(std::int64_t hidden, std::int64_t head_width) {
   return heads;
 }
 
-}  // namespace
-
-namespace {
-
 /// Without embeddings.
 double parameters(NetworkSize s) { return 12 * double(s.layers) * double(s.hidden) * double(s.hidden); }
 

@@ -4,61 +4,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <sstream>
 
-#include "sim/app/instances.hpp"
-#include "sim/app/report.hpp"
-#include "sim/app/session.hpp"
+#include "calibrate/published/devices.hpp"
+#include "sim/app/run_directory.hpp"
+#include "sim/app/validation.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/table.hpp"
 #include "sim/timeline/trace_file.hpp"
 
 namespace orrery {
-namespace {
 
-std::int64_t device_peak(const Timeline& t) {
-  std::int64_t most = 0;
-  for (const Peak& p : t.peaks)
-    if (p.tier == Tier::Device) most = std::max(most, p.bytes);
-  return most;
-}
-
-void predict(NodePlan& p, const Scenario& s, AppContext& context) {
-  const Machine machine = context.wiring.machine(s.options, s.cluster);
-  const Simulation simulation =
-      simulate_scenario(s, machine, context.wiring, std::nullopt, [&](std::size_t) { context.interrupt.check(); });
-  const Report report = make_report({s, *simulation.program, simulation.recording, &machine});
-  p.predicted = report.step;
-  p.low = report.low;
-  p.high = report.high;
-  p.peak_predicted = report.memory.bytes;
-}
-
-void measure(NodePlan& p, const Scenario& s, const std::string& folder, AppContext& context) {
-  const auto program = make_program(s, context.wiring, {.workspaces = &context.wiring.workspaces(DeviceKind::Cuda)});
-  const auto executor = context.wiring.executor(DeviceKind::Cuda, s.cluster, s.options.algorithms);
-  const auto runner = executed(s, *program, *executor, context.wiring);
-  const Recording r = drive(*program, *runner, [&](std::size_t) { context.interrupt.check(); });
-  p.measured = mean_seconds(instance_times(r.timeline), steady_instances(r.timeline));
-  p.peak_measured = device_peak(r.timeline);
-  for (const Outcome& o : r.outcomes)
-    if (const auto loss = o.values.find("loss"); loss != o.values.end() && !loss->second.empty())
-      p.loss.push_back(loss->second[0]);
-  write_trace({r.timeline, digests_of(*program), {{"scenario", p.name}}}, fmt::format("{}/{}.orrery", folder, p.name));
-}
-
-}  // namespace
-
-std::vector<GpuResult> calibrate_gpu(const std::shared_ptr<GpuDriver>& driver, const std::string& file, bool quick,
-                                     std::int64_t seed, AppContext& context) {
-  GpuCampaign campaign{.quick = quick, .seed = seed, .resume = file};
+GpuMeasurements calibrate_gpu(const std::shared_ptr<GpuDriver>& driver, GpuCampaign campaign, AppContext& context) {
   campaign.progress = [&](double done, const std::string& name) {
     context.interrupt.check();
     context.console.progress(name, done);
   };
-  return measure_gpu(driver, campaign);
+  GpuMeasurements measured = measure_gpu(driver, campaign);
+  context.console.end_progress();
+  return measured;
 }
 
 std::string text_of(const std::vector<GpuResult>& results) {
@@ -85,16 +55,55 @@ std::string text_of(const std::vector<GpuResult>& results) {
   return table.text("  ");
 }
 
-NodePlan run_on_node(const std::string& name, const std::vector<std::string>& settings, const std::string& folder,
-                     AppContext& context) {
-  NodePlan p{.name = name};
+std::string to_line(const NodePlan& p) {
+  std::string problem = p.problem.empty() ? "-" : p.problem;
+  std::replace_if(
+      problem.begin(), problem.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return fmt::format("{}\t{:.9g}\t{:.9g}\t{:.9g}\t{:.9g}\t{}\t{}\t{:.6g}\t{:.9g}\t{:.9g}\t{:d}\t{}", p.name,
+                     p.predicted, p.low, p.high, p.measured, p.peak_predicted, p.peak_measured, p.op_error,
+                     p.first_loss, p.last_loss, p.shares, problem);
+}
+
+NodePlan plan_from_line(const std::string& line) {
+  NodePlan p;
+  std::istringstream in{line};
+  std::getline(in, p.name, '\t');
+  if (!(in >> p.predicted >> p.low >> p.high >> p.measured >> p.peak_predicted >> p.peak_measured >> p.op_error >>
+        p.first_loss >> p.last_loss >> p.shares) ||
+      !std::getline(in >> std::ws, p.problem))
+    throw UserError{fmt::format("a line of an earlier report cannot be read: {}", orrery::quoted(line)),
+                    "remove its plans.tsv, and all plans are executed again"};
+  if (p.problem == "-") p.problem.clear();
+  return p;
+}
+
+namespace {
+
+double median_op_error(const ValidatedPlan& p) {
+  std::vector<double> errors;
+  for (const ValidatedOp& op : p.ops)
+    if (op.measured > 0 && op.predicted > 0) errors.push_back(std::abs(op.predicted / op.measured - 1));
+  return median(std::move(errors));
+}
+
+void predict_and_measure(NodePlan& p, const Scenario& scenario, const std::string& folder, AppContext& context) {
+  const Validation v = validate_scenarios({scenario}, {}, context);
+  const ValidatedPlan& plan = v.plans.front();
+  p.predicted = plan.predicted, p.low = plan.low, p.high = plan.high, p.measured = plan.measured;
+  p.peak_predicted = plan.peak_predicted, p.peak_measured = plan.peak_measured;
+  p.op_error = median_op_error(plan);
+  p.shares = plan.report.ranks > context.wiring.gpus()->num_devices();
+  if (!plan.loss.empty()) p.first_loss = plan.loss.front(), p.last_loss = plan.loss.back();
+  write_trace({plan.measurement, plan.plans, {{"scenario", p.name}}}, fmt::format("{}/{}.orrery", folder, p.name));
+}
+
+}  // namespace
+
+NodePlan run_on_node(const Scenario& scenario, const std::string& folder, AppContext& context) {
+  NodePlan p{.name = scenario.name};
+  std::replace(p.name.begin(), p.name.end(), ' ', '.');
   try {
-    std::vector<Override> changes;
-    for (const std::string& s : settings) changes.push_back({s, "the grid of node-report"});
-    const Scenario scenario =
-        make_scenario(merged_document(Node::map(), context.environment, changes), name, context.wiring.locations());
-    predict(p, scenario, context);
-    measure(p, scenario, folder, context);
+    predict_and_measure(p, scenario, folder, context);
   } catch (const UserError& e) {
     p.problem = e.diagnostics().front().message;
   } catch (const MissingError&) {
@@ -105,46 +114,159 @@ NodePlan run_on_node(const std::string& name, const std::vector<std::string>& se
   return p;
 }
 
-std::vector<GridPoint> node_grid(const std::string& cluster, bool quick) {
-  std::vector<GridPoint> grid;
-  const auto add = [&](std::string name, std::vector<std::string> settings) {
-    settings.push_back("cluster=" + cluster);
-    grid.push_back({std::move(name), std::move(settings)});
-  };
-  for (const std::string model : {"gpt2", "llama-tiny", "gpt2-xl"})
-    for (const std::string type : {"bf16", "f32"})
-      for (const int sequence : {512, 1024})
-        for (const std::string recompute : {"none", "full"}) {
-          const auto key = [](const char* k, const auto& v) { return fmt::format("workload.train.{}={}", k, v); };
-          add(fmt::format("{}.train.{}.{}.{}", model, type, sequence, recompute),
-              {"model=" + model, key("dtype", type), key("sequence", sequence), key("recompute", recompute),
-               key("batch", 4), key("steps", 6)});
-        }
-  for (const std::string model : {"gpt2", "llama-tiny", "gpt2-xl"})
-    for (const std::string type : {"bf16", "f32"})
-      for (const int batch : {1, 16}) {
-        const auto key = [](const char* k, const auto& v) { return fmt::format("workload.generate.{}={}", k, v); };
-        add(fmt::format("{}.generate.{}.{}", model, type, batch),
-            {"model=" + model, key("dtype", type), key("batch", batch), key("prompt", 256), key("tokens", 64)});
-      }
-  for (const int ranks : {2, 4, 8})
-    for (const std::string axis : {"dp", "tp", "pp"})
-      add(fmt::format("gpt2.train.{}{}", axis, ranks),
-          {"model=gpt2", "workload.train.dtype=bf16", "workload.train.sequence=512", "workload.train.batch=8",
-           fmt::format("workload.train.microbatches={}", axis == "pp" ? 8 : 1), "workload.train.steps=4",
-           fmt::format("strategy=[{{parallel: {{mesh: {}{}}}}}]", axis, ranks)});
-  if (quick) {
-    std::vector<GridPoint> some;
-    for (std::size_t i = 0; i < grid.size(); i += 5) some.push_back(std::move(grid[i]));
-    return some;
+TableCalibration fit_node(const std::vector<GpuResult>& results, const std::string& device, const GpuInfo& info,
+                          AppContext& context) {
+  std::vector<KernelCase> cases;
+  for (const GpuResult& r : results) {
+    if (!r.work || r.seconds.median <= 0) continue;
+    const auto* g = std::get_if<Gemm>(&*r.work);
+    cases.push_back({.row_id = r.name,
+                     .gpu = info.name,
+                     .device = device,
+                     .op = g ? fmt::format("gemm {}", name_of(g->dtype)) : std::string{kind_name(*r.work)},
+                     .harness = "orrery",
+                     .source = "measured",
+                     .key = r.name,
+                     .works = {*r.work},
+                     .size = r.flops > r.bytes ? r.flops : r.bytes,
+                     .seconds = r.seconds.median});
   }
-  return grid;
+  TableCalibration c = calibrate_from_cases(cases, device, context);
+  for (const GpuResult& r : results)
+    if (r.group == "launches" && r.name.ends_with("each of 1 streams"))
+      c.parameters.enqueue = Seconds{r.seconds.median};
+  c.parameters.provenance.machine = info.name;
+  c.parameters.provenance.source = fmt::format("measured by orrery node-report, driver {}", info.driver);
+  return c;
 }
 
-std::string cluster_of(const std::string& gpu) {
-  for (const auto& [word, cluster] : {std::pair{"H200", "dgx_h200"}, {"B200", "dgx_b200"}, {"A100", "dgx_a100"}})
-    if (gpu.find(word) != std::string::npos) return cluster;
-  return "dgx_h100";
+double NodeReport::mean_abs_error() const {
+  double sum = 0;
+  for (const NodePlan& p : plans) sum += p.is_predicted() ? std::abs(p.error()) : 0;
+  return predicted() > 0 ? sum / double(predicted()) : 0;
+}
+double NodeReport::worst_abs_error() const {
+  double worst = 0;
+  for (const NodePlan& p : plans) worst = std::max(worst, p.is_predicted() ? std::abs(p.error()) : 0);
+  return worst;
+}
+double NodeReport::op_error() const {
+  std::vector<double> errors;
+  for (const NodePlan& p : plans)
+    if (p.ran() && p.op_error > 0) errors.push_back(p.op_error);
+  return median(std::move(errors));
+}
+std::size_t NodeReport::ran() const {
+  return static_cast<std::size_t>(std::count_if(plans.begin(), plans.end(), [](const NodePlan& p) { return p.ran(); }));
+}
+std::size_t NodeReport::predicted() const {
+  return static_cast<std::size_t>(
+      std::count_if(plans.begin(), plans.end(), [](const NodePlan& p) { return p.is_predicted(); }));
+}
+std::size_t NodeReport::exact_peaks() const {
+  return static_cast<std::size_t>(std::count_if(
+      plans.begin(), plans.end(), [](const NodePlan& p) { return p.ran() && p.peak_predicted == p.peak_measured; }));
+}
+
+namespace {
+
+void save_clocks(const std::vector<ClockSample>& samples, const std::string& path) {
+  std::string text = "seconds\tflop_per_second\tclock_hz\twatts\tcelsius\n";
+  for (const ClockSample& s : samples)
+    text += fmt::format("{:.3f}\t{:.6g}\t{:.6g}\t{:.4g}\t{:.3g}\n", s.seconds, s.rate, s.state.clock_hz, s.state.watts,
+                        s.state.celsius);
+  write_file_atomically(path, text);
+}
+
+/// What is left of a time that began when this was made.
+class Budget {
+ public:
+  explicit Budget(Seconds all) : all_{all} {}
+  Seconds left() const {
+    const auto passed = std::chrono::steady_clock::now() - start_;
+    return all_ - Seconds{std::chrono::duration<double>(passed).count()};
+  }
+
+ private:
+  Seconds all_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// The part of the time that measurements of single ops may take; the grid of plans gets what is left.
+constexpr double kShareOfBenches = 0.45;
+
+std::map<std::string, NodePlan> plans_before(const std::string& path) {
+  std::map<std::string, NodePlan> plans;
+  std::ifstream in{path};
+  for (std::string line; std::getline(in, line);) {
+    NodePlan p = plan_from_line(line);
+    plans[p.name] = std::move(p);
+  }
+  return plans;
+}
+
+/// The plans of the grid, in an order in which any first part has plans of all kinds.
+void run_grid(NodeReport& r, const std::vector<Scenario>& grid, const NodeReportOptions& o, const Budget& budget,
+              AppContext& context) {
+  const std::string path = o.folder + "/plans.tsv";
+  // Plans of before were predicted with other parameters when more has been measured since.
+  if (r.measured.fresh > 0) std::filesystem::remove(path);
+  const std::map<std::string, NodePlan> before = plans_before(path);
+  constexpr std::size_t kStride = 5;
+  for (std::size_t first = 0; first < (o.quick ? 1 : kStride); ++first)
+    for (std::size_t i = first; i < grid.size(); i += kStride) {
+      context.interrupt.check();
+      std::string name = grid[i].name;
+      std::replace(name.begin(), name.end(), ' ', '.');
+      if (const auto it = before.find(name); it != before.end()) {
+        r.plans.push_back(it->second);
+      } else if (budget.left() <= Seconds{0}) {
+        ++r.plans_left;
+      } else {
+        r.plans.push_back(run_on_node(grid[i], o.folder, context));
+        std::ofstream out{path, std::ios::app};
+        if (!(out << to_line(r.plans.back()) << '\n').flush()) throw DeviceError{fmt::format("cannot write {}", path)};
+      }
+    }
+}
+
+}  // namespace
+
+NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeReportOptions& o, AppContext& context) {
+  const Budget budget{o.budget};
+  const GpuInfo info = driver->info(0);
+  const NodeCluster node = cluster_of(info.name, context.wiring.locations());
+  NodeReport r;
+  r.measured = calibrate_gpu(driver,
+                             {.quick = o.quick,
+                              .seed = o.seed,
+                              .resume = o.folder + "/measurements.tsv",
+                              .budget = kShareOfBenches * o.budget},
+                             context);
+  r.clocks = measure_clocks(driver, o.clocks, [&](double done) {
+    context.interrupt.check();
+    context.console.progress("clock and power", done);
+  });
+  save_clocks(r.clocks, o.folder + "/clocks.tsv");
+  r.parameters = fit_node(r.measured.results, node.device, info, context);
+  // Predictions below look for parameters in the folder of the report first, and run on the GPUs that are open.
+  Environment environment = context.environment;
+  environment["ORRERY_HOME"] = o.folder;
+  const Wiring wiring{environment, [driver] { return driver; }};
+  std::filesystem::create_directories(wiring.locations().own_parameters());
+  write_table_calibration(r.parameters, fmt::format("{}/{}.yaml", wiring.locations().own_parameters(), node.device));
+  AppContext fitted{context.console, context.interrupt, wiring, environment, context.command_line, context.json};
+  run_grid(r, validation_grid(fitted, o.grid, node.cluster), o, budget, fitted);
+  context.console.end_progress();
+  return r;
+}
+
+NodeCluster cluster_of(const std::string& gpu, const Locations& locations) {
+  const std::string device = device_of(gpu);
+  if (!device.empty())
+    for (const std::string& name : locations.cluster_names())
+      if (load_cluster(locations.find_cluster(name)).device == device) return {name, device};
+  return {"dgx_h100", "h100_sxm", false};
 }
 
 }  // namespace orrery

@@ -1,45 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "calibrate/gpu_benches.hpp"
 #include "sim/app/command.hpp"
-#include "sim/timeline/digest.hpp"
+#include "sim/app/scenario.hpp"
+#include "sim/app/table_calibration.hpp"
 
 namespace orrery {
 
-/// Measures the first GPU of this computer under a line of progress. What the file has is not measured again.
-std::vector<GpuResult> calibrate_gpu(const std::shared_ptr<GpuDriver>& driver, const std::string& file, bool quick,
-                                     std::int64_t seed, AppContext& context);
+/// Measures the GPUs of this computer, into a file that a measurement which was stopped goes on from; not longer than
+/// the budget, if there is one.
+GpuMeasurements calibrate_gpu(const std::shared_ptr<GpuDriver>& driver, GpuCampaign campaign, AppContext& context);
 
-/// Results by group: how many, the best rates, the shortest time.
+/// A line per group of results: how many, and the best rate.
 std::string text_of(const std::vector<GpuResult>& results);
 
-/// A plan that was predicted for the GPUs of a cluster and executed on those of this computer.
+/// One scenario, predicted and executed; `problem` says why not.
 struct NodePlan {
   std::string name;
-  double predicted = 0, low = 0, high = 0, measured = 0;  // seconds of a step
+  double predicted = 0, low = 0, high = 0, measured = 0;
   std::int64_t peak_predicted = 0, peak_measured = 0;
-  std::vector<double> loss;
-  std::string problem;  // why it did not run; else empty
+  double op_error = 0;                   // median over its different ops; plans of several ranks have none
+  double first_loss = 0, last_loss = 0;  // of training
+  std::string problem = {};
+
+  bool shares = false;  // its ranks have shared GPUs, which the prediction gives one each
+
+  bool ran() const { return problem.empty(); }
+  /// Whether its times can be compared.
+  bool is_predicted() const { return ran() && !shares; }
+  double error() const { return predicted / measured - 1; }
 };
+
+/// One line of a file, and back. Throws UserError for a line that is none.
+std::string to_line(const NodePlan& plan);
+NodePlan plan_from_line(const std::string& line);
 
 /// Predicts and executes one scenario of the grid; its timeline goes to `folder`.
-NodePlan run_on_node(const std::string& name, const std::vector<std::string>& settings, const std::string& folder,
-                     AppContext& context);
+NodePlan run_on_node(const Scenario& scenario, const std::string& folder, AppContext& context);
 
-/// The grid: names and settings of the same scenario.
-struct GridPoint {
-  std::string name;
-  std::vector<std::string> settings;
+/// Laws of the device that were fitted to what was measured of it; those of the files for kinds with too few points.
+TableCalibration fit_node(const std::vector<GpuResult>& results, const std::string& device, const GpuInfo& info,
+                          AppContext& context);
+
+/// What a report is made of and what it says.
+struct NodeReportOptions {
+  std::string folder = "node-report";
+  std::string grid = "gpu";  // as of `orrery validate`
+  bool quick = false;
+  std::int64_t seed = 1;
+  Seconds clocks{60};   // how long clock and power are watched
+  Seconds budget{450};  // what is not done by then is left to another run of the report
 };
-/// Training and generation of GPT-2 and Llama, widths, sequences, types, recomputation, 1 to 8 ranks. `cluster`: whose
-/// parameters predict this GPU.
-std::vector<GridPoint> node_grid(const std::string& cluster, bool quick);
+struct NodeReport {
+  GpuMeasurements measured;
+  TableCalibration parameters;
+  std::vector<ClockSample> clocks;
+  std::vector<NodePlan> plans;
+  std::size_t plans_left = 0;  // for another run
 
-/// The cluster of `scenarios/clusters` with GPUs of this name.
-std::string cluster_of(const std::string& gpu);
+  double mean_abs_error() const;  // over the plans that ran as they were predicted
+  double worst_abs_error() const;
+  double op_error() const;  // median over the plans that have any
+  std::size_t ran() const;
+  std::size_t predicted() const;
+  std::size_t exact_peaks() const;
+};
+/// Measures, fits, predicts with what was fitted and measures the grid; all of it lies in the folder then, and a report
+/// that was stopped, or had no time left, goes on from what is there.
+NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeReportOptions& options, AppContext& context);
+
+/// The device that has GPUs of this name, and the first cluster of such. `is_known` is false where there is none: an
+/// H100 then stands in, whose laws are replaced by those that are fitted.
+struct NodeCluster {
+  std::string cluster, device;
+  bool is_known = true;
+};
+NodeCluster cluster_of(const std::string& gpu, const Locations& locations);
 
 }  // namespace orrery

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // MEMO, Zhao and others, arXiv 2407.12117: a GPT of 7 billion parameters on sequences of up to a million tokens and
-// eight A800. Its layers are simulated with matrices and rows split over the eight; what it swaps and runs again
-// follows from sim/search/memo.hpp. Taken: feed-forward layers that are gated and as large as 4h (10,752 is 8/3·h in
-// tiles of 64 columns on each rank; there is no table of positions), steps of one sequence, copies that reach 0.83 of
-// PCIe 4.0 x16 with two GPUs behind each switch, all of the node's 2 TiB. Attention runs as FlashAttention-2 does, at
-// 50 to 73 % of an A100's peak (Dao, arXiv 2307.08691): 1.5 times our law, which is fitted to kernels of TensorRT-LLM,
-// is 67 % forward and 57 % backward. Not published, and left open: whether the MFU counts a causal mask.
+// eight A800. The step is simulated as the strategy `memo` lowers it, copies and what runs again among its ops, with
+// matrices and rows split over the eight. Taken: feed-forward layers that are gated and as large as 4h (10,752 is
+// 8/3·h in tiles of 64 columns on each rank; there is no table of positions), steps of one sequence, copies that reach
+// 0.83 of PCIe 4.0 x16 with two GPUs behind each switch, all of the node's 2 TiB. Attention runs as FlashAttention-2
+// does, at 50 to 73 % of an A100's peak (Dao, arXiv 2307.08691): 1.5 times our law, which is fitted to kernels of
+// TensorRT-LLM, is 67 % forward and 57 % backward. Not published, and left open: whether the MFU counts a causal mask.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "sim/app/reproduction.hpp"
-#include "sim/search/memo.hpp"
+#include "sim/strategy/offload/memo.hpp"
 
 namespace orrery {
 namespace {
@@ -19,15 +19,9 @@ namespace {
 constexpr const char* kAbstract = "arXiv 2407.12117, abstract";
 constexpr const char* kFigure = "arXiv 2407.12117, figure 1b";
 constexpr double kLayers = 32, kHidden = 4096, kVocabulary = 50304, kRanks = 8, kPeak = 312e12;
-constexpr double kMillion = 1 << 20, kK = 1024;
+constexpr double kMillion = 1 << 20, kK = 1024, kHost = 2.0 * 1024 * kK * kK * kK;
 constexpr double kFlashAttention2 = 1.5;
 constexpr double kMfuWithin = 4.0 / 52.3, kCrossoverWithin = 0.1, kAlphaWithin = 0.03 / 0.467;
-
-/// Seconds of one layer of a step, and of all that lies outside of layers.
-struct LayerTimes {
-  double forward = 0, step = 0, outside = 0;
-  double again = 0;  // what is run again of a layer whose attention is kept
-};
 
 struct Inputs {
   std::string name;
@@ -38,32 +32,26 @@ class Memo {
  public:
   Memo(const Reproducer& r, const Inputs& in) : r_{r}, in_{in} {}
 
-  /// Full and selective recomputation add the whole forward pass and its attention: the difference is what runs again.
-  LayerTimes times(double sequence) const {
-    const Prediction one = predict(sequence, 1, "none"), two = predict(sequence, 2, "none");
-    LayerTimes t;
-    t.step = two.report.step - one.report.step;
-    t.forward = two.forward_seconds - one.forward_seconds;
-    t.outside = one.report.step - t.step;
-    const auto per_layer = [&](const char* recompute) {
-      return predict(sequence, 2, recompute).report.step - predict(sequence, 1, recompute).report.step;
-    };
-    t.again = per_layer("full") - per_layer("selective");
-    return t;
+  /// Seconds of the forward pass of one layer.
+  double forward(double sequence) const {
+    return predict(sequence, 2, plain()).forward_seconds - predict(sequence, 1, plain()).forward_seconds;
   }
 
   SwapBounds bounds(double sequence, double forward) const {
-    return swap_bounds(SwappedLayer::of(1, sequence, kHidden, kRanks), static_cast<std::int64_t>(kLayers),
-                       Seconds{forward}, link(), Bytes{2.0 * 1024 * 1024 * 1024 * 1024 / kRanks});
+    return swap_bounds(SwappedLayer::of_gpt(1, sequence, kHidden, kRanks), static_cast<std::int64_t>(kLayers),
+                       Seconds{forward}, link(), Bytes{kHost / kRanks});
   }
 
-  /// Of the whole model: swaps hide behind the next layer, the rest of the tokens run again.
-  double step_seconds(double sequence) const {
-    const LayerTimes t = times(sequence);
-    const double alpha = bounds(sequence, t.forward).alpha();
-    const double copy = SwappedLayer::of(1, sequence, kHidden, kRanks).bytes(alpha).base() / link().base();
-    const double exposed = std::max(0.0, copy - t.forward);
-    return kLayers * t.step + t.outside + (kLayers - 2) * ((1 - alpha) * t.again + 2 * exposed);
+  /// A step of the whole model. The strategy counts the FLOP of a layer as this does: half of attention behind the
+  /// mask.
+  Report step(double sequence) const {
+    const double flops = sequence * kHidden * (24 * kHidden + 2 * sequence) / kRanks;
+    return predict(
+               sequence, static_cast<int>(kLayers),
+               fmt::format("memo: {{rate: {:.0f} FLOP/s, link: {:.0f} B/s, host_memory: {:.0f} B, parallel: {{mesh: "
+                           "tp8, sequence_parallel: true}}}}",
+                           flops / forward(sequence), link().base(), kHost / kRanks))
+        .report;
   }
 
   /// The shortest sequence, to within 4K tokens, whose layer is computed as fast as it is swapped whole.
@@ -71,22 +59,21 @@ class Memo {
     double low = 16 * kK, high = 1024 * kK;
     while (high - low > 4 * kK) {
       const double middle = std::max(4 * kK, std::floor((low + high) / 2 / (4 * kK)) * 4 * kK);
-      const double forward = predict(middle, 2, "none").forward_seconds - predict(middle, 1, "none").forward_seconds;
-      (bounds(middle, forward).link >= 1 ? high : low) = middle;
+      (bounds(middle, forward(middle)).link >= 1 ? high : low) = middle;
     }
     return high;
   }
 
  private:
-  Prediction predict(double sequence, int layers, const char* recompute) const {
+  static std::string plain() { return "tensor: {mesh: tp8, sequence_parallel: true}"; }
+  Prediction predict(double sequence, int layers, const std::string& strategy) const {
     const auto tokens = static_cast<std::int64_t>(sequence);
     const std::string text = fmt::format(
         "model: {{model_type: llama, hidden_size: 4096, intermediate_size: 10752, num_hidden_layers: {}, "
         "num_attention_heads: 32, num_key_value_heads: 32, vocab_size: 50304, max_position_embeddings: {}, "
         "rms_norm_eps: 0.00001, rope_theta: 10000.0, tie_word_embeddings: false}}\ncluster: hgx_a800\nstrategy: "
-        "[{{tensor: {{mesh: tp8, sequence_parallel: true}}}}]\nworkload: {{train: {{batch: 1, sequence: {}, dtype: "
-        "bf16, recompute: {}}}}}\n",
-        layers, tokens, tokens, recompute);
+        "[{{{}}}]\nworkload: {{train: {{batch: 1, sequence: {}, dtype: bf16}}}}\n",
+        layers, tokens, strategy, tokens);
     return r_.predict(text, in_.scales);
   }
 
@@ -116,11 +103,12 @@ double mfu(double sequence, double seconds, bool causal) {
 Reproduction reproduce_memo(const Reproducer& r) {
   const Inputs stated{.name = "attention as FlashAttention-2", .scales = {{"attention.rate", kFlashAttention2}}};
   const Memo memo{r, stated};
-  const double step = memo.step_seconds(kMillion), crossover = memo.crossover() / kK;
-  const double alpha = memo.bounds(kMillion, memo.times(kMillion).forward).host;
-  const double causal = mfu(kMillion, step, true), whole = mfu(kMillion, step, false);
+  const Report step = memo.step(kMillion);
+  const double crossover = memo.crossover() / kK, alpha = memo.bounds(kMillion, memo.forward(kMillion)).host;
+  const double causal = mfu(kMillion, step.step, true), whole = mfu(kMillion, step.step, false);
   Reproduction out{{{"MFU at a million tokens, a causal mask counted", kAbstract, 52.3, causal, "%", kMfuWithin,
-                     "7B, 8 A800; the paper does not say which it counts"},
+                     fmt::format("7B, 8 A800, {} of a device; the paper does not say which it counts",
+                                 to_text(Bytes{double(step.memory.together)}))},
                     {"MFU at a million tokens, all of attention counted", kAbstract, 52.3, whole, "%", kMfuWithin,
                      "the same step, the other convention: at most one of the two can hold"},
                     {"tokens from which a layer is swapped whole while the next one runs", kFigure, 192, crossover, "K",
@@ -135,7 +123,7 @@ Reproduction reproduce_memo(const Reproducer& r) {
       {.name = "products at 0.8 of the rate", .scales = {{"attention.rate", kFlashAttention2}, {"gemm.rate", 0.8}}}};
   for (const Inputs& in : others) {
     const Memo m{r, in};
-    const double seconds = m.step_seconds(kMillion);
+    const double seconds = m.step(kMillion).step;
     out.ablations.push_back(
         {in.name, {mfu(kMillion, seconds, true), mfu(kMillion, seconds, false), m.crossover() / kK}});
   }

@@ -13,31 +13,24 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/app/largest.hpp"
 #include "sim/app/parallel.hpp"
-#include "sim/app/reproduction.hpp"
+#include "sim/app/reproduce_training.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kVocabulary = 50257, kTokens = 1024;
+constexpr std::int64_t kTokens = 1024;
 constexpr std::array<std::int64_t, 3> kBatches{16, 8, 4};  // per GPU
 constexpr double kGiB = 1024.0 * 1024 * 1024, kWithin = 0.2, kExact = 0.01;
 constexpr double kCopies = 0.83, kUpdates = 0.46;  // parts of their rates that copies and updates reach elsewhere
 
-struct Size {
-  double billions;
-  std::int64_t layers, hidden, heads = 16;
-
-  double parameters() const {
-    return 12 * double(layers) * double(hidden * hidden) + double((kVocabulary + kTokens) * hidden);
-  }
-};
-constexpr Size kSizes[] = {{1, 20, 2048},   {2, 40, 2048},       {4, 64, 2304},  {6, 53, 3072},  {8, 72, 3072},
-                           {10, 50, 4096},  {12, 60, 4096},      {15, 78, 4096}, {18, 90, 4096}, {20, 25, 8192},
-                           {30, 37, 8192},  {40, 50, 8192},      {50, 62, 8192}, {60, 75, 8192}, {68, 66, 9216},
-                           {76, 60, 10240}, {175, 96, 12288, 96}};
-const Size& size_of(double billions) {
-  return *std::find_if(std::begin(kSizes), std::end(kSizes), [&](const Size& s) { return s.billions == billions; });
+constexpr GptSize kSizes[] = {{1, 20, 2048},   {2, 40, 2048},       {4, 64, 2304},  {6, 53, 3072},  {8, 72, 3072},
+                              {10, 50, 4096},  {12, 60, 4096},      {15, 78, 4096}, {18, 90, 4096}, {20, 25, 8192},
+                              {30, 37, 8192},  {40, 50, 8192},      {50, 62, 8192}, {60, 75, 8192}, {68, 66, 9216},
+                              {76, 60, 10240}, {175, 96, 12288, 96}};
+const GptSize& size_of(double billions) {
+  return *std::find_if(std::begin(kSizes), std::end(kSizes), [&](const GptSize& s) { return s.billions == billions; });
 }
 
 /// A row of a figure: total TFLOPS by billions of parameters.
@@ -110,7 +103,7 @@ class Machines {
   Machines(const Reproducer& r, const Inputs& in) : r_{r}, in_{in} {}
 
   /// TFLOPS of all GPUs, with the batch that gives most.
-  double best_speed(const Site& site, std::int64_t gpus, const Size& size) const {
+  double best_speed(const Site& site, std::int64_t gpus, const GptSize& size) const {
     double best = 0;
     for (const std::int64_t batch : kBatches)
       if (batch <= in_.most_samples) best = std::max(best, speed(site, gpus, size, batch).value_or(0));
@@ -119,46 +112,36 @@ class Machines {
 
   /// Billions of parameters of the largest size that fits with the smallest batch; memory grows with the size.
   double largest(const Site& site, std::int64_t gpus) const {
-    std::size_t good = 0, bad = std::size(kSizes);
-    while (good < bad) {
-      const std::size_t middle = (good + bad) / 2;
-      if (speed(site, gpus, kSizes[middle], kBatches.back()))
-        good = middle + 1;
-      else
-        bad = middle;
-    }
+    const std::int64_t good = largest_passing(std::ssize(kSizes), [&](std::int64_t n) {
+      return speed(site, gpus, kSizes[n - 1], kBatches.back()).has_value();
+    });
     return good == 0 ? 0 : kSizes[good - 1].billions;
   }
 
  private:
   /// Nothing where so many samples on each GPU do not fit.
-  std::optional<double> speed(const Site& site, std::int64_t gpus, const Size& size, std::int64_t batch) const {
-    try {
-      const Report report =
-          r_.predict(scenario(site, gpus, size, batch), {{"gemm.rate", in_.calibrated ? site.products : 1}}).report;
-      if (!all_fits(report)) return {};
-      return 8 * size.parameters() * double(batch * gpus * kTokens) / report.step * 1e-12;
-    } catch (const UserError&) {  // no room for what one op needs
-      return {};
-    }
+  std::optional<double> speed(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch) const {
+    const auto report =
+        fitting_step(r_, scenario(site, gpus, size, batch), {{"gemm.rate", in_.calibrated ? site.products : 1}});
+    if (!report) return {};
+    return teraflops_of(size.parameters(), double(batch * gpus * kTokens), report->step);
   }
 
-  std::string scenario(const Site& site, std::int64_t gpus, const Size& size, std::int64_t batch) const {
+  std::string scenario(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch) const {
     const std::int64_t nodes = (gpus + 7) / 8, per_node = gpus / nodes;
     const std::string mesh = gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3}}}}, ", gpus) : "";
     const double host = in_.calibrated ? site.host : 1;
     return fmt::format(
-        "model: {{model_type: gpt2, n_embd: {}, n_layer: {}, n_head: {}, n_positions: {}, vocab_size: {}}}\n"
+        "model: {}\n"
         "cluster: {{nodes: {}, devices_per_node: {}, device: {}, layout: {}, {}, host_link: {{bandwidth: {} GB/s, "
         "latency: 1.5 us, devices_per_switch: 2, to_device: {}, to_host: {}}}, host: {{cores: 64, memory: {:.0f} B, "
         "memory_bandwidth: 300 GB/s, reached: {}}}}}\n"
         "strategy: [{{patrickstar: {{{}device_memory: {:.0f} B, host_memory: {:.0f} B, usable: {}, hybrid: {}}}}}]\n"
         "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: full, stored_scores: true, dropout: 0.1, "
         "optimizer: {{clip: 0}}}}}}\n",
-        size.hidden, size.layers, size.heads, kTokens, kVocabulary, nodes, per_node, site.device,
-        per_node == 8 ? site.layout : "switch", site.links, site.pcie, kCopies * host, kCopies * host, site.host_bytes,
-        kUpdates * host, mesh, site.device_bytes, site.host_bytes / double(per_node), in_.usable, in_.hybrid,
-        batch * gpus, kTokens);
+        size.model(), nodes, per_node, site.device, per_node == 8 ? site.layout : "switch", site.links, site.pcie,
+        kCopies * host, kCopies * host, site.host_bytes, kUpdates * host, mesh, site.device_bytes,
+        site.host_bytes / double(per_node), in_.usable, in_.hybrid, batch * gpus, kTokens);
   }
 
   const Reproducer& r_;

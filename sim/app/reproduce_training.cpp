@@ -23,8 +23,8 @@ std::optional<Report> fitting_step(const Reproducer& r, const std::string& scena
   }
 }
 
-double teraflops_of(const GptSize& size, double tokens, double seconds) {
-  return 8 * size.parameters() * tokens / seconds * 1e-12;
+double teraflops_of(double parameters, double tokens, double seconds) {
+  return 8 * parameters * tokens / seconds * 1e-12;
 }
 
 }  // namespace orrery

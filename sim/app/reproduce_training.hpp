@@ -27,6 +27,6 @@ std::optional<Report> fitting_step(const Reproducer& r, const std::string& scena
                                    const std::vector<std::pair<std::string, double>>& scales = {});
 
 /// 10¹² FLOP per second of all devices: 8 FLOP per parameter and token, recomputation counted as useful.
-double teraflops_of(const GptSize& size, double tokens, double seconds);
+double teraflops_of(double parameters, double tokens, double seconds);
 
 }  // namespace orrery

@@ -7,29 +7,20 @@
 // per parameter and token. On the whole DGX-2 matrices are split over all 16 devices.
 #include <fmt/format.h>
 
-#include <array>
+#include <iterator>
 
-#include "sim/app/reproduction.hpp"
+#include "sim/app/largest.hpp"
+#include "sim/app/reproduce_training.hpp"
 
 namespace orrery {
 namespace {
 
 constexpr const char* kAbstract = "arXiv 2101.06840, abstract";
-constexpr std::int64_t kVocabulary = 50257, kTokens = 1024;
-
-struct Size {
-  double billions;
-  std::int64_t layers, hidden;
-
-  double parameters() const {
-    return 12 * double(layers) * double(hidden * hidden) + double((kVocabulary + kTokens) * hidden);
-  }
-};
-constexpr std::array kSizes{Size{1, 20, 2048},  Size{1.4, 28, 2048}, Size{2, 40, 2048},  Size{4, 64, 2304},
-                            Size{6, 53, 3072},  Size{8, 72, 3072},   Size{10, 50, 4096}, Size{11, 55, 4096},
-                            Size{12, 60, 4096}, Size{13, 65, 4096},  Size{15, 78, 4096}, Size{20, 25, 8192},
-                            Size{40, 50, 8192}, Size{60, 75, 8192},  Size{70, 69, 9216}};
-constexpr Size kSmall = kSizes[1], kTen = kSizes[6];
+constexpr std::int64_t kTokens = 1024;
+constexpr GptSize kSizes[] = {{1, 20, 2048},  {1.4, 28, 2048}, {2, 40, 2048},  {4, 64, 2304},  {6, 53, 3072},
+                              {8, 72, 3072},  {10, 50, 4096},  {11, 55, 4096}, {12, 60, 4096}, {13, 65, 4096},
+                              {15, 78, 4096}, {20, 25, 8192},  {40, 50, 8192}, {60, 75, 8192}, {70, 69, 9216}};
+constexpr GptSize kSmall = kSizes[1], kTen = kSizes[6];
 
 struct Inputs {
   std::string name;
@@ -38,9 +29,9 @@ struct Inputs {
   double products = 0.4;  // calibrated: part of the rate that our law gives
 };
 
-std::string scenario(const Inputs& in, const Size& size, std::int64_t batch) {
+std::string scenario(const Inputs& in, const GptSize& size, std::int64_t batch) {
   return fmt::format(
-      "model: {{model_type: gpt2, n_embd: {}, n_layer: {}, n_head: 16, n_positions: 1024, vocab_size: {}}}\n"
+      "model: {}\n"
       "cluster: {{devices_per_node: {}, device: v100, device_memory: 31.25 GiB, host: {{cores: 48, memory: 1500 GB, "
       "memory_bandwidth: 256 "
       "GB/s}}, "
@@ -48,25 +39,19 @@ std::string scenario(const Inputs& in, const Size& size, std::int64_t batch) {
       "strategy: [{{{}}}]\n"
       "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: full, stored_scores: true, dropout: "
       "0.1{}}}}}\n",
-      size.hidden, size.layers, kVocabulary, in.devices, in.strategy, batch, kTokens, in.train);
+      size.model(), in.devices, in.strategy, batch, kTokens, in.train);
 }
 
 /// Memory grows with the size.
 double largest(const Reproducer& r, const Inputs& in) {
-  std::size_t good = 0, bad = kSizes.size();
-  while (good < bad) {
-    const std::size_t middle = (good + bad) / 2;
-    if (all_fits(r.predict(scenario(in, kSizes[middle], 1)).report))
-      good = middle + 1;
-    else
-      bad = middle;
-  }
+  const std::int64_t good = largest_passing(
+      std::ssize(kSizes), [&](std::int64_t n) { return all_fits(r.predict(scenario(in, kSizes[n - 1], 1)).report); });
   return good == 0 ? 0.1 : kSizes[good - 1].billions;
 }
 
-double teraflops(const Reproducer& r, const Inputs& in, const Size& size) {
+double teraflops(const Reproducer& r, const Inputs& in, const GptSize& size) {
   const double step = r.predict(scenario(in, size, in.batch), {{"gemm.rate", in.products}}).report.step;
-  return 8 * size.parameters() * double(in.batch * kTokens) / step * 1e-12;
+  return teraflops_of(size.parameters(), double(in.batch * kTokens), step);
 }
 
 /// Bytes that cross the link in a step, both ways.

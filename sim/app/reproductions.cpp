@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/app/largest.hpp"
 #include "sim/app/reproduction.hpp"
 
 namespace orrery {
@@ -82,15 +83,8 @@ Prediction Reproducer::predict(const std::string& text,
 
 std::int64_t Reproducer::largest_that_fits(const std::function<std::string(std::int64_t)>& text, std::int64_t step,
                                            std::int64_t most) const {
-  const auto fits = [&](std::int64_t k) { return predict(text(k * step)).report.memory.fits(); };
-  std::int64_t good = 0, bad = 1;
-  while (bad * step <= most && fits(bad)) good = bad, bad *= 2;
-  bad = std::min(bad, most / step + 1);
-  while (bad - good > 1) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return good * step;
+  return step *
+         largest_passing(most / step, [&](std::int64_t k) { return predict(text(k * step)).report.memory.fits(); });
 }
 
 }  // namespace orrery

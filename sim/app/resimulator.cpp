@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "hw_models/scales.hpp"
 #include "sim/app/session.hpp"
 
@@ -21,11 +24,11 @@ class ScenarioResimulator final : public gui::Resimulator {
     std::vector<gui::Knob> out;
     for (const KnobInfo& k : orrery::knobs())
       out.push_back({gui::Knob::Kind::Factor, std::string{k.name}, std::string{k.summary}, "1", {}});
+    const std::vector<OptionInfo> known = options_of(scenario);
+    const std::size_t first = out.size();
     for (const char* section : {"workload", "strategy"})
-      if (const Node* node = scenario.document.find(section)) add_options(*node, section, out);
-    add_choice("collectives", scenario.options.fidelity.collectives, "a formula, or the messages of the algorithm",
-               out);
-    add_choice("ranks", scenario.options.fidelity.ranks, "one rank of each class, or all", out);
+      if (const Node* node = scenario.document.find(section)) add_written(*node, section, known, out);
+    add_left_out(resolved_scenario(scenario), known, first, out);
     return out;
   }
 
@@ -75,22 +78,78 @@ class ScenarioResimulator final : public gui::Resimulator {
     return load_scenario(l.find_scenario(state.scenario), l, environment_, overrides);
   }
 
-  /// Every scalar below a node, by its path.
-  static void add_options(const Node& node, const std::string& path, std::vector<gui::Knob>& out) {
-    if (node.kind == Node::Kind::Scalar)
-      out.push_back({gui::Knob::Kind::Value, path, "option of the scenario", node.scalar, {}});
-    for (const auto& [key, value] : node.fields) add_options(value, path + "." + key, out);
-    for (std::size_t i = 0; i < node.items.size(); ++i) add_options(node.items[i], fmt::format("{}[{}]", path, i), out);
+  /// What can be said of a scenario's workload, its strategy and how it is simulated, by the paths of `--set`.
+  static std::vector<OptionInfo> options_of(const Scenario& scenario) {
+    const std::string workload = fmt::format("workload.{}.", scenario.workload_name());
+    std::vector<OptionInfo> out;
+    for (const OptionInfo& o : describe_options<ScenarioOptions>())
+      if (o.path.starts_with(workload) || o.path == "launch" || o.path == "ranks" || o.path == "collectives" ||
+          o.path == "network" || o.path.starts_with("algorithms."))
+        out.push_back(o);
+    const Node* strategy = scenario.document.find("strategy");
+    // Options cannot be put behind a bare name.
+    if (strategy == nullptr || strategy->items.empty() || strategy->items.front().kind != Node::Kind::Map) return out;
+    for (OptionInfo o : find_strategy(scenario.strategy).options()) {
+      o.path = fmt::format("strategy[0].{}.{}", scenario.strategy, o.path);
+      out.push_back(std::move(o));
+    }
+    return out;
   }
 
-  template <class E>
-  static void add_choice(const char* path, E value, const char* summary, std::vector<gui::Knob>& out) {
-    gui::Knob knob{gui::Knob::Kind::Choice, path, summary, {}, {}};
-    for (const EnumName<E>& e : enum_names(E{})) {
-      knob.choices.emplace_back(e.name);
-      if (e.value == value) knob.value = e.name;
+  static std::vector<std::string> choices_of(const OptionInfo& o) {
+    constexpr std::string_view kOneOf = "one of: ";
+    if (o.type == "true or false") return {"true", "false"};
+    std::vector<std::string> out;
+    if (!o.type.starts_with(kOneOf)) return out;
+    for (std::string_view rest = std::string_view{o.type}.substr(kOneOf.size()); !rest.empty();) {
+      const std::size_t end = std::min(rest.find(", "), rest.size());
+      out.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 2, rest.size()));
     }
-    out.push_back(std::move(knob));
+    return out;
+  }
+
+  static gui::Knob knob_of(const OptionInfo& o, const std::string& value) {
+    std::vector<std::string> choices = choices_of(o);
+    const bool is_choice = std::find(choices.begin(), choices.end(), value) != choices.end();
+    return {is_choice ? gui::Knob::Kind::Choice : gui::Knob::Kind::Value, o.path, o.summary, value,
+            is_choice ? std::move(choices) : std::vector<std::string>{}};
+  }
+
+  /// Every scalar below a node, by its path.
+  static void add_written(const Node& node, const std::string& path, const std::vector<OptionInfo>& known,
+                          std::vector<gui::Knob>& out) {
+    if (node.kind == Node::Kind::Scalar) {
+      const auto o = std::find_if(known.begin(), known.end(), [&](const OptionInfo& k) { return k.path == path; });
+      out.push_back(o != known.end()
+                        ? knob_of(*o, node.scalar)
+                        : gui::Knob{gui::Knob::Kind::Value, path, "option of the scenario", node.scalar, {}});
+    }
+    for (const auto& [key, value] : node.fields) add_written(value, path + "." + key, known, out);
+    for (std::size_t i = 0; i < node.items.size(); ++i)
+      add_written(node.items[i], fmt::format("{}[{}]", path, i), known, out);
+  }
+
+  /// Those that the scenario leaves as they are, with their values: behind those that it says.
+  static void add_left_out(const Node& resolved, const std::vector<OptionInfo>& known, std::size_t first,
+                           std::vector<gui::Knob>& out) {
+    std::set<std::string> written;
+    for (std::size_t i = first; i < out.size(); ++i) written.insert(out[i].name);
+    for (const OptionInfo& o : known) {
+      if (written.contains(o.path) || o.path.find('<') != std::string::npos || o.path.find("[]") != std::string::npos)
+        continue;
+      const Node* node = &resolved;
+      for (std::string_view rest = o.path; node != nullptr && !rest.empty();) {
+        const std::size_t end = std::min(rest.find('.'), rest.size());
+        node = node->find(rest.substr(0, end));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+      }
+      const bool is_scalar = node != nullptr && node->kind == Node::Kind::Scalar;
+      const bool has_default = node == nullptr && o.path.starts_with("strategy[") && !o.default_value.empty() &&
+                               !o.type.starts_with("list of");
+      const std::string value = is_scalar ? node->scalar : has_default ? o.default_value : std::string{};
+      if (!value.empty()) out.push_back(knob_of(o, value));
+    }
   }
 
   const Wiring& wiring_;

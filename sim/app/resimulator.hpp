@@ -9,7 +9,8 @@
 namespace orrery {
 
 /// Simulates scenarios for the explorer: all that are listed, with the parameters of `--what-if` as factors and the
-/// scalars under workload and strategy as options. Arguments outlive it.
+/// scalars that can be set for workload, strategy and fidelity as options: first those that the scenario says, then
+/// those that it leaves as they are. Arguments outlive it.
 std::unique_ptr<gui::Resimulator> make_resimulator(const Wiring& wiring, const Environment& environment);
 
 }  // namespace orrery

@@ -200,6 +200,7 @@ void Executed::write_weights(const Scenario& s, const Program& program) {
     weights.emplace(s.weights_path);
     check = checked(s, *weights);
   }
+  InitialWeights initial{s.model, static_cast<std::uint64_t>(s.seed())};
   for (std::size_t i = 0; i < s.model.parameters.size(); ++i) {
     const auto holds = [&](const Plan& plan) { return plan.find_placement(ParameterId{i}) != nullptr; };
     const auto plan = std::find_if(program.plans().begin(), program.plans().end(), holds);
@@ -209,7 +210,7 @@ void Executed::write_weights(const Scenario& s, const Program& program) {
       values.resize(static_cast<std::size_t>(check->found[i]->elements()));
       weights->copy(*check->found[i], std::span<double>{values});
     } else {
-      values = initial_values(s.model, ParameterId{i}, static_cast<std::uint64_t>(s.seed()));
+      values = initial.take(ParameterId{i});
     }
     write_parameter(executor_, *plan, ParameterId{i}, values);
   }
@@ -234,7 +235,10 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
       text = *request.tokens;
     else if (!s.text_path.empty())
       text = encode(s, read_file(s.text_path));
-    return training_program(s.model, o, strategy->train_step(s.model, o, request.workspaces), std::move(text));
+    const std::unique_ptr<RematSolver> remat = wiring.remat();
+    TrainOptions lowered = o;
+    lowered.remat = remat.get();
+    return training_program(s.model, o, strategy->train_step(s.model, lowered, request.workspaces), std::move(text));
   }
   if (s.options.workload.infer) return make_inference(s, *s.options.workload.infer, *strategy, request);
   GenerateOptions o = *s.options.workload.generate;
@@ -325,7 +329,7 @@ PlanDigests digests_of(const Program& program) { return describe(plans_of(progra
 Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring,
                              std::optional<std::int64_t> steps, const StepCallback& before_step, Logged logged) {
   const auto start = std::chrono::steady_clock::now();
-  ProgramRequest request{.workspaces = machine.is_host ? &wiring.workspaces() : nullptr, .steps = steps};
+  ProgramRequest request{.workspaces = machine.workspaces, .steps = steps};
   const Workload& w = s.options.workload;
   const std::int64_t asked = w.train ? w.train->steps : w.infer ? w.infer->steps : 0;
   if (!steps && asked > kTellingSteps) request.steps = kTellingSteps;

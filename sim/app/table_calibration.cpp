@@ -54,30 +54,40 @@ std::vector<BorrowedLaws> borrowed_of(const GpuParameters& p, const std::vector<
   return all;
 }
 
-}  // namespace
-
-TableCalibration calibrate_from_tables(const std::vector<std::string>& tables, const std::string& device,
-                                       AppContext& context) {
-  const std::vector<std::string> folders = context.wiring.locations().parameter_folders();
+GpuParameters gpu_parameters(const std::string& device, const std::vector<std::string>& folders) {
   const auto found = find_device(device, folders);
   const auto* gpu = dynamic_cast<const GpuModel*>(found.get());
   if (!gpu) throw UserError{fmt::format("device '{}' is no GPU", device), "tables of kernels are of GPUs"};
-  TableCalibration c{gpu->parameters(), {}, 0};
+  return gpu->parameters();
+}
+
+}  // namespace
+
+TableCalibration calibrate_from_cases(const std::vector<KernelCase>& cases, const std::string& device,
+                                      AppContext& context) {
+  const std::vector<std::string> folders = context.wiring.locations().parameter_folders();
+  TableCalibration c{gpu_parameters(device, folders), {}, cases.size()};
+  context.console.progress("fit", 0.5);
+  c.fitted = fit_gpu(c.parameters, cases, borrowed_of(c.parameters, folders));
+  context.console.end_progress();
+  c.parameters.provenance.status = FitStatus::Fitted;
+  c.parameters.provenance.tool = tool_version();
+  c.parameters.provenance.date = today();
+  return c;
+}
+
+TableCalibration calibrate_from_tables(const std::vector<std::string>& tables, const std::string& device,
+                                       AppContext& context) {
+  const GpuParameters known = gpu_parameters(device, context.wiring.locations().parameter_folders());
   std::vector<KernelCase> cases;
   for (const std::string& path : tables) {
     context.interrupt.check();
     context.console.progress(path, 0);
-    add_cases(read_csv(path), device, c.parameters, cases);
+    add_cases(read_csv(path), device, known, cases);
   }
-  context.console.progress("fit", 0.5);
-  c.rows = cases.size();
-  c.fitted = fit_gpu(c.parameters, cases, borrowed_of(c.parameters, folders));
-  context.console.end_progress();
+  TableCalibration c = calibrate_from_cases(cases, device, context);
   if (c.fitted.empty())
     throw UserError{fmt::format("the tables have too few rows of device '{}' to fit a law: {}", device, c.rows)};
-  c.parameters.provenance.status = FitStatus::Fitted;
-  c.parameters.provenance.tool = tool_version();
-  c.parameters.provenance.date = today();
   return c;
 }
 

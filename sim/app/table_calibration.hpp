@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/published/kernels.hpp"
 #include "hw_models/gpu_model.hpp"
 #include "sim/app/command.hpp"
 
@@ -19,6 +20,10 @@ struct TableCalibration {
 /// Fits the laws of `device`, whose parameter file must exist, to the rows of tables of kernels that are of it.
 TableCalibration calibrate_from_tables(const std::vector<std::string>& tables, const std::string& device,
                                        AppContext& context);
+
+/// Fits the laws of `device` to cases of it, wherever they come from.
+TableCalibration calibrate_from_cases(const std::vector<KernelCase>& cases, const std::string& device,
+                                      AppContext& context);
 
 /// Writes the parameter file, whole or not at all.
 void write_table_calibration(const TableCalibration& calibration, const std::string& path);

@@ -38,7 +38,8 @@ bool is_message(const Work& w) {
 }  // namespace
 
 OpCosts::OpCosts(const CostModel& cost, const Plan& plan, const Bindings& bindings) : cost_of_op_(plan.ops.size()) {
-  const Bindings bound = surrounded(plan, bindings, cost);
+  KnownReuse reuse;
+  const Surroundings around{plan, bindings, cost, reuse};
   std::vector<std::size_t> of_work(
       plan.works.size());  // behind the place in costs_: those of earlier classes are below
   for (const RankClass& c : plan.classes) {
@@ -48,7 +49,7 @@ OpCosts::OpCosts(const CostModel& cost, const Plan& plan, const Bindings& bindin
       const WorkId work = plan.ops[i].work;
       std::size_t& known = of_work[work.index()];
       if (known <= before) {
-        costs_.push_back(cost_of(cost, plan, plan.works[work.index()], bound, rank));
+        costs_.push_back(cost_of(cost, plan, plan.works[work.index()], around.of(work), rank));
         known = costs_.size();
       }
       cost_of_op_[i] = static_cast<std::uint32_t>(known - 1);
@@ -118,7 +119,7 @@ double step_deviation(const ReportSource& source, KnownOpCosts& known, const Pla
   const Plan& plan = source.program.plans()[step.plan];
   const OpCosts& costs = known.of(plan, step.bindings);
   const Machine& machine = *source.machine;
-  const double common = plan.mesh.size() > 1 ? std::hypot(machine.drift, machine.sharing) : machine.drift;
+  const double common = std::hypot(machine.drift, machine.software, plan.mesh.size() > 1 ? machine.sharing : 0.0);
   const auto deviation = [&](const Timeline& one, const CriticalPath& path) {
     return makespan_interval(one, path, path_deviations(one, path, plan, costs), common).deviation;
   };

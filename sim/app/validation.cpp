@@ -22,6 +22,8 @@ namespace {
 constexpr std::int64_t kFewestSteps = 2, kMostSteps = 8;  // of a round; the first, behind another plan, does not count
 constexpr double kRoundSeconds = 0.06;                    // that short steps are repeated for
 
+bool is_on_host(const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; }
+
 /// A scenario that is being measured. Its program, executor and weights live as long as the rounds go on.
 class Measuring {
  public:
@@ -29,10 +31,11 @@ class Measuring {
       : scenario_{scenario},
         context_{context},
         program_{make_program(scenario, context.wiring,
-                              {.workspaces = &context.wiring.workspaces(),
+                              {.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster)),
                                .steps = is_generation() ? std::nullopt : std::optional{rounds * kMostSteps}})},
-        executor_{context.wiring.executor(DeviceKind::Host, scenario.cluster, scenario.options.algorithms,
-                                          scenario.options.memory)},
+        executor_{context.wiring.executor(device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms,
+                                          scenario.options.memory,
+                                          {.graphs = scenario.options.launch == LaunchRegime::Graph})},
         runner_{executed(scenario, *program_, *executor_, context.wiring)} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
@@ -75,7 +78,9 @@ class Measuring {
 };
 
 ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
-  const Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
+  Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
+  machine.software = 0;
+  machine.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster));  // it is our kernels that run
   const bool is_generation = scenario.options.workload.generate.has_value();
   Simulation s = simulate_scenario(scenario, machine, context.wiring,
                                    is_generation ? std::nullopt : std::optional<std::int64_t>{1},
@@ -123,12 +128,13 @@ void settle(ValidatedPlan& p, const Program& program) {
   p.rounds.clear();
 }
 
-/// Which plans fit into memory together, in order; one that is too large stands alone.
-std::vector<std::vector<std::size_t>> batches_of(const std::vector<ValidatedPlan>& plans, double memory) {
+/// Which plans fit into memory together, in order; one that is too large, and one for GPUs, stands alone.
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<Scenario>& scenarios,
+                                                 const std::vector<ValidatedPlan>& plans, double memory) {
   std::vector<std::vector<std::size_t>> batches;
   double used = 0;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    const double bytes = double(plans[i].peak_predicted);
+    const double bytes = is_on_host(scenarios[i]) ? double(plans[i].peak_predicted) : memory;
     if (batches.empty() || used + bytes > memory) {
       batches.emplace_back();
       used = 0;
@@ -143,7 +149,7 @@ struct MeasureJob {
   const std::vector<Scenario>& scenarios;
   const ValidationOptions& options;
   AppContext& context;
-  DriftProbe& probe;
+  std::optional<DriftProbe> probe;  // when plans are measured on the processor
   std::optional<CoresProbe> cores;  // when plans of several ranks are measured
   double rounds_done = 0, rounds_all = 1;
 };
@@ -156,7 +162,7 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
     running.push_back(std::make_unique<Measuring>(job.scenarios[i], job.options.repeats + 1, job.context));
   }
   for (std::int64_t round = 0; round <= job.options.repeats; ++round) {
-    job.probe.sample();
+    if (job.probe) job.probe->sample();
     if (job.cores) job.cores->sample();
     for (std::size_t k = 0; k < batch.size(); ++k) {
       job.context.console.progress("measuring", job.rounds_done++ / job.rounds_all);
@@ -201,49 +207,61 @@ std::string grid_file(const Locations& locations, const std::string& grid) {
   if (grid == "inference") return locations.scenarios() + "/validation_grid_inference.yaml";
   if (grid == "speculation") return locations.scenarios() + "/validation_grid_speculation.yaml";
   if (grid == "offload") return locations.scenarios() + "/validation_grid_offload.yaml";
+  if (grid == "gpu") return locations.scenarios() + "/validation_grid_gpu.yaml";
   if (std::filesystem::is_regular_file(grid)) return grid;
-  throw UserError{fmt::format("there is no grid {}", orrery::quoted(grid)),
-                  "the grids are single, parallel, inference, speculation and offload; any other is a file with a list "
-                  "`plans`"};
+  throw UserError{
+      fmt::format("there is no grid {}", orrery::quoted(grid)),
+      "the grids are single, parallel, inference, speculation, offload and gpu; any other is a file with a list "
+      "`plans`"};
+}
+
+void keep_probe(Validation& v, const DriftProbe& probe, Seconds when_calibrated) {
+  v.is_probed = true;
+  v.drift = probe.drift(), v.worst_drift = probe.worst(), v.disturbed = probe.disturbed();
+  if (when_calibrated > Seconds{0}) v.slowdown = probe.seconds() / when_calibrated.base() - 1;
 }
 
 }  // namespace
 
-void check_measurable(const std::vector<Scenario>& scenarios) {
-  for (const Scenario& s : scenarios)
-    if (s.cluster.device != "host")
-      throw MissingError{
-          fmt::format("scenario '{}' needs devices '{}' to be measured: this build executes on this computer only",
-                      s.name, s.cluster.device)};
+void check_measurable(const std::vector<Scenario>& scenarios, const Wiring& wiring) {
+  const auto it = std::find_if_not(scenarios.begin(), scenarios.end(), is_on_host);
+  if (it == scenarios.end()) return;
+  try {
+    wiring.gpus();
+  } catch (const MissingError& e) {
+    throw MissingError{
+        fmt::format("scenario '{}' needs devices '{}' to be measured: {}", it->name, it->cluster.device, e.what())};
+  }
 }
 
 Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
                               AppContext& context) {
   const auto start = std::chrono::steady_clock::now();
-  check_measurable(scenarios);
+  check_measurable(scenarios, context.wiring);
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     context.console.progress("predicting", double(i) / double(scenarios.size()));
     v.plans.push_back(predict(scenarios[i], context));
   }
-  DriftProbe probe;
-  MeasureJob job{scenarios, options, context, probe, std::nullopt};
-  if (std::any_of(v.plans.begin(), v.plans.end(), [](const ValidatedPlan& p) { return p.report.ranks > 1; }))
-    job.cores.emplace();
+  MeasureJob job{scenarios, options, context, std::nullopt, std::nullopt};
+  for (std::size_t i = 0; i < scenarios.size(); ++i) {
+    if (!is_on_host(scenarios[i])) continue;
+    if (!job.probe) job.probe.emplace();
+    if (v.plans[i].report.ranks > 1 && !job.cores) job.cores.emplace();
+  }
   job.rounds_all = double(scenarios.size()) * double(options.repeats + 1);
-  for (const auto& batch : batches_of(v.plans, options.memory_share * detected_memory().base()))
+  for (const auto& batch : batches_of(scenarios, v.plans, options.memory_share * detected_memory().base()))
     measure_batch(job, batch, v.plans);
   context.console.end_progress();
   v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
-  v.drift = probe.drift(), v.worst_drift = probe.worst(), v.disturbed = probe.disturbed();
+  if (job.probe) keep_probe(v, *job.probe, context.wiring.probe());
   if (job.cores) v.cores = job.cores->cores();
-  if (const Seconds then = context.wiring.probe(); then > Seconds{0}) v.slowdown = probe.seconds() / then.base() - 1;
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return v;
 }
 
-std::vector<Scenario> validation_grid(const AppContext& context, const std::string& grid) {
+std::vector<Scenario> validation_grid(const AppContext& context, const std::string& grid, const std::string& cluster) {
   const Locations& locations = context.wiring.locations();
   const Node document = read_yaml(grid_file(locations, grid));
   const Node* plans = document.find("plans");
@@ -255,6 +273,9 @@ std::vector<Scenario> validation_grid(const AppContext& context, const std::stri
     if (name == nullptr) throw UserError{at(plan, "a plan of the grid needs a name")};
     Node scenario = plan;
     std::erase_if(scenario.fields, [](const auto& f) { return f.first == "name"; });
+    if (!cluster.empty())
+      for (auto& [key, value] : scenario.fields)
+        if (key == "cluster") value.scalar = cluster;
     out.push_back(make_scenario(std::move(scenario), name->scalar, locations));
   }
   return out;

@@ -54,6 +54,7 @@ struct ValidatedPlan {
 struct Validation {
   std::vector<ValidatedPlan> plans;
   std::string machine, parameters;
+  bool is_probed = false;             // some ran on the processor, beside a probe of its speed
   double drift = 0, worst_drift = 0;  // of the drift probe between the plans
   double disturbed = 0;               // part of the probe's samples that something interrupted
   std::optional<double> cores;  // so many times the work of one core all did together; if a plan has several ranks
@@ -68,16 +69,18 @@ struct Validation {
 };
 
 /// Throws MissingError for a scenario that this computer cannot execute.
-void check_measurable(const std::vector<Scenario>& scenarios);
+void check_measurable(const std::vector<Scenario>& scenarios, const Wiring& wiring);
 
-/// Predicts every scenario, then measures all of them in turns, round by round, so that a change of the machine's speed
-/// meets all of them alike.
+/// Predicts every scenario, then measures them: on the processor in turns, round by round, so that a change of its
+/// speed meets all of them alike; on GPUs one after another.
 Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
                               AppContext& context);
 
 /// The scenarios that `orrery validate` runs without arguments: of the grid "single" (one device) or "parallel"
-/// (several ranks) or "speculation", or of a file like theirs. Throws UserError when there is none.
-std::vector<Scenario> validation_grid(const AppContext& context, const std::string& grid = "single");
+/// (several ranks), "speculation", "offload" or "gpu", or of a file like theirs; on another cluster where one is named.
+/// Throws UserError when there is none.
+std::vector<Scenario> validation_grid(const AppContext& context, const std::string& grid = "single",
+                                      const std::string& cluster = {});
 
 /// The middle one of the steps of a recording that stand for it.
 double steady_seconds(const Timeline& timeline);

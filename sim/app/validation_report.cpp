@@ -49,6 +49,7 @@ std::string peaks_text(const Validation& v) {
 
 /// Whether the machine was idle, and as fast as when it was calibrated.
 std::string drift_text(const Validation& v) {
+  if (!v.is_probed) return "on GPUs one plan after another";
   std::string text = fmt::format("a fixed work between them varied by {:.1f} % (at most {:.1f} %)", 100 * v.drift,
                                  100 * v.worst_drift);
   if (std::abs(v.slowdown) > kMuchSlower)

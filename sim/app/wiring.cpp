@@ -8,12 +8,14 @@
 #include <filesystem>
 
 #include "calibrate/this_machine.hpp"
+#include "hw_models/graph_launch.hpp"
 #include "hw_models/host_model.hpp"
 #include "hw_models/parameters.hpp"
 #include "hw_models/software_profile.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
 #include "sim/engine/flow_network.hpp"
 #include "sim/machine/resources.hpp"
+#include "sim/search/checkmate.hpp"
 
 namespace orrery {
 namespace {
@@ -38,6 +40,10 @@ DeviceKind device_kind(std::string_view name) {
   throw unknown_name("device", name, {"host", "null", "paced", "cuda"});
 }
 
+DeviceKind device_kind(const Cluster& cluster) { return cluster.device == kHost ? DeviceKind::Host : DeviceKind::Cuda; }
+
+Wiring::Wiring(const Environment& environment) : Wiring{environment, open_gpu_driver} {}
+
 bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
 
 Seconds Wiring::probe() const {
@@ -61,7 +67,7 @@ Machine Wiring::machine(const Cluster& cluster, std::string_view profile) const 
   m.cost = std::make_unique<ClusterCostModel>(cluster, std::move(devices));
   m.resources = std::make_unique<ClusterResources>(cluster);
   if (const auto* host = dynamic_cast<const HostModel*>(&m.cost->device())) {
-    m.is_host = true;
+    m.workspaces = &workspaces();
     m.drift = host->parameters().drift;
     m.sharing = host->parameters().sharing;
     const std::string& processor = host->provenance().machine;
@@ -69,22 +75,15 @@ Machine Wiring::machine(const Cluster& cluster, std::string_view profile) const 
       m.doubt = fmt::format(
           "the parameters of this computer were measured on another processor ({}): run `orrery calibrate`", processor);
   }
-  if (!profile.empty()) {
-    const SoftwareProfile software = find_profile(profile);
-    software.apply(*m.cost);
-    m.drift = std::hypot(m.drift, software.deviation);
-  }
+  const SoftwareProfile software = profile.empty() ? SoftwareProfile{} : find_profile(profile);
+  if (!profile.empty()) software.apply(*m.cost);
+  if (m.workspaces == nullptr || !profile.empty()) m.software = software.deviation;
   return m;
 }
 
-/// A node of a recorded graph costs the host a twentieth of a call: 200 ns for each node beside 4 us for a call, as
-/// measured for straight-line graphs on CUDA 11.8 (NVIDIA developer blog, "Constant time launch for straight-line CUDA
-/// graphs", 2024).
-constexpr double kGraphNode = 0.05;
-
 Machine Wiring::machine(const ScenarioOptions& options, const Cluster& cluster) const {
   Machine m = machine(cluster, options.profile);
-  if (options.launch == LaunchRegime::Graph) m.cost->scale_parameter("launch.enqueue", kGraphNode);
+  if (options.launch == LaunchRegime::Graph) launch_by_graph(*m.cost);
   return m;
 }
 
@@ -145,8 +144,8 @@ std::unique_ptr<Executor> Wiring::executor(DeviceKind kind, const Cluster& clust
     if (cluster.disk) tier(Tier::Disk) = static_cast<std::int64_t>(cluster.disk->size.base());
   }
   if (kind == DeviceKind::Cuda) {
-    std::shared_ptr<GpuDriver> driver = open_gpu_driver();
-    GpuOptions used{.fast_f32 = gpu.tf32};
+    std::shared_ptr<GpuDriver> driver = gpus();
+    GpuOptions used{.fast_f32 = gpu.tf32, .plain = gpu.plain, .graphs = gpu.graphs};
     if (gpu.activities) used.activities = driver->activities();
     return make_gpu_executor(std::move(driver), options, used);
   }
@@ -170,6 +169,8 @@ std::unique_ptr<Executor> Wiring::paced(const Machine& machine, double factor) c
 }
 
 std::unique_ptr<OutcomeSource> Wiring::outcomes(std::uint64_t seed) const { return seeded_outcomes(seed); }
+
+std::unique_ptr<RematSolver> Wiring::remat() const { return std::make_unique<CheckmateSolver>(Seconds{60.0}); }
 
 const WorkspaceModel& Wiring::workspaces(DeviceKind kind) const {
   return kind == DeviceKind::Cuda ? gpu_workspaces() : host_workspaces();

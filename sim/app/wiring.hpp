@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hw_models/cluster_cost_model.hpp"
@@ -16,13 +18,18 @@
 
 namespace orrery {
 
+class GpuDriver;
+/// Opens the GPUs of a computer. Throws MissingError when there are none.
+using GpuSource = std::function<std::shared_ptr<GpuDriver>()>;
+
 /// A cluster with the parameters of its devices.
 struct Machine {
   std::unique_ptr<ClusterCostModel> cost;
   std::unique_ptr<ResourceMap> resources;
-  bool is_host = false;    // devices are threads of a computer
-  double sharing = 0;      // the same of what ranks of this computer do at once, on top
+  const WorkspaceModel* workspaces = nullptr;  // scratch of the kernels that run there; null: they are not ours
   double drift = 0;        // relative σ that all ops of a run share: how much the speed varied when it was calibrated
+  double sharing = 0;      // the same of what ranks of this computer do at once, on top
+  double software = 0;     // the same of what drives the devices, where it is not our own runtime
   std::string parameters;  // the file; empty when unknown
   std::string doubt;       // why the parameters may be wrong here: measured on another processor; else empty
 
@@ -33,17 +40,23 @@ struct Machine {
 enum class DeviceKind { Host, Null, Paced, Cuda };
 /// Throws UserError for unknown names, MissingError for devices that are not in this build.
 DeviceKind device_kind(std::string_view name);
+/// Where plans of a cluster are executed when nobody says where: its devices are this computer's processor, or GPUs.
+DeviceKind device_kind(const Cluster& cluster);
 
 /// How a cuda device is used.
 struct GpuUse {
   bool tf32 = false;        // products of f32 may round their operands to it
   bool activities = false;  // times from CUPTI's records of kernels and copies, in place of events around each op
+  bool graphs = false;      // plans that come again are replayed by CUDA graphs
+  bool plain = false;       // ask the device for each tensor, instead of one arena
 };
 
 /// Makes the objects of other folders: the only place that names concrete classes.
 class Wiring {
  public:
-  explicit Wiring(const Environment& environment) : locations_{environment} {}
+  explicit Wiring(const Environment& environment);
+  /// With GPUs that do not come from the driver of this computer, or that are open already.
+  Wiring(const Environment& environment, GpuSource gpus) : locations_{environment}, gpus_{std::move(gpus)} {}
 
   const Locations& locations() const { return locations_; }
   bool is_calibrated() const;
@@ -66,11 +79,15 @@ class Wiring {
   /// numbers are computed, times are modelled.
   std::unique_ptr<Executor> paced(const Machine& machine, double factor) const;
   std::unique_ptr<OutcomeSource> outcomes(std::uint64_t seed) const;
+  /// Finds the schedules of `recompute: checkmate`.
+  std::unique_ptr<RematSolver> remat() const;
+  std::shared_ptr<GpuDriver> gpus() const { return gpus_(); }
   /// Scratch that the kernels of a device need.
   const WorkspaceModel& workspaces(DeviceKind kind = DeviceKind::Host) const;
 
  private:
   Locations locations_;
+  GpuSource gpus_;
 };
 
 }  // namespace orrery

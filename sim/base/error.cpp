@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kExcerptWidth = 110;  // columns of a source line that are shown
 constexpr std::size_t kQuotedWidth = 80;
+constexpr std::size_t kMostShown = 10;  // problems of one file
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
@@ -100,10 +101,12 @@ std::string to_text(const Diagnostic& d) {
 
 UserError::UserError(std::vector<Diagnostic> all) : all_{std::move(all)} {
   if (all_.empty()) bug("a user error without a diagnostic");
-  for (const Diagnostic& d : all_) {
-    if (!text_.empty()) text_ += '\n';
-    text_ += to_text(d);
+  const std::size_t shown = all_.size() > kMostShown + 1 ? kMostShown : all_.size();
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (i > 0) text_ += '\n';
+    text_ += to_text(all_[i]);
   }
+  if (shown < all_.size()) text_ += fmt::format("\nand {} more problems", all_.size() - shown);
 }
 
 std::vector<Diagnostic> in_file_order(std::vector<Diagnostic> problems) {

@@ -26,7 +26,7 @@ class UserError : public std::exception {
   explicit UserError(Diagnostic d) : UserError{std::vector<Diagnostic>{std::move(d)}} {}
   explicit UserError(std::string message, std::string hint = {})
       : UserError{Diagnostic{std::move(message), std::move(hint), {}, 0, 0, {}}} {}
-  /// All the problems that a reader found in one file; at least one.
+  /// All the problems that a reader found in one file; at least one. The text tells the first ten.
   explicit UserError(std::vector<Diagnostic> all);
 
   const std::vector<Diagnostic>& diagnostics() const { return all_; }

@@ -27,13 +27,27 @@ class OffsetAllocator final : public Allocator {
   struct Range {
     std::int64_t offset = 0, size = 0, requested = 0;
   };
-  using Ranges = std::vector<Range>;
+  /// Live blocks by their offsets: an open table, probed in line.
+  class Blocks {
+   public:
+    std::size_t size() const { return size_; }
+    void insert(const Range& block);
+    /// Takes out the block at an offset; of size 0 when there is none.
+    Range take(std::int64_t offset);
+
+   private:
+    std::size_t home(std::int64_t offset) const;
+    void grow();
+
+    std::vector<Range> places_;  // a power of two of them, at most half of them taken; free: of size 0
+    std::size_t size_ = 0;
+    int shift_ = 64;
+  };
   void give_back(std::int64_t place) override;
   void add_gap(Range gap);
-  static Ranges::iterator at_or_behind(Ranges& ranges, std::int64_t offset);
 
-  // Both by offset. There are few at a time, and vectors are faster than trees.
-  Ranges gaps_, blocks_;
+  std::vector<Range> gaps_;  // by offset; there are few at a time, and a vector is faster than a tree
+  Blocks blocks_;
   std::int64_t capacity_ = 0;
 };
 

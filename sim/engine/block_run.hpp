@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "sim/engine/fair_share.hpp"
+#include "sim/engine/memory_model.hpp"
 #include "sim/engine/op_table.hpp"
 
 namespace orrery {
@@ -18,21 +20,22 @@ struct BlockRun {
   struct Timing {
     std::int64_t start = 0, end = 0;
   };
-  struct Storage {
-    std::int64_t at = 0;
-    std::uint32_t op = 0;  // in the block
-    bool gives = false;
-  };
 
   bool may_replay = false;
   std::vector<std::uint32_t> streams;                // that it runs on; the first is Compute, which ends last
   std::array<std::uint32_t, kNumStreams> count{};    // records on each
   std::array<std::vector<Timing>, kNumStreams> ops;  // by record
-  std::vector<Storage> storage;                      // what takes and gives storage, in order
+  std::vector<StorageScript::Event> storage;         // in order
+  std::vector<std::int64_t> storage_at;              // when
+  std::optional<StorageScript> script;               // made when it is replayed first
   std::vector<ResourceUse> uses;                     // the most that it asks of each resource at once
   std::int64_t duration = 0;
   std::uint32_t num_ops = 0, disturbed = 0;
 
+  void note_storage(std::int64_t at, StorageScript::Event event) {
+    storage.push_back(event);
+    storage_at.push_back(at);
+  }
   /// While it is being found: an op asks for this, and may have to share it.
   void note_use(std::span<const ResourceUse> wanted, const FairShare& shares, bool undisturbed);
 };

@@ -12,8 +12,8 @@ constexpr double kLongest = 9e6;  // seconds that the clock can count, and a mar
 
 }  // namespace
 
-CostTable::CostTable(const Plan& plan, const Bindings& bindings, const CostModel& model, const Fleet& fleet)
-    : plan_{plan}, bindings_{bindings}, model_{model}, fleet_{fleet} {
+CostTable::CostTable(const Plan& plan, const Surroundings& around, const CostModel& model, const Fleet& fleet)
+    : plan_{plan}, around_{around}, model_{model}, fleet_{fleet} {
   singles_.resize(plan.works.size() * fleet.num_kinds());
   launches_.resize(singles_.size());
 }
@@ -38,7 +38,7 @@ void CostTable::prepare(WorkId id, std::uint32_t kind) {
   if (std::holds_alternative<Collective>(work) || std::holds_alternative<Send>(work) ||
       std::holds_alternative<Recv>(work))
     return;
-  const OpCost cost = model_.cost(work, bindings_, rank);
+  const OpCost cost = model_.cost(work, around_.of(id), rank);
   single.duration_ps = picoseconds(cost.duration, id.value);
   for (const Demand& d : cost.used()) {
     const std::int64_t share = fixed_share(d.share);

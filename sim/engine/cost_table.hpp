@@ -33,7 +33,7 @@ struct SharedCost {
 /// Asks the cost model once per work and kind of device, and once per communicator or pair of ranks.
 class CostTable {
  public:
-  CostTable(const Plan& plan, const Bindings& bindings, const CostModel& model, const Fleet& fleet);
+  CostTable(const Plan& plan, const Surroundings& around, const CostModel& model, const Fleet& fleet);
 
   /// Asks for an op of one rank; before the execution starts.
   void prepare(WorkId work, std::uint32_t kind);
@@ -66,7 +66,7 @@ class CostTable {
                   std::span<const std::uint32_t> simulated);
 
   const Plan& plan_;
-  const Bindings& bindings_;
+  const Surroundings& around_;
   const CostModel& model_;
   const Fleet& fleet_;
   std::vector<SingleCost> singles_;  // kind-major

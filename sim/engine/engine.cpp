@@ -76,6 +76,7 @@ struct Engine::Impl {
   const ResourceMap& resources;
   EngineOptions options;
   std::optional<Fleet> fleet = std::nullopt;
+  KnownReuse reuse = {};
   MemoryModel memory{memory_options()};
   Timeline timeline = {};
   std::uint32_t instances = 0;
@@ -106,10 +107,10 @@ Engine::Engine(Engine&&) noexcept = default;
 ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   Impl& e = *impl_;
   const std::int64_t start_ps = e.timeline.makespan_ps;
-  const Bindings bound = surrounded(plan, bindings, e.cost);
-  const Fleet& fleet = e.fleet_of(plan, bound);
-  if (e.options.network) check_copies(plan, bound, e.cost);
-  CostTable costs{plan, bound, e.cost, fleet};
+  const Surroundings around{plan, bindings, e.cost, e.reuse};
+  const Fleet& fleet = e.fleet_of(plan, around.bindings());
+  if (e.options.network) check_copies(plan, around.bindings(), e.cost);
+  CostTable costs{plan, around, e.cost, fleet};
   const OpTable ops{plan, fleet, costs};
   ExecutionContext context{.plan = plan, .fleet = fleet, .ops = ops, .costs = costs, .instance = e.instances++};
   if (e.options.collectives == Collectives::Detailed) context.stepping = &e.cost;

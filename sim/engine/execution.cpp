@@ -189,7 +189,7 @@ void Execution::begin(std::uint32_t index) {
   slot.state = State::Running;
   slot.start_ps = now_ps_;
   if (finds_ != nullptr && (record.storage & kTakes))
-    finds_->storage.push_back({now_ps_, record.op - found_block_->first_op, false});
+    finds_->note_storage(now_ps_, {record.op - found_block_->first_op, false});
   if ((record.storage & kTakes) && c_.memory != nullptr) {
     const std::uint32_t rank = index / kNumStreams;
     if (c_.memory->take(rank, op_of(ranks_[rank], record), now_ps_))
@@ -234,7 +234,7 @@ void Execution::finish(std::uint32_t index) {
   ++rank.ended;
   ++num_ended_;
   if (finds_ != nullptr && (record.storage & kGives))
-    finds_->storage.push_back({now_ps_, record.op - found_block_->first_op, true});
+    finds_->note_storage(now_ps_, {record.op - found_block_->first_op, true});
   if ((record.storage & kGives) && c_.memory != nullptr) c_.memory->give(r, op_of(rank, record), now_ps_);
   if (record.kind != OpKind::Wait) return;
   const auto& waits = c_.ops.of_class(rank.class_id).waits;

@@ -84,6 +84,9 @@ class Execution final : private Network::Client {
   void settle();
   std::uint32_t& version(std::uint32_t id);
   OpId op_of(const RankRun& rank, const EngineOp& record) const { return OpId{std::size_t{rank.first_op} + record.op}; }
+  OpId first_op_of(std::uint32_t rank, const OpBlocks::Instance& block) const {
+    return OpId{std::size_t{ranks_[rank].first_op} + block.first_op};
+  }
   RankProgress progress(std::uint32_t rank, std::int64_t at_ps) const;
 
   void arrive(std::uint32_t slot, const EngineOp& record);
@@ -110,7 +113,7 @@ class Execution final : private Network::Client {
   void run_alone(std::uint32_t rank, const OpBlocks::Instance& block, BlockRun& run);
   bool try_replay(std::uint32_t slot);
   bool stands_before(std::uint32_t rank, const OpBlocks::Instance& block, const BlockRun& run) const;
-  void begin_replay(std::uint32_t rank, const OpBlocks::Instance& block, const BlockRun& run);
+  void begin_replay(std::uint32_t rank, const OpBlocks::Instance& block, BlockRun& run);
   void account_replay(std::uint32_t rank, std::int64_t before_ps);
   void end_replay(std::uint32_t rank);
   void break_off(std::uint32_t rank);

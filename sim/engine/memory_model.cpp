@@ -43,6 +43,7 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
     blocks += class_of(s).count;
   }
   blocks_.assign(blocks, {});
+  replay_places_.resize(fleet.size());
   for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
 }
 
@@ -169,24 +170,31 @@ void MemoryModel::raise(TierState& t, OpId op) {
   t.at_peak = {};
 }
 
-bool MemoryModel::take(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
+/// Counts what an op has taken; whether that is a new peak.
+bool MemoryModel::grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t now_ps) {
+  change(t, bytes, now_ps);
+  if (t.live <= t.peak.bytes) return false;
+  raise(t, op);
+  t.fresh = true;
+  return true;
+}
+
+bool MemoryModel::take_operand(std::uint32_t simulated, OpId op, const Operand& o, std::int64_t now_ps) {
   const RankId rank = fleet_->rank(simulated);
-  RankState& r = ranks_[rank.index()];
+  const TensorId owner = plan_->owner(o.tensor());
+  TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
+  Block& b = block(simulated, owner);
+  const Stream stream = (*plan_)[op].stream;
+  b.offset = place(t, sizes_[owner.index()], stream);
+  b.logged = log_take(t, owner, stream, now_ps);
+  b.marks_left = class_of(simulated).marks[owner.value - class_of(simulated).first];
+  return grow(t, op, sizes_[owner.index()], now_ps);
+}
+
+bool MemoryModel::take(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
   bool peak = false;
-  for (const Operand& o : plan_->operands_of((*plan_)[op])) {
-    if (!o.allocates()) continue;
-    const TensorId owner = plan_->owner(o.tensor());
-    TierState& t = tier(r, rank, plan_->tensors[owner.index()].tier);
-    Block& b = block(simulated, owner);
-    const Stream stream = (*plan_)[op].stream;
-    b.offset = place(t, sizes_[owner.index()], stream);
-    b.logged = log_take(t, owner, stream, now_ps);
-    b.marks_left = class_of(simulated).marks[owner.value - class_of(simulated).first];
-    change(t, sizes_[owner.index()], now_ps);
-    if (t.live <= t.peak.bytes) continue;
-    raise(t, op);
-    t.fresh = peak = true;
-  }
+  for (const Operand& o : plan_->operands_of((*plan_)[op]))
+    if (o.allocates()) peak |= take_operand(simulated, op, o, now_ps);
   return peak;
 }
 
@@ -198,13 +206,14 @@ void MemoryModel::record_peak(std::uint32_t simulated, const RankProgress& progr
   }
 }
 
+void MemoryModel::give_operand(std::uint32_t simulated, const Operand& o, std::int64_t now_ps) {
+  const TensorId owner = plan_->owner(o.tensor());
+  if (Block& b = block(simulated, owner); b.offset >= 0 && --b.marks_left == 0) give_back(simulated, owner, b, now_ps);
+}
+
 void MemoryModel::give(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
-  for (const Operand& o : plan_->operands_of((*plan_)[op])) {
-    if (!o.frees()) continue;
-    const TensorId owner = plan_->owner(o.tensor());
-    if (Block& b = block(simulated, owner); b.offset >= 0 && --b.marks_left == 0)
-      give_back(simulated, owner, b, now_ps);
-  }
+  for (const Operand& o : plan_->operands_of((*plan_)[op]))
+    if (o.frees()) give_operand(simulated, o, now_ps);
 }
 
 void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps) {

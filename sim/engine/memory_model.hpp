@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +23,26 @@ namespace orrery {
 /// How far a rank has come: per stream, how many of its ops have started and how many have ended.
 struct RankProgress {
   std::array<std::uint32_t, kNumStreams> started{}, ended{};
+};
+
+/// What a block of ops does to storage, in order, wherever it repeats: found where it comes first. Storage that the
+/// block alone uses is kept by number; only what it shares with others is looked up per repetition.
+struct StorageScript {
+  struct Event {
+    std::uint32_t op = 0;  // in the block
+    bool gives = false;    // what has ended; takes: what starts
+  };
+  enum class Kind : std::uint8_t { Take, Mark, Give, TakeShared, GiveShared };
+  struct Change {
+    std::int64_t bytes = 0;
+    std::uint32_t op = 0, operand = 0, place = 0;  // in the block; of the op; number of storage of its own
+    Kind kind = Kind::Take;
+    Tier tier = Tier::Device;
+    Stream stream = Stream::Compute;
+  };
+  std::vector<Change> changes;
+  std::vector<std::uint32_t> first_change;  // of each event, and the end
+  std::uint32_t num_places = 0;
 };
 
 /// The persistent tensors that the ranks of a class hold, in tensor-id order: owners among the operands of its ops, and
@@ -49,6 +70,13 @@ class MemoryModel {
   bool take(std::uint32_t simulated, OpId op, std::int64_t now_ps);
   void record_peak(std::uint32_t simulated, const RankProgress& progress);
   void give(std::uint32_t simulated, OpId op, std::int64_t now_ps);
+
+  /// What the events of a block from `first` on do that repeats, or is repeated by, others.
+  StorageScript script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events) const;
+  /// As `take` or `give` of an event of the block from `first` on, which runs on this rank alone from the first event.
+  bool replay(std::uint32_t simulated, const StorageScript& script, std::size_t event, OpId first, std::int64_t now_ps);
+  /// The block goes on by `take` and `give` behind these many events.
+  void leave(std::uint32_t simulated, const StorageScript& script, std::size_t events, OpId first);
   /// After the ops: who owned the peaks, and whatever the plan has not given back.
   void end(std::int64_t now_ps);
 
@@ -96,6 +124,9 @@ class MemoryModel {
   std::uint32_t label_of(RankId rank, TensorId owner);
   void change(TierState& t, std::int64_t bytes, std::int64_t now_ps);
   void raise(TierState& t, OpId op);
+  bool grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t now_ps);
+  bool take_operand(std::uint32_t simulated, OpId op, const Operand& o, std::int64_t now_ps);
+  void give_operand(std::uint32_t simulated, const Operand& o, std::int64_t now_ps);
   Block& block(std::uint32_t simulated, TensorId owner) {
     return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
   }
@@ -119,6 +150,7 @@ class MemoryModel {
   std::vector<ClassTensors> classes_;
   std::vector<std::size_t> first_block_;  // per simulated rank
   std::vector<Block> blocks_;
+  std::vector<std::vector<std::int64_t>> replay_places_;  // per simulated rank: of storage of the block it replays
 };
 
 }  // namespace orrery

@@ -2,6 +2,7 @@
 #include "sim/engine/op_table.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "sim/base/error.hpp"
 
@@ -46,6 +47,7 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   classes_.resize(plan.classes.size());
   schedules_.resize(wanted.size());
   records_.resize(plan.ops.size());
+  find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
     add_class(plan, c);
     add_blocks(plan, c);
@@ -56,7 +58,20 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
     }
   }
   place_ = {};
+  partners_ = {};
   counts_ = {};
+}
+
+void OpTable::find_partners(const Plan& plan) {
+  std::map<std::array<std::int64_t, 3>, std::uint32_t> numbers;
+  for (const Work& work : plan.works) {
+    const OpKind kind = kind_of(work);
+    const bool calls = kind != OpKind::Single && kind != OpKind::Wait;
+    partners_.push_back(
+        calls ? numbers.try_emplace(key_of(work, plan.mesh), static_cast<std::uint32_t>(numbers.size())).first->second
+              : 0);
+  }
+  counts_.resize(numbers.size());
 }
 
 void OpTable::add_class(const Plan& plan, std::size_t c) {
@@ -72,7 +87,7 @@ void OpTable::add_class(const Plan& plan, std::size_t c) {
     next[s] = out.first_record[s];
   }
   place_.resize(ops.size());
-  counts_.clear();
+  std::fill(counts_.begin(), counts_.end(), 0u);
   for (std::uint32_t i = 0; i < ops.size(); ++i) {
     const Op& op = ops[i];
     place_[i] = next[static_cast<std::size_t>(op.stream)]++;
@@ -93,7 +108,7 @@ void OpTable::add_class(const Plan& plan, std::size_t c) {
     if (record.kind == OpKind::Wait)
       out.waits.push_back(i);
     else if (record.kind != OpKind::Single)
-      add_call(plan, record, op.work);
+      add_call(record, op.work);
   }
 }
 
@@ -122,9 +137,9 @@ void OpTable::add_blocks(const Plan& plan, std::size_t c) {
   }
 }
 
-void OpTable::add_call(const Plan& plan, EngineOp& record, WorkId work) {
+void OpTable::add_call(EngineOp& record, WorkId work) {
   record.work = static_cast<std::uint32_t>(calls_.size());
-  calls_.push_back({work.value, counts_[key_of(plan.works[work.index()], plan.mesh)]++});
+  calls_.push_back({work.value, counts_[partners_[work.index()]]++});
 }
 
 /// The host enqueues the ops of a class one after another, beginning anew after each wait: a wait itself launches

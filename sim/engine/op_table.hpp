@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -101,7 +100,8 @@ class OpTable {
  private:
   void add_class(const Plan& plan, std::size_t c);
   void add_blocks(const Plan& plan, std::size_t c);
-  void add_call(const Plan& plan, EngineOp& record, WorkId work);
+  void find_partners(const Plan& plan);
+  void add_call(EngineOp& record, WorkId work);
   void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
 
   std::vector<ClassOps> classes_;
@@ -110,8 +110,9 @@ class OpTable {
   std::vector<Call> calls_;
   std::vector<HostSchedule> schedules_;  // class-major, one per kind
   std::uint32_t num_kinds_ = 1;
-  std::vector<std::uint32_t> place_;                             // while building: record of each op of the class
-  std::map<std::array<std::int64_t, 3>, std::uint32_t> counts_;  // while building a class: calls so far by partner
+  std::vector<std::uint32_t> place_;     // while building: record of each op of the class
+  std::vector<std::uint32_t> partners_;  // while building: per work of a call, a number for whom it is with
+  std::vector<std::uint32_t> counts_;    // while building a class: calls so far by that number
 };
 
 }  // namespace orrery

@@ -157,7 +157,8 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
   return true;
 }
 
-void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, const BlockRun& run) {
+void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, BlockRun& run) {
+  if (c_.memory != nullptr && !run.script) run.script = c_.memory->script(r, first_op_of(r, block), run.storage);
   const std::span<const ResourceUse> uses{run.uses};
   std::size_t next = 0;
   for (const std::uint32_t s : run.streams) {
@@ -209,6 +210,8 @@ void Execution::end_replay(std::uint32_t r) {
 void Execution::break_off(std::uint32_t r) {
   account_replay(r, now_ps_);
   const Replay replay = std::exchange(replays_[r], {});
+  if (c_.memory != nullptr)
+    c_.memory->leave(r, *replay.run->script, replay.storage_done, first_op_of(r, *replay.block));
   ++run_of(r, *replay.block).disturbed;
   ++slots_[r * kNumStreams + kCompute].version;  // of the end that will not come
   for (const std::uint32_t s : replay.run->streams) {
@@ -243,15 +246,11 @@ void Execution::go_on(std::uint32_t index, std::int64_t start_ps, std::int64_t e
 void Execution::replay_storage(std::uint32_t r, std::int64_t before_ps) {
   Replay& replay = replays_[r];
   if (replay.run == nullptr || c_.memory == nullptr) return;
-  const auto& storage = replay.run->storage;
-  for (; replay.storage_done < storage.size(); ++replay.storage_done) {
-    const BlockRun::Storage& change = storage[replay.storage_done];
-    const std::int64_t at_ps = replay.start_ps + change.at;
+  const std::vector<std::int64_t>& at = replay.run->storage_at;
+  for (; replay.storage_done < at.size(); ++replay.storage_done) {
+    const std::int64_t at_ps = replay.start_ps + at[replay.storage_done];
     if (at_ps >= before_ps) return;
-    const OpId op{std::size_t{ranks_[r].first_op} + replay.block->first_op + change.op};
-    if (change.gives)
-      c_.memory->give(r, op, at_ps);
-    else if (c_.memory->take(r, op, at_ps))
+    if (c_.memory->replay(r, *replay.run->script, replay.storage_done, first_op_of(r, *replay.block), at_ps))
       c_.memory->record_peak(r, progress(r, at_ps));
   }
 }

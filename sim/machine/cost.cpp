@@ -1,20 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/machine/cost.hpp"
 
+#include <bit>
+
 namespace orrery {
+namespace {
+
+constexpr int kDigits = 4;              // of a bound value that decide what is reused
+constexpr std::size_t kMostKnown = 64;  // plans and bindings
+
+/// The nearest number with so many binary digits.
+std::int64_t round_to_digits(std::int64_t value) {
+  const auto size = static_cast<std::uint64_t>(value < 0 ? -value : value);
+  const int drop = std::bit_width(size) - kDigits;
+  if (drop <= 0) return value;
+  const auto rounded = static_cast<std::int64_t>((size + (std::uint64_t{1} << (drop - 1))) >> drop << drop);
+  return value < 0 ? -rounded : rounded;
+}
+
+}  // namespace
 
 CollectiveSetup CostModel::setup(const Collective& work, std::span<const RankId> ranks) const {
   const auto n = static_cast<std::int64_t>(ranks.size());
   return {.algorithm = usable_algorithm(work.kind, CollectiveAlgorithm::Ring, n, 1)};
 }
 
-Bindings surrounded(const Plan& plan, Bindings bindings, const CostModel& model) {
-  bindings.working_set = working_set(plan, bindings).base();
-  bindings.ranks_of_node = 0;
+KnownReuse::Works KnownReuse::of(const Plan& plan, const Bindings& bindings) {
+  Bindings rounded = bindings;
+  for (std::int64_t& v : rounded.values) v = round_to_digits(v);
+  for (const Entry& e : entries_)
+    if (e.bindings == rounded && e.ops == plan.ops.size() && e.operands == plan.operands.size() &&
+        e.works == plan.works)
+      return e.reuse;
+  if (entries_.size() == kMostKnown) entries_.erase(entries_.begin());
+  entries_.push_back({plan.works, plan.ops.size(), plan.operands.size(), rounded,
+                      std::make_shared<const std::vector<Reuse>>(reuse_of_works(plan, rounded))});
+  return entries_.back().reuse;
+}
+
+Surroundings::Surroundings(const Plan& plan, const Bindings& bindings, const CostModel& model, KnownReuse& known)
+    : bindings_{bindings} {
+  bindings_.working_set = working_set(plan, bindings).base();
+  bindings_.ranks_of_node = 0;
   const std::int64_t node = model.node_of(RankId{std::size_t{0}});
   for (std::int64_t r = 0; r < plan.mesh.size(); ++r)
-    bindings.ranks_of_node += model.node_of(RankId{static_cast<std::size_t>(r)}) == node;
-  return bindings;
+    bindings_.ranks_of_node += model.node_of(RankId{static_cast<std::size_t>(r)}) == node;
+  if (model.sees_reuse()) reuse_ = known.of(plan, bindings);
 }
 
 /// From what a message of no bytes and one of 1 GB take.

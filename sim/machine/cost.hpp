@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "sim/base/units.hpp"
 #include "sim/plan/collective_steps.hpp"
 #include "sim/plan/plan.hpp"
+#include "sim/plan/reuse.hpp"
 
 namespace orrery {
 
@@ -97,13 +99,48 @@ class CostModel {
   virtual std::int64_t node_of(RankId) const { return 0; }
   /// Ranks of equal kind have equal `cost` and `launch`: a simulation asks once per kind and work.
   virtual std::uint32_t device_kind(RankId) const { return 0; }
+  /// Whether `cost` looks at Bindings::reuse.
+  virtual bool sees_reuse() const { return false; }
   /// Names of the parameters that were used outside of their calibrated range since construction are not kept here: the
   /// reason for one op, empty when calibrated.
   virtual std::string extrapolation(const Work& work, const Bindings& bindings, RankId rank) const = 0;
 };
 
-/// The bindings of a plan that all ranks of its mesh execute, with what a cost model may know of the rest of it.
-Bindings surrounded(const Plan& plan, Bindings bindings, const CostModel& model);
+/// Finds what plans reuse once for executions that are alike: of the same plan, with bound values that agree in their
+/// first four binary digits, rounded. Keeps the last few.
+class KnownReuse {
+ public:
+  using Works = std::shared_ptr<const std::vector<Reuse>>;
+  Works of(const Plan& plan, const Bindings& bindings);
+
+ private:
+  struct Entry {
+    std::vector<Work> works;
+    std::size_t ops = 0, operands = 0;
+    Bindings bindings;  // rounded
+    Works reuse;
+  };
+  std::vector<Entry> entries_;  // the latest last
+};
+
+/// What a cost model may know of the rest of a plan that all ranks of its mesh execute.
+class Surroundings {
+ public:
+  Surroundings(const Plan& plan, const Bindings& bindings, const CostModel& model, KnownReuse& known);
+
+  /// As any op of the plan sees them.
+  const Bindings& bindings() const { return bindings_; }
+  /// As ops of one work see them; valid as long as this.
+  Bindings of(WorkId work) const {
+    Bindings b = bindings_;
+    if (reuse_) b.reuse = &(*reuse_)[work.index()];
+    return b;
+  }
+
+ private:
+  Bindings bindings_;
+  KnownReuse::Works reuse_;  // null when the model does not look at it
+};
 
 /// Which physical thing a rank's share of a resource is: ranks with the same instance number contend. 0 … count − 1 per
 /// resource.

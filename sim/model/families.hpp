@@ -22,6 +22,7 @@ void build_kraken(const BuildInput& input, Model& model);
 void build_opt(const BuildInput& input, Model& model);
 void build_bert(const BuildInput& input, Model& model);
 void build_t5(const BuildInput& input, Model& model);
+void build_switch(const BuildInput& input, Model& model);
 void build_llama(const BuildInput& input, Model& model);
 void build_mistral(const BuildInput& input, Model& model);
 void build_qwen2(const BuildInput& input, Model& model);

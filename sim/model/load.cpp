@@ -26,6 +26,8 @@ constexpr FamilyEntry kFamilies[] = {
     {"bert", "BertForMaskedLM BertModel", "BERT: bidirectional encoder, post-norm", build_bert},
     {"t5", "T5ForConditionalGeneration T5WithLMHeadModel", "T5 1.0 and 1.1: encoder-decoder, relative positions",
      build_t5},
+    {"switch_transformers", "SwitchTransformersForConditionalGeneration",
+     "Switch Transformers: T5 with one expert per token in every n-th block", build_switch},
     {"llama", "LlamaForCausalLM LLaMAForCausalLM", "Llama 1, 2 and 3: rotary positions, RMSNorm, SwiGLU", build_llama},
     {"mistral", "MistralForCausalLM", "Mistral: Llama with a sliding window", build_mistral},
     {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases on q, k and v", build_qwen2},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// T5 1.0 (ReLU, tied head) and 1.1 (gated GELU, own head). The relative position table stands in the first block of a
+// T5 1.0 (ReLU, tied head) and 1.1 (gated GELU, own head), and Switch Transformers: T5 with one expert per token in
+// every n-th block. The relative position table stands in the first block of a
 // stack and serves all of them. Blocks of the decoder are numbered on from those of the encoder in Parameter::layer.
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@ struct T5Settings {
   double epsilon, factor;
   ActivationKind activation;
   bool gated, tied;
+  std::int64_t experts = 0, sparse_encoder = 0, sparse_decoder = 0;  // 0: no experts; blocks that have them
 };
 
 /// "relu", "gated-gelu": the part behind the dash is the activation; a gated "gelu" is the tanh form, as in
@@ -30,7 +32,9 @@ void read_feed_forward(ConfigReader& c, T5Settings& s) {
   s.activation = activation_named(c, kKey, name);
 }
 
-T5Settings read_settings(ConfigReader& c) {
+enum class Experts : std::uint8_t { None, Switch };
+
+T5Settings read_settings(ConfigReader& c, Experts experts) {
   T5Settings s{};
   s.vocab = c.integer("vocab_size", 32128);
   s.hidden = c.integer("d_model", 512);
@@ -46,6 +50,11 @@ T5Settings read_settings(ConfigReader& c) {
   s.factor = c.real("initializer_factor", 1.0, 0, 1e3);
   s.tied = c.boolean("tie_word_embeddings", true);
   read_feed_forward(c, s);
+  if (experts == Experts::Switch) {
+    s.experts = c.integer("num_experts", 8, 1, ModelLimits::kExpertLayers);
+    s.sparse_encoder = c.integer("num_sparse_encoder_layers", 3, 0, s.encoder_layers);
+    s.sparse_decoder = c.integer("num_sparse_decoder_layers", 3, 0, s.decoder_layers);
+  }
   c.finish();
   return s;
 }
@@ -68,7 +77,10 @@ class StackBuilder {
       b.cross_norm = p_.rms_norm(prefix + "1.layer_norm", s_.hidden, s_.epsilon);
     }
     const std::string ffn = prefix + (is_decoder_ ? "2." : "1.");
-    b.ffn = feed_forward(ffn + "DenseReluDense.");
+    if (is_sparse(index))
+      b.ffn = experts(ffn + "mlp.");
+    else
+      b.ffn = feed_forward(ffn + (s_.experts > 0 ? "mlp." : "DenseReluDense."));
     b.ffn_norm = p_.rms_norm(ffn + "layer_norm", s_.hidden, s_.epsilon);
     p_.leave_block();
     return b;
@@ -102,6 +114,23 @@ class StackBuilder {
     return {.table = table_, .buckets = s_.buckets, .max_distance = s_.max_distance, .bidirectional = !is_decoder_};
   }
 
+  /// Every n-th block, from the second on.
+  bool is_sparse(std::int64_t index) const {
+    const std::int64_t sparse = is_decoder_ ? s_.sparse_decoder : s_.sparse_encoder;
+    const std::int64_t step = sparse > 0 ? (is_decoder_ ? s_.decoder_layers : s_.encoder_layers) / sparse : 0;
+    return s_.experts > 0 && step > 0 && (step == 1 || index % step == 1);
+  }
+
+  /// A token visits the one expert of the largest probability, which weighs what comes out of it.
+  MoE experts(const std::string& prefix) {
+    MoE moe{.top_k = 1, .normalise = false};
+    moe.router = p_.linear(prefix + "router.classifier", s_.hidden, s_.experts,
+                           {.deviation = deviation(static_cast<double>(s_.hidden))});
+    for (std::int64_t i = 0; i < s_.experts; ++i)
+      moe.experts.push_back(feed_forward(fmt::format("{}experts.expert_{}.", prefix, i)));
+    return moe;
+  }
+
   Mlp feed_forward(const std::string& prefix) {
     const LinearOptions in{.deviation = deviation(static_cast<double>(s_.hidden))};
     Mlp mlp{.activation = s_.activation};
@@ -119,8 +148,9 @@ class StackBuilder {
 
 }  // namespace
 
-void build_t5(const BuildInput& input, Model& model) {
-  const T5Settings s = read_settings(input.config);
+namespace {
+
+void build_stacks(const BuildInput& input, const T5Settings& s, Model& model) {
   ParameterSet p{model, input.config.config(), s.factor};
   Transformer t{.hidden = s.hidden, .max_positions = s.positions};
   t.tokens = p.embedding("shared", s.vocab, s.hidden);
@@ -134,6 +164,16 @@ void build_t5(const BuildInput& input, Model& model) {
                     : p.linear("lm_head", s.hidden, s.vocab);
   if (s.tied) t.output_scale = 1.0 / std::sqrt(static_cast<double>(s.hidden));
   model.network = std::move(t);
+}
+
+}  // namespace
+
+void build_t5(const BuildInput& input, Model& model) {
+  build_stacks(input, read_settings(input.config, Experts::None), model);
+}
+
+void build_switch(const BuildInput& input, Model& model) {
+  build_stacks(input, read_settings(input.config, Experts::Switch), model);
 }
 
 }  // namespace orrery

@@ -20,6 +20,44 @@ std::size_t hash_of_layout(const Layout& l) {
   return h;
 }
 
+/// Per stream the latest of some ops: as streams are in order, to come after it is enough.
+class LatestOps {
+ public:
+  void add(OpId op, Stream stream) {
+    const auto s = static_cast<std::size_t>(stream);
+    if (!(streams_ >> s & 1u) || ops_[s] < op) ops_[s] = op;
+    streams_ |= 1u << s;
+  }
+  /// Makes them what `op`, the next one of the plan, comes after.
+  void write(Plan& plan, Op& op) const {
+    op.first_dep = static_cast<std::uint32_t>(plan.deps.size());
+    for (unsigned left = streams_; left != 0; left &= left - 1)
+      plan.deps.push_back(ops_[static_cast<std::size_t>(std::countr_zero(left))]);
+    op.num_deps = static_cast<std::uint16_t>(plan.deps.size() - op.first_dep);
+  }
+
+ private:
+  std::array<OpId, kNumStreams> ops_;
+  unsigned streams_ = 0;
+};
+
+/// What an operand of the next op, on some stream, says that it must come after.
+void add_order(const Plan& plan, const LastUses& uses, Operand o, Stream stream, LatestOps& before) {
+  const TensorId owner = plan.owner(o.tensor());
+  const auto add = [&](OpId on) {
+    if (!on.is_none() && plan[on].stream != stream) before.add(on, plan[on].stream);
+  };
+  add(uses.writer(owner));
+  if (o.writes()) uses.for_each_reader(owner, add);
+}
+
+void note_use(const Plan& plan, LastUses& uses, Operand o, OpId op, Stream stream) {
+  if (o.writes())
+    uses.write(plan.owner(o.tensor()), op);
+  else
+    uses.read(plan.owner(o.tensor()), op, stream);
+}
+
 }  // namespace
 
 PlanBuilder::PlanBuilder(std::string name, Mesh mesh) {
@@ -122,31 +160,11 @@ OpId PlanBuilder::place(Op op, std::span<const Operand> operands) {
   op.first_operand = static_cast<std::uint32_t>(plan_.operands.size());
   op.num_operands = static_cast<std::uint16_t>(operands.size());
   plan_.operands.insert(plan_.operands.end(), operands.begin(), operands.end());
-  // The latest op of each other stream is enough: streams are in order.
-  std::array<OpId, kNumStreams> latest;
-  unsigned streams = 0;
-  const auto depend = [&](OpId on) {
-    if (on.is_none() || plan_.ops[on.index()].stream == op.stream) return;
-    const auto s = static_cast<std::size_t>(plan_.ops[on.index()].stream);
-    if (!(streams >> s & 1u) || latest[s] < on) latest[s] = on;
-    streams |= 1u << s;
-  };
-  for (const Operand& o : operands) {
-    const TensorId owner = plan_.owner(o.tensor());
-    depend(uses_.writer(owner));
-    if (o.writes()) uses_.for_each_reader(owner, depend);
-  }
-  op.first_dep = static_cast<std::uint32_t>(plan_.deps.size());
-  for (; streams != 0; streams &= streams - 1)
-    plan_.deps.push_back(latest[static_cast<std::size_t>(std::countr_zero(streams))]);
-  op.num_deps = static_cast<std::uint16_t>(plan_.deps.size() - op.first_dep);
+  LatestOps before;
+  for (const Operand& o : operands) add_order(plan_, uses_, o, op.stream, before);
+  before.write(plan_, op);
   plan_.ops.push_back(op);
-  for (const Operand& o : operands) {
-    if (o.writes())
-      uses_.write(plan_.owner(o.tensor()), id);
-    else
-      uses_.read(plan_.owner(o.tensor()), id, op.stream);
-  }
+  for (const Operand& o : operands) note_use(plan_, uses_, o, id, op.stream);
   return id;
 }
 
@@ -165,7 +183,14 @@ OpId PlanBuilder::add(std::string_view name, const Work& work, std::span<const O
 void PlanBuilder::order(OpId before) {
   Op& op = plan_.ops.back();
   if (before.is_none() || before.index() + 1 >= plan_.ops.size()) bug("an op can only come after an earlier op");
-  if (plan_.ops[before.index()].stream == op.stream) return;
+  const Stream stream = plan_[before].stream;
+  if (stream == op.stream) return;
+  const auto deps = std::span{plan_.deps}.subspan(op.first_dep, op.num_deps);
+  const auto same = std::find_if(deps.begin(), deps.end(), [&](OpId d) { return plan_[d].stream == stream; });
+  if (same != deps.end()) {  // the later one of a stream comes after the other
+    *same = std::max(*same, before);
+    return;
+  }
   plan_.deps.push_back(before);
   ++op.num_deps;
 }
@@ -194,12 +219,25 @@ OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> r
     plan_.tensors.push_back(t);
   }
   uses_.resize(plan_.tensors.size());
+  // What an op comes after inside of the block it comes after again; only operands from outside can add to that.
+  const std::uint32_t first = block.first_op.value, later = out.first_op.value - first;
   for (std::uint32_t i = 0; i < block.num_ops; ++i) {
-    Op op = plan_.ops[block.first_op.index() + i];
+    Op op = plan_.ops[first + i];
     op.microbatch = microbatch_;
+    LatestOps before;
+    for (const OpId d : plan_.deps_of(op))
+      if (d.value >= first) before.add(OpId{std::size_t{d.value + later}}, plan_[d].stream);
     scratch_.clear();
-    for (const Operand& o : plan_.operands_of(op)) scratch_.emplace_back(instead(o.tensor()), o.access());
-    place(op, scratch_);
+    for (const Operand& o : plan_.operands_of(op)) {
+      const Operand mine{instead(o.tensor()), o.access()};
+      if (plan_.owner(mine.tensor()) < out.first_tensor) add_order(plan_, uses_, mine, op.stream, before);
+      scratch_.push_back(mine);
+    }
+    op.first_operand = static_cast<std::uint32_t>(plan_.operands.size());
+    plan_.operands.insert(plan_.operands.end(), scratch_.begin(), scratch_.end());
+    before.write(plan_, op);
+    for (const Operand& o : scratch_) note_use(plan_, uses_, o, OpId{plan_.ops.size()}, op.stream);
+    plan_.ops.push_back(op);
   }
   if (block.num_ops > 1) plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops});
   return end_block(out);

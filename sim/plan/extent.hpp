@@ -6,6 +6,8 @@
 
 namespace orrery {
 
+struct Reuse;
+
 /// Numbers that a template leaves open until a Program binds them: context length, step, seed …; of sequences in pages
 /// how many decode and the keys they see together, how many are prompts, and of these the new rows, keys and visible
 /// pairs together.
@@ -30,6 +32,9 @@ struct Bindings {
   /// Bytes that one execution of the plan touches on a rank (see working_set): what passes through the caches between
   /// two uses of a weight. Filled by whoever executes; 0: unknown, the op stands alone.
   double working_set = 0;
+  /// When the operands of the op at hand were used last; set by whoever prices an op of a plan, for the time of the
+  /// call. Null: unknown.
+  const Reuse* reuse = nullptr;
   /// Ranks that execute the plan on one node at the same time: they may share its cores, caches and memory.
   std::int64_t ranks_of_node = 1;
   std::int64_t& operator[](Symbol s) { return values[static_cast<int>(s)]; }

@@ -193,10 +193,6 @@ struct Plan {
   ClassId class_of(OpId id) const;
 };
 
-/// Bytes that one execution touches on a rank, in the mean over the ranks: what ops reach of persistent tensors, and
-/// the most that others hold. A lookup reaches the rows it picks, attention the keys there are.
-Bytes working_set(const Plan& plan, const Bindings& bindings);
-
 /// Storage granularity of every arena: sizes round up to it.
 constexpr Bytes kAllocationUnit{64.0};
 

@@ -8,27 +8,82 @@
 namespace orrery {
 namespace {
 
-using Queues =
-    std::array<std::vector<std::uint32_t>, kNumStreams>;  // ops of a class per stream, counted from its first
+/// Per stream: how many of its meetings have been passed.
+using Clock = std::array<std::uint32_t, kNumStreams>;
+
+/// An op at which a rank may have to wait for others. All other ops pass by themselves: what matters of them is which
+/// meetings they put in order.
+struct MeetingOp {
+  std::uint32_t op = 0;        // counted from the first of its class
+  std::uint32_t sequence = 0;  // of a collective: how many of its group its class issues before it
+  Clock after{};               // that must have been passed
+};
+using Queues = std::array<std::vector<MeetingOp>, kNumStreams>;
+
+/// The meetings of a class, found in one walk in plan order.
+class MeetingWalk {
+ public:
+  MeetingWalk(const Plan& plan, const RankClass& c, const std::vector<bool>& meets)
+      : plan_{plan}, class_{c}, meets_{meets}, wanted_(c.num_ops, false), saved_of_(c.num_ops, 0) {
+    fresh_.fill(true);
+    for (const Op& op : plan.ops_of(c))
+      for (const OpId d : plan.deps_of(op)) wanted_[d.index() - c.first_op] = true;
+  }
+
+  Queues run() {
+    for (std::uint32_t i = 0; i < class_.num_ops; ++i) pass(i);
+    return std::move(queues_);
+  }
+
+ private:
+  void pass(std::uint32_t i) {
+    const Op& op = plan_.ops[class_.first_op + i];
+    const auto s = static_cast<std::size_t>(op.stream);
+    for (const OpId d : plan_.deps_of(op)) join(s, saved_[saved_of_[d.index() - class_.first_op]]);
+    if (meets_[op.work.index()]) {
+      MeetingOp& m = queues_[s].emplace_back(MeetingOp{i, 0, known_[s]});
+      if (const auto* c = std::get_if<Collective>(&plan_.work(op))) m.sequence = issued_[c->group.value]++;
+      known_[s][s] = static_cast<std::uint32_t>(queues_[s].size());
+      fresh_[s] = true;
+    }
+    if (!wanted_[i]) return;
+    if (fresh_[s]) {
+      last_saved_[s] = static_cast<std::uint32_t>(saved_.size());
+      saved_.push_back(known_[s]);
+      fresh_[s] = false;
+    }
+    saved_of_[i] = last_saved_[s];
+  }
+
+  void join(std::size_t s, const Clock& other) {
+    for (std::size_t t = 0; t < other.size(); ++t) {
+      if (other[t] <= known_[s][t]) continue;
+      known_[s][t] = other[t];
+      fresh_[s] = true;
+    }
+  }
+
+  const Plan& plan_;
+  const RankClass& class_;
+  const std::vector<bool>& meets_;          // per work
+  std::vector<bool> wanted_;                // per op: whether something comes after it
+  std::vector<std::uint32_t> saved_of_;     // per op: its place in saved_
+  std::vector<Clock> saved_;                // what has been passed when an op has ended
+  std::array<Clock, kNumStreams> known_{};  // at the latest op of each stream
+  std::array<bool, kNumStreams> fresh_{};   // whether that has changed since it was saved last
+  std::array<std::uint32_t, kNumStreams> last_saved_{};
+  std::map<std::uint16_t, std::uint32_t> issued_;  // collectives, by group
+  Queues queues_;
+};
 
 class Progress {
  public:
   Progress(const Plan& plan, const ReducedMesh& reduced)
       : plan_{plan}, mesh_{reduced}, class_of_{reduced.class_of_rank} {
-    queues_.resize(plan.classes.size());
-    sequences_.resize(plan.ops.size());
-    for (std::size_t c = 0; c < plan.classes.size(); ++c) {
-      std::vector<std::uint32_t> issued(plan.groups.size(), 0);
-      for (std::uint32_t i = 0; i < plan.classes[c].num_ops; ++i) {
-        const std::size_t op = plan.classes[c].first_op + i;
-        queues_[c][static_cast<std::size_t>(plan.ops[op].stream)].push_back(i);
-        if (const auto* call = std::get_if<Collective>(&plan.work(plan.ops[op])))
-          sequences_[op] = issued[call->group.index()]++;
-      }
-    }
     ranks_.resize(class_of_.size());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].done.assign(class_of(r).num_ops, false);
     find_communicators();
+    const std::vector<bool> meets = meeting_works();
+    for (const RankClass& c : plan.classes) queues_.push_back(MeetingWalk{plan, c, meets}.run());
   }
 
   std::vector<Standstill> run() {
@@ -43,15 +98,14 @@ class Progress {
     for (std::size_t r = 0; r < ranks_.size(); ++r)
       for (std::size_t s = 0; s < kNumStreams; ++s)
         if (ranks_[r].at[s] < queue(r, s).size())
-          out.push_back({mesh_.original[r], OpId{class_of(r).first_op + queue(r, s)[ranks_[r].at[s]]}});
+          out.push_back({mesh_.original[r], OpId{class_of(r).first_op + queue(r, s)[ranks_[r].at[s]].op}});
     return out;
   }
 
  private:
   struct Rank {
-    std::vector<bool> done;
-    std::array<std::size_t, kNumStreams> at{};  // next op of each stream
-    std::array<bool, kNumStreams> standing{};   // it has been counted as arrived at its meeting
+    Clock at{};                                // next meeting of each stream
+    std::array<bool, kNumStreams> standing{};  // it has been counted as arrived there
   };
   struct Communicator {
     std::size_t size = 0;
@@ -63,37 +117,47 @@ class Progress {
   using Message = std::tuple<bool, std::size_t, std::size_t, std::int64_t>;  // is it the send, from, to, tag
 
   const RankClass& class_of(std::size_t r) const { return plan_.classes[class_of_[r].index()]; }
-  const std::vector<std::uint32_t>& queue(std::size_t r, std::size_t s) const {
-    return queues_[class_of_[r].index()][s];
+  const std::vector<MeetingOp>& queue(std::size_t r, std::size_t s) const { return queues_[class_of_[r].index()][s]; }
+
+  /// Per work: whether some rank may have to wait there for another one.
+  std::vector<bool> meeting_works() const {
+    std::vector<bool> alone(mesh_.groups.size(), true);
+    for (std::size_t g = 0; g < alone.size(); ++g)
+      for (std::size_t r = 0; r < ranks_.size(); ++r)
+        alone[g] = alone[g] && communicators_[seats_[r * alone.size() + g]].size <= 1;
+    std::vector<bool> out;
+    for (const Work& w : plan_.works) {
+      const auto* c = std::get_if<Collective>(&w);
+      out.push_back(c != nullptr ? !alone[c->group.index()]
+                                 : std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w));
+    }
+    return out;
   }
 
-  /// Passes the next op of a stream if nothing holds it; `moved` is set when it newly stands at a meeting.
+  /// Passes the next meeting of a stream if nothing holds it; `moved` is set when it newly stands there.
   bool step(std::size_t r, std::size_t s, bool& moved) {
     Rank& rank = ranks_[r];
     if (rank.at[s] == queue(r, s).size()) return false;
-    const std::uint32_t local = queue(r, s)[rank.at[s]];
-    const Op& op = plan_.ops[class_of(r).first_op + local];
-    for (OpId d : plan_.deps_of(op))
-      if (!rank.done[d.index() - class_of(r).first_op]) return false;
+    const MeetingOp& m = queue(r, s)[rank.at[s]];
+    for (std::size_t t = 0; t < kNumStreams; ++t)
+      if (rank.at[t] < m.after[t]) return false;
     const bool arrives = !rank.standing[s];
-    if (!meets(r, class_of(r).first_op + local, arrives)) {
+    if (!meets(r, m, arrives)) {
       moved = moved || arrives;
       rank.standing[s] = true;
       return false;
     }
     rank.standing[s] = false;
-    rank.done[local] = true;
     ++rank.at[s];
     return true;
   }
 
   /// Whether all partners of an op stand at it; counts this one when it `arrives`.
-  bool meets(std::size_t r, std::size_t op, bool arrives) {
-    const Work& w = plan_.work(plan_.ops[op]);
-    if (const auto* c = std::get_if<Collective>(&w)) return meets_group(r, *c, sequences_[op], arrives);
-    if (std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w))
-      return meets_partner(channel_of(r, plan_.ops[op].work), arrives);
-    return true;
+  bool meets(std::size_t r, const MeetingOp& m, bool arrives) {
+    const WorkId work = plan_.ops[class_of(r).first_op + m.op].work;
+    if (const auto* c = std::get_if<Collective>(&plan_.works[work.index()]))
+      return meets_group(r, *c, m.sequence, arrives);
+    return meets_partner(channel_of(r, work), arrives);
   }
 
   /// Ranks meet at the k-th collective of their communicator in plan order, on whatever streams.
@@ -145,7 +209,6 @@ class Progress {
   const ReducedMesh& mesh_;
   const std::vector<ClassId>& class_of_;
   std::vector<Queues> queues_;
-  std::vector<std::uint32_t> sequences_;  // per collective: how many of its group its class issues before it
   std::vector<Rank> ranks_;
   std::vector<Communicator> communicators_;
   std::vector<std::uint32_t> seats_;  // per rank and group: its communicator

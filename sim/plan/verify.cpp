@@ -9,70 +9,58 @@
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
-#include "sim/plan/last_uses.hpp"
 #include "sim/plan/operand_sizes.hpp"
 #include "sim/plan/plan.hpp"
 #include "sim/plan/progress.hpp"
 #include "sim/plan/verify_collectives.hpp"
+#include "sim/plan/verify_order.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr std::size_t kMaxProblems = 20;
-using Clock = std::array<std::uint32_t, kNumStreams>;  // per stream: ops known to have ended, as index + 1
-
 class Checker {
  public:
-  explicit Checker(const Plan& plan) : plan_{plan} {}
+  explicit Checker(const Plan& plan) : plan_{plan}, problems_{plan} {}
 
   std::vector<std::string> run() {
     check_classes();
-    if (problems_.empty()) check_ids();
-    if (problems_.empty()) check_repetitions();
-    if (problems_.empty()) {
-      for (const RankClass& c : plan_.classes) check_class(c);
+    if (problems_.none()) check_ids();
+    if (problems_.none()) check_repetitions();
+    if (problems_.none()) {
+      OrderChecker order{plan_, problems_};
+      for (const RankClass& c : plan_.classes) order.check(c);
       check_communication();
     }
-    return std::move(problems_);
+    return problems_.take();
   }
 
  private:
   template <class... A>
   void problem(fmt::format_string<A...> text, A&&... args) {
-    if (problems_.size() < kMaxProblems) problems_.push_back(fmt::format(text, std::forward<A>(args)...));
+    problems_.add(text, std::forward<A>(args)...);
   }
-  std::string op_text(std::size_t i) const { return fmt::format("op {} '{}'", i, plan_.name_of(plan_.ops[i])); }
-  std::string tensor_text(TensorId t) const { return fmt::format("'{}'", plan_.names[plan_.tensors[t.index()].name]); }
+  std::string op_text(std::size_t i) const { return problems_.op(i); }
+  std::string tensor_text(TensorId t) const { return problems_.tensor(t); }
 
   void check_classes();
   void check_ids();
+  bool has_ids(std::size_t i);
   void check_operand_sizes(std::size_t i);
-  void check_class(const RankClass& c);
-  void check_hazards(std::size_t i, const Clock& known);
-  void check_storage(std::size_t i);
-  void check_released(const RankClass& c);
   void check_repetitions();
+  bool begins_repetition(const Repetition& r, std::size_t end) const;
   bool repeats(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const;
   void check_communication();
+  bool find_communications();
   void check_group_order(const ReducedMesh& ranks, std::size_t group);
   void check_messages(const ReducedMesh& ranks);
   void check_progress(const ReducedMesh& ranks);
-
-  struct Storage {  // of an owner, in the class being checked
-    bool live = false, taken = false, touched = false;
-    std::uint8_t marks = 0, released = 0;  // frees marks in all, at most one per stream, and passed
-    std::uint16_t later = 0;               // streams on which a later op uses it: of the walk from the end
-  };
-  void forget_uses();
   const std::vector<std::int64_t>& sizes_of(WorkId work);
 
   const Plan& plan_;
-  std::vector<std::string> problems_;
-  LastUses uses_;
-  std::vector<Storage> storage_;                                 // per tensor
-  std::vector<std::uint32_t> owners_;                            // those that the class touches
+  Problems problems_;
   std::vector<std::optional<std::vector<std::int64_t>>> sizes_;  // per work: elements of its operands
   std::vector<std::int64_t> elements_;                           // per layout
+  std::vector<std::vector<std::uint32_t>> communications_;       // ops of each class in which others take part
 };
 
 void Checker::check_classes() {
@@ -84,7 +72,7 @@ void Checker::check_classes() {
     next = c.first_op + c.num_ops;
   }
   if (next != plan_.ops.size()) problem("the classes hold {} ops of {}", next, plan_.ops.size());
-  if (!problems_.empty()) return;
+  if (!problems_.none()) return;
   std::int64_t covered = 0;
   for (const RankClass& c : plan_.classes) covered += c.size();
   if (covered != plan_.mesh.size()) problem("the classes hold {} ranks, the mesh has {}", covered, plan_.mesh.size());
@@ -105,36 +93,60 @@ const std::vector<std::int64_t>& Checker::sizes_of(WorkId work) {
   return *sizes;
 }
 
+/// Whether all that an op names is there.
+bool Checker::has_ids(std::size_t i) {
+  const Op& op = plan_.ops[i];
+  if (op.work.index() >= plan_.works.size() || op.name.index() >= plan_.names.size())
+    problem("op {} has no work or no name", i);
+  if (op.first_operand + std::size_t{op.num_operands} > plan_.operands.size())
+    problem("op {} has operands that do not exist", i);
+  if (op.first_dep + std::size_t{op.num_deps} > plan_.deps.size())
+    problem("op {} has dependencies that do not exist", i);
+  if (!problems_.none()) return false;
+  for (const Operand& o : plan_.operands_of(op))
+    if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
+  return problems_.none();
+}
+
+/// Sizes of operands of ops that repeat others are compared with those of the latter.
 void Checker::check_ids() {
   sizes_.resize(plan_.works.size());
   for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
+  auto repetition = plan_.repetitions.begin();
   for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
-    const Op& op = plan_.ops[i];
-    if (op.work.index() >= plan_.works.size() || op.name.index() >= plan_.names.size())
-      problem("op {} has no work or no name", i);
-    if (op.first_operand + op.num_operands > plan_.operands.size()) problem("op {} has operands that do not exist", i);
-    if (op.first_dep + op.num_deps > plan_.deps.size()) problem("op {} has dependencies that do not exist", i);
-    if (!problems_.empty()) return;
-    for (const Operand& o : plan_.operands_of(op))
-      if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
-    if (problems_.empty()) check_operand_sizes(i);
+    if (!has_ids(i)) return;
+    while (repetition != plan_.repetitions.end() && repetition->first.index() + repetition->num_ops <= i) ++repetition;
+    if (repetition == plan_.repetitions.end() || i < repetition->first.index()) check_operand_sizes(i);
   }
 }
 
-/// The engine trusts in what is said to repeat.
+/// The engine trusts in what is said to repeat, and so do later checks. What a block is like is no copy itself.
 void Checker::check_repetitions() {
   std::size_t end = 0;
+  std::map<OpId, std::uint32_t> lengths;  // of what is repeated
   for (const Repetition& r : plan_.repetitions) {
     const std::size_t first = r.first.index(), like = r.like.index();
-    if (first < end || like + r.num_ops > first || first + r.num_ops > plan_.ops.size() ||
-        plan_.class_of(r.first) != plan_.class_of(r.like) ||
-        plan_.class_of(OpId{first + r.num_ops - 1}) != plan_.class_of(r.like))
+    if (!begins_repetition(r, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
       return problem("op {} begins no repetition of {} ops from op {} on", first, r.num_ops, like);
     end = first + r.num_ops;
     for (std::size_t i = 0; i < r.num_ops; ++i)
       if (!repeats(first + i, first, like + i, like))
         problem("{} is said to repeat {} but does something else", op_text(first + i), op_text(like + i));
   }
+  for (const auto& [like, num_ops] : lengths) {
+    const auto next =
+        std::lower_bound(plan_.repetitions.begin(), plan_.repetitions.end(), like,
+                         [](const Repetition& r, OpId op) { return r.first.index() + r.num_ops <= op.index(); });
+    if (next != plan_.repetitions.end() && next->first.index() < like.index() + num_ops)
+      problem("{} is repeated but repeats another op itself", op_text(like.index()));
+  }
+}
+
+bool Checker::begins_repetition(const Repetition& r, std::size_t end) const {
+  const std::size_t first = r.first.index(), like = r.like.index(), last = first + r.num_ops;
+  if (r.num_ops == 0 || first < end || like + r.num_ops > first || last > plan_.ops.size()) return false;
+  const RankClass& c = plan_.classes[plan_.class_of(r.like).index()];
+  return last <= c.first_op + std::size_t{c.num_ops};
 }
 
 /// Dependencies on ops outside may differ.
@@ -148,9 +160,17 @@ bool Checker::repeats(std::size_t i, std::size_t first, std::size_t like, std::s
     while (k < deps.size() && deps[k].index() < first) ++k;
     if (k == deps.size() || deps[k++].index() - first != d.index() - first_like) return false;
   }
+  const auto alike = [&](TensorId x, TensorId y) {
+    const Tensor &s = plan_.tensors[x.index()], &t = plan_.tensors[y.index()];
+    return elements_[s.layout.index()] == elements_[t.layout.index()] && s.dtype == t.dtype && s.tier == t.tier &&
+           s.persistent == t.persistent;
+  };
+  const auto same_use = [&](Operand x, Operand y) {
+    return x.access() == y.access() && x.allocates() == y.allocates() && x.frees() == y.frees() &&
+           alike(x.tensor(), y.tensor()) && alike(plan_.owner(x.tensor()), plan_.owner(y.tensor()));
+  };
   const auto operands = plan_.operands_of(a), operands_like = plan_.operands_of(b);
-  return std::equal(operands.begin(), operands.end(), operands_like.begin(),
-                    [](Operand x, Operand y) { return x.allocates() == y.allocates() && x.frees() == y.frees(); });
+  return std::equal(operands.begin(), operands.end(), operands_like.begin(), same_use);
 }
 
 /// An op in place names its last operand once, where it is read.
@@ -174,129 +194,26 @@ void Checker::check_operand_sizes(std::size_t i) {
   }
 }
 
-/// Walks a class in plan order with one vector clock per op: which ops of every stream have ended when it starts.
-void Checker::check_class(const RankClass& c) {
-  uses_.resize(plan_.tensors.size());
-  storage_.resize(plan_.tensors.size());
-  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
-    for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
-      const TensorId owner = plan_.owner(o.tensor());
-      Storage& s = storage_[owner.index()];
-      if (!s.touched) owners_.push_back(owner.value);
-      s.touched = true;
-      s.marks = static_cast<std::uint8_t>(s.marks + o.frees());
-    }
-  // A stream's clock at its latest op. An op's knowledge: its stream's, joined with that of its dependencies.
-  // Dependencies' own knowledge is kept only for ops that something depends on.
-  std::array<Clock, kNumStreams> streams{};
-  std::vector<Clock> ended;
-  constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
-  std::vector<std::uint32_t> clock_of(c.num_ops, kUnwanted);  // place in `ended`
-  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i)
-    for (OpId d : plan_.deps_of(plan_.ops[i]))
-      if (d.index() >= c.first_op && d.index() < i) clock_of[d.index() - c.first_op] = kWanted;
-  for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
-    const Op& op = plan_.ops[i];
-    Clock& known = streams[static_cast<std::size_t>(op.stream)];
-    for (OpId d : plan_.deps_of(op)) {
-      if (d.index() >= i || d.index() < c.first_op) {
-        problem("{} comes after op {}, which is not an earlier op of its class", op_text(i), d.index());
-        continue;
-      }
-      const Clock& other = ended[clock_of[d.index() - c.first_op]];
-      for (std::size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], other[s]);
-    }
-    check_hazards(i, known);
-    check_storage(i);
-    known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
-    if (clock_of[i - c.first_op] == kUnwanted) continue;
-    clock_of[i - c.first_op] = static_cast<std::uint32_t>(ended.size());
-    ended.push_back(known);
-  }
-  check_released(c);
-  forget_uses();
-}
-
-void Checker::forget_uses() {
-  for (const std::uint32_t owner : owners_) {
-    uses_.forget(TensorId{owner});
-    storage_[owner] = {};
-  }
-  owners_.clear();
-}
-
-void Checker::check_hazards(std::size_t i, const Clock& known) {
-  const Op& op = plan_.ops[i];
-  const auto ordered = [&](OpId before) {
-    return before.is_none() || before.index() == i ||
-           known[static_cast<std::size_t>(plan_.ops[before.index()].stream)] > before.index();
-  };
-  for (const Operand& o : plan_.operands_of(op)) {
-    const TensorId owner = plan_.owner(o.tensor());
-    const OpId writer = uses_.writer(owner);
-    if (!ordered(writer))
-      problem("{} touches {} while {} may still write it", op_text(i), tensor_text(owner), op_text(writer.index()));
-    if (o.writes())
-      uses_.for_each_reader(owner, [&](OpId r) {
-        if (!ordered(r))
-          problem("{} writes {} while {} may still read it", op_text(i), tensor_text(owner), op_text(r.index()));
-      });
-    if (o.reads() && writer.is_none() && !plan_.tensors[owner.index()].persistent)
-      problem("{} reads {}, which nothing has written", op_text(i), tensor_text(owner));
-  }
-  for (const Operand& o : plan_.operands_of(op)) {
-    if (o.writes())
-      uses_.write(plan_.owner(o.tensor()), OpId{i});
-    else
-      uses_.read(plan_.owner(o.tensor()), OpId{i}, op.stream);
-  }
-}
-
-void Checker::check_storage(std::size_t i) {
-  for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
-    const TensorId owner = plan_.owner(o.tensor());
-    Storage& use = storage_[owner.index()];
-    const bool persistent = plan_.tensors[owner.index()].persistent;
-    if (persistent && (o.allocates() || o.frees()))
-      problem("{} takes or frees the storage of {}, which is persistent", op_text(i), tensor_text(owner));
-    if (o.allocates()) {
-      if (use.taken) problem("{} takes storage for {} a second time", op_text(i), tensor_text(owner));
-      use.live = use.taken = true;
-    }
-    if (!persistent && !use.live)
-      problem("{} uses {} {}", op_text(i), tensor_text(owner),
-              use.taken ? "after its storage was given back" : "before its storage is taken");
-  }
-  for (const Operand& o : plan_.operands_of(plan_.ops[i])) {
-    Storage& use = storage_[plan_.owner(o.tensor()).index()];
-    if (o.frees() && ++use.released == use.marks) use.live = false;
-  }
-}
-
-void Checker::check_released(const RankClass& c) {
-  for (const std::uint32_t owner : owners_)
-    if (storage_[owner].live) problem("{} is never given back in class '{}'", tensor_text(TensorId{owner}), c.name);
-  // Right after the last use: from the end, no op of its stream has touched the tensor before a mark comes.
-  for (std::size_t i = c.first_op + c.num_ops; i-- > c.first_op;) {
-    const Op& op = plan_.ops[i];
-    const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(op.stream));
-    for (const Operand& o : plan_.operands_of(op))
-      if (o.frees() && (storage_[plan_.owner(o.tensor()).index()].later & stream))
-        problem("{} gives back {} before its last use", op_text(i), tensor_text(o.tensor()));
-    for (const Operand& o : plan_.operands_of(op)) storage_[plan_.owner(o.tensor()).index()].later |= stream;
-  }
-}
-
 void Checker::check_communication() {
-  bool any = false;
-  for (const Work& w : plan_.works)
-    any = any || std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
-          std::holds_alternative<Recv>(w);
-  if (!any || !problems_.empty()) return;
+  if (!problems_.none() || !find_communications()) return;
   const ReducedMesh ranks = reduce(plan_.mesh, plan_.classes, plan_.groups);
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) check_group_order(ranks, g);
   check_messages(ranks);
-  if (problems_.empty()) check_progress(ranks);
+  if (problems_.none()) check_progress(ranks);
+}
+
+/// Whether there are any.
+bool Checker::find_communications() {
+  std::vector<bool> communicates;
+  for (const Work& w : plan_.works)
+    communicates.push_back(std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
+                           std::holds_alternative<Recv>(w));
+  if (std::find(communicates.begin(), communicates.end(), true) == communicates.end()) return false;
+  communications_.resize(plan_.classes.size());
+  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
+    for (std::size_t i = plan_.classes[c].first_op; i < plan_.classes[c].first_op + plan_.classes[c].num_ops; ++i)
+      if (communicates[plan_.ops[i].work.index()]) communications_[c].push_back(static_cast<std::uint32_t>(i));
+  return true;
 }
 
 /// All ranks of a communicator issue its collectives in the same order, with the same kind and size.
@@ -312,7 +229,7 @@ void Checker::check_group_order(const ReducedMesh& reduced, std::size_t g) {
   if (!any) return;
   std::vector<std::vector<std::size_t>> calls(plan_.classes.size());  // of this group, per class, in order
   for (std::size_t c = 0; c < plan_.classes.size(); ++c)
-    for (std::size_t i = plan_.classes[c].first_op; i < plan_.classes[c].first_op + plan_.classes[c].num_ops; ++i)
+    for (const std::uint32_t i : communications_[c])
       if (const auto* call = std::get_if<Collective>(&plan_.work(plan_.ops[i])); call && call->group == GroupId{g})
         calls[c].push_back(i);
   for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
@@ -345,7 +262,6 @@ void Checker::check_messages(const ReducedMesh& reduced) {
   using Messages = std::vector<std::pair<std::size_t, Bytes>>;     // op, size
   std::map<Key, std::pair<Messages, Messages>> messages;
   for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
-    const RankClass& c = plan_.classes[reduced.class_of_rank[r].index()];
     std::unordered_map<std::uint32_t, Messages*> by_work;
     const auto list_of = [&](const Work& w) -> Messages* {
       if (const auto* s = std::get_if<Send>(&w))
@@ -353,7 +269,7 @@ void Checker::check_messages(const ReducedMesh& reduced) {
       const auto& v = std::get<Recv>(w);
       return &messages[{peer_of(reduced.mesh, RankId{r}, v.peer).index(), r, v.tag}].second;
     };
-    for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
+    for (const std::uint32_t i : communications_[reduced.class_of_rank[r].index()]) {
       const Work& w = plan_.work(plan_.ops[i]);
       const auto* s = std::get_if<Send>(&w);
       const auto* v = std::get_if<Recv>(&w);

@@ -47,7 +47,8 @@ class CheckmateProgram {
       made_.emplace_back();
       kept_.emplace_back();
       for (int i = 0; i <= t; ++i)
-        made_.back().push_back(mip_.add({.low = i == t ? 1.0 : 0.0, .high = 1, .cost = g_.cost[std::size_t(i)]}));
+        made_.back().push_back(mip_.add(
+            {.low = i == t ? 1.0 : 0.0, .high = i < t && g_.is_once(i) ? 0.0 : 1.0, .cost = g_.cost[std::size_t(i)]}));
       for (int i = 0; i < t; ++i) kept_.back().push_back(mip_.add_binary());
     }
   }
@@ -64,8 +65,11 @@ class CheckmateProgram {
     Mip::Terms used;
     for (int i = 0; i < t; ++i) used.emplace_back(kept(t, i), bytes(i));
     for (int k = 0; k <= t; ++k) {
+      if (k < t && g_.is_once(k)) continue;
       used.emplace_back(made(t, k), bytes(k));
-      mip_.at_most(used, 1);
+      Mip::Terms now = used;
+      now.back().second += double(g_.extra_of(k)) / budget_;
+      mip_.at_most(std::move(now), 1);
       for (const int i : sources_[std::size_t(k)]) used.emplace_back(add_free(t, i, k), -bytes(i));
       used.emplace_back(add_free(t, k, k), -bytes(k));
     }
@@ -98,31 +102,6 @@ class CheckmateProgram {
 };
 
 }  // namespace
-
-std::int64_t RematSchedule::peak(const RematGraph& g) const {
-  std::int64_t most = 0;
-  const int n = g.size();
-  for (int t = 0; t < n; ++t) {
-    const auto& now = made[std::size_t(t)];
-    std::vector<bool> there = kept[std::size_t(t)];
-    const auto stays = [&](int i, int k) {
-      if (t + 1 < n && kept[std::size_t(t) + 1][std::size_t(i)]) return true;
-      return std::any_of(g.edges.begin(), g.edges.end(), [&](const auto& e) {
-        return e.first == i && e.second > k && e.second <= t && now[std::size_t(e.second)];
-      });
-    };
-    for (int k = 0; k <= t; ++k) {
-      if (!now[std::size_t(k)]) continue;
-      there[std::size_t(k)] = true;
-      std::int64_t bytes = 0;
-      for (int i = 0; i < n; ++i) bytes += there[std::size_t(i)] ? g.bytes[std::size_t(i)] : 0;
-      most = std::max(most, bytes);
-      for (int i = 0; i <= k; ++i)
-        if (there[std::size_t(i)] && !stays(i, k)) there[std::size_t(i)] = false;
-    }
-  }
-  return most;
-}
 
 std::optional<RematSchedule> checkmate(const RematGraph& graph, std::int64_t budget, Seconds limit) {
   if (graph.size() == 0) return RematSchedule{.is_optimal = true};

@@ -147,11 +147,11 @@ Layers::Projected Layers::append(std::string_view name, const Projected& p, cons
   return {p.q, cache.keys[at], cache.values[at]};
 }
 
-/// The attention itself, over 4-D operands; a matrix [batch·q, heads·v_dim]. Recomputed under `selective`.
+/// The attention itself, over 4-D operands; a matrix [batch·q, heads·v_dim]. A part of its own for `selective`.
 TensorId Layers::attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch,
                         std::int64_t q, Extent kv, bool biased) {
   if (roles().cp && roles().context == ContextKind::Ulysses) return ulysses(name, p, a);
-  const RecomputeScope core{tape_, recompute_core()};
+  const RecomputeScope core{tape_, recomputes(RecomputePart::Core)};
   if (!roles().cp) {
     const bool plain = !(biased && (!bias_.is_none() || mask_groups_ > 0)) && !a.window && !kv.is_bound();
     if (sizes_.stored_scores && !plain)

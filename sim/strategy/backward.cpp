@@ -78,6 +78,8 @@ class Rules {
 void Rules::operator()(const Gemm& g) {
   const TensorId dc = tape_.gradient(node_.operands.back().tensor());
   if (dc.is_none()) return;
+  // What the weight's gradient reads is made again before the other product: it may come while that runs.
+  if (tape_.wants(in(1)) && is_parameter(in(1)) && !tape_.deferred()) saved(0);
   if (tape_.wants(in(0))) gemm_left(g, dc);
   if (tape_.wants(in(1))) {
     if (is_parameter(in(1)))

@@ -132,11 +132,13 @@ Chain profile_chain(const Plan& plan, int first, int last) {
 std::optional<ChainSchedule> chain_schedule(const StepPlan& step, const std::function<Plan()>& plain) {
   const TrainOptions& o = step.train;
   const bool is_rotor = o.recompute == Recompute::Rotor;
-  if (o.activation_budget && !is_rotor) throw UserError{"activation_budget is for `recompute: rotor`", "leave it out"};
+  if (o.activation_budget && !is_rotor)
+    throw UserError{"activation_budget is for `recompute: rotor` and `recompute: checkmate`", "leave it out"};
   if (o.recompute_interval > 1 && o.recompute != Recompute::Full)
     throw UserError{"recompute_interval is for `recompute: full`", "leave it out"};
   for (const LayerOptions& l : step.parallel.layers)
-    if (l.recompute && (is_rotor || o.recompute_interval > 1 || *l.recompute == Recompute::Rotor))
+    if (l.recompute && (is_rotor || o.recompute_interval > 1 || *l.recompute == Recompute::Rotor ||
+                        *l.recompute == Recompute::Checkmate))
       throw UserError{"recompute of single blocks cannot be combined with schedules of whole chains",
                       "leave out `recompute` of layers, or rotor and recompute_interval of the workload"};
   if (!is_rotor && o.recompute_interval == 1) return std::nullopt;

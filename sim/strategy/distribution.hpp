@@ -33,7 +33,7 @@ struct Roles {
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;          // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys
   bool summa_overlap = false;  // row col, x y z: collectives run beside arithmetic
-  bool keep_gathered = false;  // x y z: what was gathered for the forward pass is kept
+  bool keep_gathered = false;  // x y z, sequence_parallel: what was gathered for the forward pass is kept
   /// tp splits samples, and inside of feed-forward layers matrices; all else is whole on each rank.
   bool data_attention = false;
 

@@ -88,12 +88,12 @@ TensorId ExpertExchange::exchange_rows(std::string_view suffix, TensorId x, cons
   Tape& tape = l_.tape();
   const TensorId y = l_.activation_tensor(part(suffix), out);
   const Collective exchange = all_to_all(traffic_.cols);
-  tape.add_plain(part(suffix), exchange, {reads(x), reads(from), reads(to), writes(y)});
-  tape.on_backward([&tape, x, y, from, to, exchange, name = part(suffix) + ".back"] {
+  tape.add_plain(part(suffix), exchange, {reads(x), reads(from), reads(to), writes(y)}, stream());
+  tape.on_backward([&tape, stream = stream(), x, y, from, to, exchange, name = part(suffix) + ".back"] {
     const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
     const TensorId here = tape.saved(to), there = tape.saved(from), dx = tape.contribution(x);
-    tape.emit(name, exchange, {reads(dy), reads(here), reads(there), writes(dx)});
+    tape.builder().add(name, exchange, {reads(dy), reads(here), reads(there), writes(dx)}, stream);
     tape.contribute(x, dx);
   });
   return y;
@@ -103,12 +103,12 @@ TensorId ExpertExchange::exchange_equal(std::string_view suffix, TensorId x) {
   Tape& tape = l_.tape();
   const TensorId y = l_.activation_tensor(part(suffix), Shape{sent(), traffic_.cols});
   const Collective exchange = all_to_all(0);
-  tape.add_plain(part(suffix), exchange, {reads(x), writes(y)});
-  tape.on_backward([&tape, x, y, exchange, name = part(suffix) + ".back"] {
+  tape.add_plain(part(suffix), exchange, {reads(x), writes(y)}, stream());
+  tape.on_backward([&tape, stream = stream(), x, y, exchange, name = part(suffix) + ".back"] {
     const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
     const TensorId dx = tape.contribution(x);
-    tape.emit(name, exchange, {reads(dy), writes(dx)});
+    tape.builder().add(name, exchange, {reads(dy), writes(dx)}, stream);
     tape.contribute(x, dx);
   });
   return y;

@@ -37,6 +37,7 @@ class ExpertExchange {
   std::string part(std::string_view suffix) const;
   std::int64_t held() const { return traffic_.experts / ep_.ranks; }
   std::int64_t sent() const;
+  Stream stream() const { return l_.sizes().expert_overlap ? Stream::Ring : Stream::Compute; }
   Collective all_to_all(std::int64_t row) const;
   void agree(TensorId offsets);
   TensorId exchange_rows(std::string_view suffix, TensorId x, const Shape& out, TensorId from, TensorId to);

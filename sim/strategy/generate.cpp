@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/strategy/forward_stage.hpp"
+#include "sim/strategy/kv_cache.hpp"
 
 namespace orrery {
 namespace {
@@ -43,14 +44,10 @@ class CacheMaker {
 
  private:
   void add(std::size_t i, const Block& block, std::int64_t prompt) {
-    const Attention& a = block.attention;
     const std::int64_t n = step_.samples();
-    if (const auto* l = std::get_if<LatentAttention>(&a.projections)) {
-      whole_.keys[i] = store(i, "latent", Shape{n, whole_.capacity, l->kv_rank + l->rope_dim});
-      return;
-    }
-    whole_.keys[i] = store(i, "k", Shape{n, whole_.capacity, a.kv_heads, a.qk_dim});
-    whole_.values[i] = store(i, "v", Shape{n, whole_.capacity, a.kv_heads, a.v_dim});
+    store_block(whole_, i, block.attention, [&](std::string_view what, const Shape& token) {
+      return store(i, what, cache_shape(n, whole_.capacity, token));
+    });
     if (!block.cross) return;
     whole_.cross_keys[i] = store(i, "cross_k", Shape{n, prompt, block.cross->kv_heads, block.cross->qk_dim});
     whole_.cross_values[i] = store(i, "cross_v", Shape{n, prompt, block.cross->kv_heads, block.cross->v_dim});

@@ -30,6 +30,14 @@ std::optional<Work> joined(const Work& first, const Work& second) {
   return {};
 }
 
+/// Whether the law of a product over experts has the later op in it: it was fitted to whole layers of experts, from
+/// rows that come in to sums that go out.
+bool is_within_experts(const Work& earlier, const Work& later) {
+  if (std::holds_alternative<Permute>(later)) return std::holds_alternative<RouteMap>(earlier);
+  return std::holds_alternative<GroupedGemm>(earlier) &&
+         (std::holds_alternative<GatedForward>(later) || std::holds_alternative<Unpermute>(later));
+}
+
 bool is_product(const Work& w) { return std::holds_alternative<Gemm>(w) || std::holds_alternative<GroupedGemm>(w); }
 
 /// The ops of a class, the later ones of which join earlier ones.
@@ -58,6 +66,7 @@ class ClassFusion {
   }
 
   std::optional<Work> joined_work(std::size_t earlier, std::size_t later) const {
+    if (is_within_experts(works_[earlier], works_[later])) return works_[earlier];
     const auto* sum = std::get_if<Add>(&works_[earlier]);
     const auto* norm = std::get_if<NormForward>(&works_[later]);
     if (!sum || !norm) return joined(works_[earlier], works_[later]);
@@ -72,6 +81,7 @@ class ClassFusion {
   bool may_join(std::size_t earlier, std::size_t later, std::size_t back) const {
     const Op &a = plan_.ops[earlier], &b = plan_.ops[later];
     if (a.num_operands == 0 || b.num_operands == 0) return false;
+    if (is_within_experts(works_[earlier], works_[later])) return reads_of_written(a, b);
     if (is_product(works_[later]))
       return a.layer == b.layer && is_product(works_[earlier]) && first_read(a) == first_read(b);
     if (std::holds_alternative<Add>(works_[earlier])) return back == 0 && reads_of_written(a, b);
@@ -107,32 +117,69 @@ class WorkTable {
   Plan& plan_;
 };
 
-}  // namespace
-
-Plan fuse_kernels(const Plan& plan) {
-  std::vector<Work> works;
-  std::vector<std::size_t> into(plan.ops.size()), place(plan.ops.size());
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) works.push_back(plan.work(plan.ops[i])), into[i] = i;
-  for (const RankClass& c : plan.classes) ClassFusion{plan, c, works, into};
-
+/// The plan with these works in place of each op: none where it joined an earlier one, of several each waits for the
+/// one before.
+Plan with_works(const Plan& plan, const std::vector<std::vector<Work>>& works, const std::vector<std::size_t>& into) {
   Plan out = plan;
   out.ops.clear(), out.deps.clear(), out.repetitions.clear();
+  std::vector<std::size_t> place(plan.ops.size());
   WorkTable table{out};
   for (RankClass& c : out.classes) {
     const std::size_t first = out.ops.size();
     for (std::size_t i = c.first_op; i < std::size_t{c.first_op} + c.num_ops; ++i) {
-      if (into[i] != i) continue;
-      Op op = plan.ops[i];
-      op.work = table.id(works[i]);
-      op.first_dep = static_cast<std::uint32_t>(out.deps.size());
-      for (const OpId d : plan.deps_of(plan.ops[i])) out.deps.push_back(OpId{place[into[d.index()]]});
-      place[i] = out.ops.size();
-      out.ops.push_back(op);
+      for (const Work& work : works[i]) {
+        Op op = plan.ops[i];
+        const bool is_first = &work == works[i].data();
+        op.work = table.id(work);
+        op.first_dep = static_cast<std::uint32_t>(out.deps.size());
+        if (is_first)
+          for (const OpId d : plan.deps_of(plan.ops[i])) out.deps.push_back(OpId{place[into[d.index()]]});
+        else
+          op.num_deps = 0;  // on the same stream
+        place[i] = out.ops.size();
+        out.ops.push_back(op);
+      }
     }
     c.first_op = static_cast<std::uint32_t>(first);
     c.num_ops = static_cast<std::uint32_t>(out.ops.size() - first);
   }
   return out;
+}
+
+/// What a program without a fused kernel launches for attention over keys of this pass: see stored_attention.cpp.
+std::vector<Work> stored_kernels(const AttentionShape& s) {
+  const std::int64_t groups = s.batch * s.kv_heads, rows = s.heads / s.kv_heads * s.q, kv = s.kv.base;
+  return {CopyRows{.rows = s.batch * (s.q * s.heads + 2 * kv * s.kv_heads), .cols = s.qk_dim, .dtype = s.dtype},
+          Gemm{.m = rows, .n = kv, .k = s.qk_dim, .batch = groups, .transpose_b = true, .dtype = s.dtype},
+          SoftmaxForward{
+              .rows = groups * rows, .cols = kv, .scale = s.scale, .period = s.q, .causal = s.causal, .dtype = s.dtype},
+          Gemm{.m = rows, .n = s.v_dim, .k = kv, .batch = groups, .dtype = s.dtype},
+          SwapAxes{.outer = s.batch, .a = s.heads, .b = s.q, .inner = s.v_dim, .dtype = s.dtype}};
+}
+
+}  // namespace
+
+Plan fuse_kernels(const Plan& plan) {
+  std::vector<Work> works;
+  std::vector<std::size_t> into(plan.ops.size());
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) works.push_back(plan.work(plan.ops[i])), into[i] = i;
+  for (const RankClass& c : plan.classes) ClassFusion{plan, c, works, into};
+  std::vector<std::vector<Work>> kept(plan.ops.size());
+  for (std::size_t i = 0; i < plan.ops.size(); ++i)
+    if (into[i] == i) kept[i] = {works[i]};
+  return with_works(plan, kept, into);
+}
+
+Plan store_scores(const Plan& plan) {
+  std::vector<std::vector<Work>> works;
+  std::vector<std::size_t> into;
+  for (const Op& op : plan.ops) {
+    const auto* a = std::get_if<AttentionForward>(&plan.work(op));
+    const bool stored = a && !a->shape.kv.is_bound() && !a->shape.bias;
+    works.push_back(stored ? stored_kernels(a->shape) : std::vector<Work>{plan.work(op)});
+    into.push_back(into.size());
+  }
+  return with_works(plan, works, into);
 }
 
 }  // namespace orrery

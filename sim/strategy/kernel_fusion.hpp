@@ -11,9 +11,15 @@ namespace orrery {
 ///   products read the same rows             one product, n₁ + n₂ … columns (q, k, v; gate and up, of experts too)
 ///   rotations, or writes to the cache, follow one another   one over the heads or columns of all
 ///   norms of equal length follow one another                one over the rows of both (of q and of k)
+///   rows are brought to experts, activated, added up behind them   nothing: the law of products over experts has it
 ///   a norm reads the sum in front of it     one pass with two reads and two writes: 4/3 of the sum's traffic
 ///
 /// Left out: what engines put into the kernels of attention, activations behind products, sums inside of collectives.
 Plan fuse_kernels(const Plan& plan);
+
+/// The same with attention over keys of the pass itself as programs without a fused kernel have it: heads of q, k and v
+/// brought side by side in one pass, scores as a product, softmax, a product with v, heads brought back. Attention over
+/// a cache, and with a bias, stays one kernel.
+Plan store_scores(const Plan& plan);
 
 }  // namespace orrery

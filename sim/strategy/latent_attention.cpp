@@ -12,8 +12,7 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
                                   KvCache* cache, int block) {
   if (packed_) throw UserError{"rows of latent attention cannot be packed", "leave packing out"};
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
-  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, latent_width = l.kv_rank + l.rope_dim,
-                     up_width = l.nope_dim + a.v_dim;
+  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, latent_width = l.kv_rank + l.rope_dim;
   TensorId q_in = x;
   if (l.q_down) {
     q_in = linear(part("q_down"), x, outer_rows(), *l.q_down);
@@ -22,12 +21,14 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
   if (l.q_down) {
     if (l.q_norm) q_in = norm(part("q_norm"), q_in, n, *l.q_norm);
   }
-  const TensorId q = linear(part("q"), q_in, n, l.q_up);
-  const TensorId latent = enter(part("latent"), linear(part("kv_down"), x, outer_rows(), l.kv_down));
-  if (a.rope) {
-    rotate(part("rope_q"), q, *a.rope, a.heads, head, l.nope_dim, a.heads * head);
-    rotate(part("rope_k"), latent, *a.rope, 1, latent_width, l.kv_rank, latent_width);
+  TensorId q;
+  {
+    const RecomputeScope scope{tape_, l.q_down && recomputes(RecomputePart::Latents)};
+    q = linear(part("q"), q_in, n, l.q_up);
+    if (a.rope) rotate(part("rope_q"), q, *a.rope, a.heads, head, l.nope_dim, a.heads * head);
   }
+  const TensorId latent = enter(part("latent"), linear(part("kv_down"), x, outer_rows(), l.kv_down));
+  if (a.rope) rotate(part("rope_k"), latent, *a.rope, 1, latent_width, l.kv_rank, latent_width);
   const auto matrix = [&](TensorId t, std::int64_t count, std::int64_t cols, std::int64_t stride, std::int64_t offset) {
     return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
                       Layout{.shape = Shape{count, cols}, .strides = {stride, 1}, .offset = offset});
@@ -53,20 +54,32 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
     if (sizes_.cache_use != CacheUse::Fill)
       return project_back(part("out"), absorbed_attention(name, q, a, l, store, cache->capacity), a.out);
   }
+  const Projected p = expand_latents(name, q, compressed, shared_key, a, l);
+  return project_back(part("out"), attend(name, p, a, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence}, false),
+                      a.out);
+}
+
+/// Keys and values per head from the latents, and the rotated key that all heads share.
+Layers::Projected Layers::expand_latents(std::string_view name, TensorId q, TensorId compressed, TensorId shared_key,
+                                         const Attention& a, const LatentAttention& l) {
+  const RecomputeScope scope{tape_, recomputes(RecomputePart::Latents)};
+  const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
+  const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, up_width = l.nope_dim + a.v_dim;
+  const auto matrix = [&](TensorId t, std::int64_t stride) {
+    return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
+                      Layout{.shape = Shape{n * a.heads, l.nope_dim}, .strides = {stride, 1}, .offset = 0});
+  };
   const TensorId kv = linear(part("kv_up"), compressed, n, l.kv_up);  // per head: nope_dim of key, v_dim of value
   const TensorId k = activation_tensor(part("k"), Shape{n, a.heads * head});
-  tape_.add(
-      part("k_nope"), CopyRows{n * a.heads, l.nope_dim, sizes_.dtype},
-      {reads(matrix(kv, n * a.heads, l.nope_dim, up_width, 0)), writes(matrix(k, n * a.heads, l.nope_dim, head, 0))});
+  tape_.add(part("k_nope"), CopyRows{n * a.heads, l.nope_dim, sizes_.dtype},
+            {reads(matrix(kv, up_width)), writes(matrix(k, head))});
   const Layout rope_part{
       .shape = Shape{n, a.heads, l.rope_dim}, .strides = {a.heads * head, head, 1}, .offset = l.nope_dim};
   tape_.add(part("k_rope"), BroadcastHeads{n, a.heads, l.rope_dim, sizes_.dtype},
             {reads(shared_key), writes(tape_.view(k, part("k"), rope_part))});
-  const Projected p{heads_view(q, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
-                    heads_view(k, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
-                    heads_view(kv, sizes_.batch, sizes_.sequence, a.heads, a.v_dim, up_width, l.nope_dim)};
-  return project_back(part("out"), attend(name, p, a, sizes_.batch, sizes_.sequence, Extent{sizes_.sequence}, false),
-                      a.out);
+  return {heads_view(q, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
+          heads_view(k, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
+          heads_view(kv, sizes_.batch, sizes_.sequence, a.heads, a.v_dim, up_width, l.nope_dim)};
 }
 
 /// score = (q_nope·W_k)·c + q_rope·k_rope and o = (p·c)·W_v: all heads share the cache [c | k_rope] as one key and

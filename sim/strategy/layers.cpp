@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace orrery {
 
 Layers::Layers(Tape& tape, const Arrangements& arrangements, ParameterStorage& weights, const Sizes& sizes)
@@ -172,21 +174,35 @@ TensorId Layers::scale(std::string_view name, TensorId x, double factor) {
   return y;
 }
 
+bool Layers::recomputes(RecomputePart part) const {
+  const auto& parts = sizes_.recompute_parts;
+  return sizes_.training && arrangement_->recompute == Recompute::Selective &&
+         std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+TensorId Layers::block_norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n) {
+  const RecomputeScope scope{tape_, recomputes(RecomputePart::Norms)};
+  return norm(name, x, rows, n);
+}
+
 /// Up to the activation: what the projection back reads.
 TensorId Layers::mlp_inner(std::string_view name, TensorId x, std::int64_t rows, const Mlp& m) {
   if (!m.gate) {
     const TensorId up = linear(fmt::format("{}.up", name), x, rows, m.up);
+    const RecomputeScope scope{tape_, recomputes(RecomputePart::Activations)};
     return activation(fmt::format("{}.act", name), m.activation, up, rows, m.up.out);
   }
   const TensorId gate = linear(fmt::format("{}.gate", name), x, rows, *m.gate);
   const TensorId up = linear(fmt::format("{}.up", name), x, rows, m.up);
   const TensorId y = activation_tensor(fmt::format("{}.act", name), Shape{rows, m.up.out});
+  const RecomputeScope scope{tape_, recomputes(RecomputePart::Activations)};
   tape_.add(fmt::format("{}.act", name), GatedForward{m.activation, rows, m.up.out, sizes_.dtype},
             {reads(gate), reads(up), writes(y)});
   return y;
 }
 
 TensorId Layers::mlp(std::string_view name, TensorId x, const Mlp& m) {
+  const RecomputeScope scope{tape_, recomputes(RecomputePart::FeedForward)};
   const TensorId all = ffn_scheme_->enter(*this, name, x);
   return ffn_scheme_->project_back(*this, fmt::format("{}.down", name),
                                    mlp_inner(name, all, tape_.plan().shape(all)[0], m), m.down);
@@ -195,6 +211,7 @@ TensorId Layers::mlp(std::string_view name, TensorId x, const Mlp& m) {
 TensorId Layers::feed_forward(std::string_view name, TensorId x, const Block& b) {
   if (const auto* m = std::get_if<Mlp>(&b.ffn)) return mlp(fmt::format("{}.mlp", name), x, *m);
   const std::string moe_name = fmt::format("{}.moe", name);
+  const RecomputeScope scope{tape_, recomputes(RecomputePart::Experts)};
   const TensorId all = ffn_scheme_->enter(*this, moe_name, x);
   return ffn_scheme_->leave(*this, moe_name, moe(moe_name, all, tape_.plan().shape(all)[0], std::get<MoE>(b.ffn)));
 }
@@ -236,9 +253,9 @@ TensorId Layers::block(int index, TensorId x, const Memory& memory, KvCache* cac
     const std::string sum = fmt::format("{}.{}_residual", name, part);
     const std::string norm_name = fmt::format("{}.{}_norm", name, part);
     if (b.pre_norm)
-      x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(norm(norm_name, x, outer_rows(), n))));
+      x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(block_norm(norm_name, x, outer_rows(), n))));
     else
-      x = norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), outer_rows(), n);
+      x = block_norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), outer_rows(), n);
   };
   half("attention", b.attention_norm,
        [&](TensorId h) { return attention(fmt::format("{}.attention", name), h, b.attention, cache, index); });

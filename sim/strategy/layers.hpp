@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,10 +71,12 @@ class Layers {
     std::int64_t microbatch = 0;
     bool training = false;
     bool stored_scores = false, eight_bit = false;
+    std::span<const RecomputePart> recompute_parts;  // of blocks that recompute selectively
     const ChainSchedule* chain = nullptr;  // what blocks compute again, where that is not a matter of each alone
     Quantised weights = Quantised::None, cache = Quantised::None;  // in memory
     CacheUse cache_use = CacheUse::None;
     ExpertRoom room;
+    bool expert_overlap = false;  // exchanges of experts run on a stream of their own
   };
 
   /// Begins in the arrangement of what lies outside of blocks.
@@ -130,6 +133,10 @@ class Layers {
   TensorId project_outside(std::string_view name, TensorId x, const Linear& l) {
     return scheme_->project_outside(*this, name, x, l);
   }
+  /// Whether blocks as they are arranged now make this part again in the backward pass.
+  bool recomputes(RecomputePart part) const;
+  /// In front of (or behind) a half of a block.
+  TensorId block_norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n);
   TensorId norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n) {
     return scheme_->norm(*this, name, x, rows, n);
   }
@@ -228,6 +235,8 @@ class Layers {
               std::int64_t first, std::int64_t width);
   TensorId latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l,
                             KvCache* cache, int block);
+  Projected expand_latents(std::string_view name, TensorId q, TensorId compressed, TensorId shared_key,
+                           const Attention& a, const LatentAttention& l);
   TensorId absorbed_attention(std::string_view name, TensorId q, const Attention& a, const LatentAttention& l,
                               TensorId cache, std::int64_t capacity);
   TensorId attend(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch, std::int64_t q,
@@ -246,7 +255,6 @@ class Layers {
     return in_tree() ? tree_.contexts : sizes_.cache_use == CacheUse::Extend ? contexts_ : TensorId{};
   }
   TensorId positions_of_rows() const;
-  bool recompute_core() const { return sizes_.training && arrangement_->recompute == Recompute::Selective; }
   AttentionShape attention_shape(const Attention& a, std::int64_t batch, std::int64_t q, Extent kv) const;
   /// Keys that attention over the cache reads, of a sequence or in the mean.
   Extent cached_keys() const { return {in_tree() ? tree_.slots : sizes_.sequence, Symbol::Context}; }

@@ -115,6 +115,7 @@ class MoeLowering {
     if (e.counted) operands.push_back(reads(e.offsets));
     const TensorId act = l_.activation_tensor(part("act"), Shape{e.buffer, width});
     operands.push_back(writes(act));
+    const RecomputeScope scope{l_.tape(), l_.recomputes(RecomputePart::Activations)};
     if (first.gate)
       l_.tape().add(part("act"), GatedForward{first.activation, e.rows, width, dtype_, e.counted}, operands);
     else

@@ -7,7 +7,8 @@ namespace orrery {
 
 /// Megatron-LM: t ranks share each matrix, the first of a pair by columns, the second by rows, heads and vocabulary
 /// with them. A block of b·s rows and width h sums b·s·h elements over t twice forward and twice backward; with
-/// `sequence_parallel` each sum is a reduce-scatter and an all-gather, and what lies between blocks is divided by t.
+/// `sequence_parallel` each sum is a reduce-scatter and an all-gather, what lies between blocks is divided by t, and rows
+/// are gathered again for weight gradients unless `keep_gathered`.
 /// Sources: arXiv 1909.08053; sequence parallelism 2205.05198.
 inline constexpr Preset kTensor{
     .name = "tensor",
@@ -15,7 +16,7 @@ inline constexpr Preset kTensor{
     .splits = "tp",
     .also = "dp",
     .mesh = "ranks that share each matrix: `tp4`; `dp2 tp4` with replicas",
-    .options = "sequence_parallel",
+    .options = "sequence_parallel keep_gathered",
 };
 
 /// Optimus: q·q ranks hold a block of each matrix and of each activation, and multiply by SUMMA: q steps that broadcast

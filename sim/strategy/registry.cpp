@@ -54,9 +54,13 @@ constexpr StrategyEntry kStrategies[] = {
     {"gemini", "chunks by fixed shares, or as the trace of a step leaves room for them", make_gemini, gemini_options},
     {"elixir", "chunks in blocks of the device; their size and what the memory is spent on are searched", make_elixir,
      elixir_options},
+    {"elixir-v1", "each operator's weights and states where they save most time per byte of the device", make_elixir_v1,
+     elixir_v1_options},
     {"angel-ptm",
      "pages that move by one schedule over all life-times; states on the host or a disk, updated lock-free",
      make_angel_ptm, angel_ptm_options},
+    {"memo", "activations of blocks in two buffers; part of the tokens waits on the host, the rest is computed again",
+     make_memo, memo_options},
 };
 
 }  // namespace

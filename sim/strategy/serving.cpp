@@ -6,6 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/strategy/forward_stage.hpp"
+#include "sim/strategy/kv_cache.hpp"
 
 namespace orrery {
 namespace {
@@ -38,19 +39,12 @@ KvCache make_pool(PlanBuilder& b, const Transformer& t, std::int64_t slots, DTyp
   cache.capacity = slots;
   cache.keys.resize(n);
   cache.values.resize(n);
-  const auto store = [&](std::size_t i, std::string_view what, Shape shape) {
-    return b.tensor(fmt::format("{}.{}.{}", tier == Tier::Device ? "pool" : "swapped", i, what), shape,
-                    {.dtype = dtype, .role = TensorRole::KvCache, .tier = tier, .persistent = true});
-  };
-  for (std::size_t i = 0; i < n; ++i) {
-    const Attention& a = t.decoder[i / ways].attention;
-    if (const auto* l = std::get_if<LatentAttention>(&a.projections)) {
-      cache.keys[i] = store(i, "latent", Shape{1, slots, l->kv_rank + l->rope_dim});
-      continue;
-    }
-    cache.keys[i] = store(i, "k", Shape{1, slots, a.kv_heads, a.qk_dim});
-    cache.values[i] = store(i, "v", Shape{1, slots, a.kv_heads, a.v_dim});
-  }
+  for (std::size_t i = 0; i < n; ++i)
+    store_block(cache, i, t.decoder[i / ways].attention, [&](std::string_view what, const Shape& token) {
+      return b.tensor(fmt::format("{}.{}.{}", tier == Tier::Device ? "pool" : "swapped", i, what),
+                      cache_shape(1, slots, token),
+                      {.dtype = dtype, .role = TensorRole::KvCache, .tier = tier, .persistent = true});
+    });
   return cache;
 }
 

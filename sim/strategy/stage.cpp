@@ -130,10 +130,12 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .training = true,
                  .stored_scores = o.stored_scores,
                  .eight_bit = o.eight_bit,
+                 .recompute_parts = o.recompute_parts,
                  .chain = step_.chain ? &*step_.chain : nullptr,
                  .room = {.capacity_factor = o.capacity_factor,
                           .capacity_groups = o.capacity_groups,
-                          .buffer = step_.parallel.expert_buffer}}};
+                          .buffer = step_.parallel.expert_buffer},
+                 .expert_overlap = step_.parallel.expert_overlap}};
 }
 
 void StageLowering::make_ports() {

@@ -48,11 +48,11 @@ TensorId lower_stage(Layers& l, const Swin& s, const SwinStage& stage, TensorId 
     } else {
       l.set_bias(bias);
     }
-    const TensorId normed = l.norm(name + ".attention_norm", x, n, b.attention_norm);
+    const TensorId normed = l.block_norm(name + ".attention_norm", x, n, b.attention_norm);
     const TensorId cut = l.gather(name + ".partition", normed, partition, n);
     const TensorId attended = l.attention(name + ".attention", cut, b.attention, nullptr, index);
     x = l.add(name + ".attention_residual", x, l.gather(name + ".restore", attended, restore, n));
-    const TensorId inner = l.norm(name + ".ffn_norm", x, n, b.ffn_norm);
+    const TensorId inner = l.block_norm(name + ".ffn_norm", x, n, b.ffn_norm);
     x = l.add(name + ".ffn_residual", x, l.mlp(name + ".mlp", inner, std::get<Mlp>(b.ffn)));
     if (recompute) l.tape().keep(x);
     if (l.arrangement().recompute == Recompute::Whole) l.tape().make_all_again(first);

@@ -3,7 +3,8 @@
 // inner width are split by outputs, projections back by inputs, whose results are summed. Without sequence parallelism
 // every rank has all rows between blocks: entering costs nothing forward and an all-reduce of the gradient backward,
 // leaving an all-reduce forward and nothing backward. With it (arXiv 2205.05198) a rank has 1/tp of the rows:
-// all-gather and reduce-scatter, in one direction and, exchanged, in the other.
+// all-gather and reduce-scatter, in one direction and, exchanged, in the other; what weight gradients read of the rows
+// of others is gathered a second time, beside the product for the input's gradient.
 #include <fmt/format.h>
 
 #include "sim/strategy/layers.hpp"
@@ -18,6 +19,15 @@ Collective over(const Split& tp, CollectiveKind kind, std::int64_t elements, DTy
 
 /// Whether ranks of tp have rows of their own between blocks.
 bool gathers(const Roles& roles) { return roles.sequence_parallel || roles.data_attention; }
+
+/// Gathers rows, in the backward pass on a stream of its own behind the op that is computed last.
+void gather_rows(PlanBuilder& b, std::string_view name, const Collective& gather, TensorId from, TensorId to) {
+  const bool again = b.phase() == Phase::Recompute;
+  const OpId before{b.plan().ops.size() - 1};
+  b.add(again ? fmt::format("{}.again", name) : name, gather, {reads(from), writes(to)},
+        again ? Stream::Ring : Stream::Compute);
+  if (again && b.plan().ops[before.index()].phase != Phase::Forward) b.order(before);
+}
 
 class Tensor1d final : public TensorScheme {
  public:
@@ -62,8 +72,16 @@ TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
   }
   const std::int64_t all = shape[0] * tp.ranks;
   const TensorId y = l.activation_tensor(fmt::format("{}.gathered", name), Shape{all, shape[1]});
-  tape.add_plain(fmt::format("{}.enter", name), over(tp, CollectiveKind::AllGather, all * shape[1], dtype),
-                 {reads(x), writes(y)});
+  const Collective gather = over(tp, CollectiveKind::AllGather, all * shape[1], dtype);
+  if (tape.recompute() || l.roles().keep_gathered) {
+    tape.add_plain(fmt::format("{}.enter", name), gather, {reads(x), writes(y)});
+  } else {
+    const RecomputeScope again{tape, true};
+    tape.add_steps({reads(x), writes(y)},
+                   [&b = tape.builder(), gather, name = fmt::format("{}.enter", name)](std::span<const TensorId> t) {
+                     gather_rows(b, name, gather, t[0], t[1]);
+                   });
+  }
   const Collective scatter = over(tp, CollectiveKind::ReduceScatter, all * shape[1], dtype);
   tape.on_backward([&tape, x, y, scatter, name = fmt::format("{}.enter.scatter", name)] {
     const TensorId dy = tape.gradient(y);

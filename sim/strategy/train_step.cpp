@@ -8,6 +8,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/strategy/block_profile.hpp"
+#include "sim/strategy/interleave.hpp"
+#include "sim/strategy/remat_plan.hpp"
 #include "sim/strategy/stage.hpp"
 
 namespace orrery {
@@ -47,14 +49,16 @@ void check_context(const Model& model, const Slices& slices) {
 }  // namespace
 
 Flops model_flops(const Plan& plan) {
+  std::vector<Flops> counted;  // per work; 0 where the model does not need it
+  for (const Work& w : plan.works) {
+    const bool counts = class_of(w) == OpClass::Gemm || std::holds_alternative<AttentionForward>(w) ||
+                        std::holds_alternative<AttentionBackward>(w);
+    counted.push_back(counts ? amount(w).flops : Flops{});
+  }
   Flops sum;
   for (const RankClass& c : plan.classes)
-    for (const Op& op : plan.ops_of(c)) {
-      const Work& w = plan.work(op);
-      const bool counts = class_of(w) == OpClass::Gemm || std::holds_alternative<AttentionForward>(w) ||
-                          std::holds_alternative<AttentionBackward>(w);
-      if (counts && op.phase != Phase::Recompute) sum += amount(w).flops * double(c.size());
-    }
+    for (const Op& op : plan.ops_of(c))
+      if (op.phase != Phase::Recompute) sum += counted[op.work.index()] * double(c.size());
   return sum;
 }
 
@@ -77,12 +81,26 @@ void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices
   if (p.expert_buffer > 0 && (!s.roles.ep || o.capacity_factor > 0))
     throw UserError{"expert_buffer is for experts on an axis ep that take all tokens",
                     o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};
+  if (p.expert_overlap && !s.roles.ep)
+    throw UserError{"expert_overlap hides exchanges of experts, and no axis has any",
+                    "leave it out, or use an axis ep"};
   if (o.capacity_groups == 0) return;
   require_multiple(o.capacity_groups, s.blocks(), "capacity_groups", "the replicas of the mesh");
   if (const std::int64_t samples = s.batch * s.replicas(); samples % o.capacity_groups != 0)
     throw UserError{
         fmt::format("{} capacity_groups do not divide the {} samples of a microbatch", o.capacity_groups, samples),
         fmt::format("capacity_groups can be {} or {}", s.blocks(), samples)};
+}
+
+void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
+  const bool selects = o.recompute == Recompute::Selective ||
+                       std::any_of(p.layers.begin(), p.layers.end(),
+                                   [](const LayerOptions& l) { return l.recompute == Recompute::Selective; });
+  if (selects && o.recompute_parts.empty())
+    throw UserError{"`recompute: selective` with no recompute_parts makes nothing again",
+                    "name one, such as core, norms or activations"};
+  if (!selects && o.recompute_parts != TrainOptions{}.recompute_parts)
+    throw UserError{"recompute_parts are for `recompute: selective`", "leave them out"};
 }
 
 /// With contiguous chunks and a causal mask the first ranks of a ring see fewer keys than the last ones.
@@ -124,8 +142,35 @@ Schedule schedule_of(const ParallelOptions& p, std::int64_t stages, std::int64_t
   return make_schedule(p.schedule, shape);
 }
 
+namespace {
+
+TrainOptions without_recompute(TrainOptions o) {
+  o.recompute = Recompute::None;
+  o.recompute_parts = TrainOptions{}.recompute_parts;
+  o.activation_budget.reset();
+  return o;
+}
+
+/// The step without recomputation, with what a search says is made again.
+Plan lower_checkmate(const Model& model, const TrainOptions& o, const ParallelOptions& p,
+                     const WorkspaceModel* workspaces, Repeats repeats) {
+  if (!o.activation_budget)
+    throw UserError{"recompute: checkmate has no budget", "set activation_budget, such as 2 GiB"};
+  if (o.recompute_interval > 1) throw UserError{"recompute_interval is for `recompute: full`", "leave it out"};
+  for (const LayerOptions& l : p.layers)
+    if (l.recompute)
+      throw UserError{"recompute of single blocks cannot be combined with `recompute: checkmate`",
+                      "leave out `recompute` of layers"};
+  if (o.remat == nullptr) bug("nobody finds the schedules of `recompute: checkmate`");
+  const Plan plain = lower_train_step(model, without_recompute(o), p, nullptr, repeats);
+  return make_again(plain, *o.remat, *o.activation_budget, workspaces);
+}
+
+}  // namespace
+
 Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelOptions& p,
                       const WorkspaceModel* workspaces, Repeats repeats) {
+  if (o.recompute == Recompute::Checkmate) return lower_checkmate(model, o, p, workspaces, repeats);
   StageMeshes meshes = stage_meshes(p);
   const Roles roles = meshes.roles.front();
   PlanBuilder b{model.name + ".train", std::move(meshes.mesh)};
@@ -144,13 +189,9 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   }
   if (roles.cp) check_context(model, step.slices());
   check_stored_scores(o, roles);
+  check_recompute(o, p);
   check_experts(o, p, step.slices());
-  step.chain = chain_schedule(step, [&] {
-    TrainOptions plain = o;
-    plain.recompute = Recompute::None;
-    plain.activation_budget.reset();
-    return lower_train_step(model, plain, p, nullptr, repeats);
-  });
+  step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());
   for (ClassSpec& c : classes) {
     b.begin_class(std::move(c.name), std::move(c.ranges));
@@ -160,7 +201,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
   Plan plan = b.take(workspaces);
   plan.purpose = {double(output_rows(model, sizes)), model_flops(plan) - masked_flops(model, o, step.roles())};
-  return plan;
+  return p.expert_overlap ? interleave_passes(plan) : plan;
 }
 
 }  // namespace orrery

@@ -29,7 +29,7 @@ struct ParallelOptions {
   std::int64_t chunks = 0;
   std::vector<std::int64_t> stage_layers;
   double expert_buffer = 0;
-  bool data_attention = false, blocking = false;
+  bool expert_overlap = false, data_attention = false, blocking = false;
   std::vector<LayerOptions> layers;
 
   template <class V>
@@ -46,7 +46,7 @@ struct ParallelOptions {
             "for each; x, y, z: sum input gradients while weight gradients are computed");
     v.field("keep_gathered", keep_gathered,
             "x, y, z: keep the gathered rows and weights of the forward pass for the backward pass, in place of "
-            "gathering them again");
+            "gathering them again; sequence_parallel: the rows");
     v.field("context", context, "how attention reaches keys on other ranks of cp");
     v.field("zigzag", zigzag, "ring: two chunks per rank, from both ends of the sequence, so that causal work is even");
     v.field("schedule", schedule, "order of the passes of a pipeline");
@@ -56,6 +56,8 @@ struct ParallelOptions {
     v.field(
         "expert_buffer", expert_buffer,
         "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case");
+    v.field("expert_overlap", expert_overlap,
+            "training: passes of neighbouring microbatches take turns between exchanges of experts, which run beside");
     v.field("data_attention", data_attention,
             "generation and inference: ranks of tp have samples of their own and whole attention, and share "
             "feed-forward matrices and experts only");

@@ -95,7 +95,7 @@ TensorId Layers::ulysses(std::string_view name, const Projected& p, const Attent
   some.kv_heads /= n;
   TensorId o;
   {
-    const RecomputeScope core{tape_, recompute_core()};
+    const RecomputeScope core{tape_, recomputes(RecomputePart::Core)};
     o = attend_here(name, whole, some, sizes_.batch, s, Extent{s}, false);
   }
   return exchange.to_tokens(part("o_tokens"), o);

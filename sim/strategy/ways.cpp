@@ -47,11 +47,12 @@ class WaysLowering {
     const std::string name = ways() == 1 ? fmt::format("layers.{}", i) : fmt::format("layers.{}.way{}", i, j);
     const auto part = [&](std::string_view what) { return fmt::format("{}.{}", name, what); };
     const Block& b = t_.decoder[static_cast<std::size_t>(i)];
-    const TensorId normed = l_.norm(part("attention_norm"), x, l_.rows(), b.attention_norm);
+    const TensorId normed = l_.block_norm(part("attention_norm"), x, l_.rows(), b.attention_norm);
     const TensorId a = l_.attention(part("attention"), normed, b.attention, cache_, static_cast<int>(i * ways() + j));
     const TensorId u = l_.add(part("attention_residual"), x, a);
     const TensorId v = sum.is_none() ? u : l_.add(part("others"), sum, a);
-    const TensorId m = l_.mlp(part("mlp"), l_.norm(part("ffn_norm"), v, l_.rows(), b.ffn_norm), std::get<Mlp>(b.ffn));
+    const TensorId m =
+        l_.mlp(part("mlp"), l_.block_norm(part("ffn_norm"), v, l_.rows(), b.ffn_norm), std::get<Mlp>(b.ffn));
     return l_.add(part("ffn_residual"), u, m);
   }
 

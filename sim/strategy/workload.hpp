@@ -10,6 +10,7 @@
 #include "sim/base/options.hpp"
 #include "sim/base/units.hpp"
 #include "sim/plan/kinds/common.hpp"
+#include "sim/strategy/remat.hpp"
 #include "sim/strategy/speculation/options.hpp"
 
 namespace orrery {
@@ -17,7 +18,12 @@ namespace orrery {
 /// Types that a plan's activations and weights may have.
 enum class Precision : std::uint8_t { F32, F64, BF16, F16 };
 /// What of the forward pass is made again in the backward pass.
-enum class Recompute : std::uint8_t { None, Selective, Full, Whole, Rotor };
+enum class Recompute : std::uint8_t { None, Selective, Full, Whole, Rotor, Checkmate };
+/// What `selective` makes again, each from what it reads: attention from queries, keys and values; norms in front of
+/// the halves of a block; queries, keys and values of latent attention from its latents; activations between the two
+/// products of feed-forward layers and experts; whole feed-forward layers; whole layers of experts, exchanges included.
+/// They are the modules of Megatron-Core's selective recomputation.
+enum class RecomputePart : std::uint8_t { Core, Norms, Latents, Activations, FeedForward, Experts };
 /// Whether only the inputs of blocks are kept.
 constexpr bool keeps_only_inputs(Recompute r) { return r == Recompute::Full || r == Recompute::Whole; }
 enum class OptimizerKind : std::uint8_t { AdamW, Sgd };
@@ -28,11 +34,18 @@ inline std::span<const EnumName<Precision>> enum_names(Precision) {
   return names;
 }
 inline std::span<const EnumName<Recompute>> enum_names(Recompute) {
-  static constexpr EnumName<Recompute> names[] = {{Recompute::None, "none"},
-                                                  {Recompute::Selective, "selective"},
-                                                  {Recompute::Full, "full"},
-                                                  {Recompute::Whole, "whole"},
-                                                  {Recompute::Rotor, "rotor"}};
+  static constexpr EnumName<Recompute> names[] = {{Recompute::None, "none"},   {Recompute::Selective, "selective"},
+                                                  {Recompute::Full, "full"},   {Recompute::Whole, "whole"},
+                                                  {Recompute::Rotor, "rotor"}, {Recompute::Checkmate, "checkmate"}};
+  return names;
+}
+inline std::span<const EnumName<RecomputePart>> enum_names(RecomputePart) {
+  static constexpr EnumName<RecomputePart> names[] = {{RecomputePart::Core, "core"},
+                                                      {RecomputePart::Norms, "norms"},
+                                                      {RecomputePart::Latents, "latents"},
+                                                      {RecomputePart::Activations, "activations"},
+                                                      {RecomputePart::FeedForward, "feed_forward"},
+                                                      {RecomputePart::Experts, "experts"}};
   return names;
 }
 inline std::span<const EnumName<Quantised>> enum_names(Quantised) {
@@ -79,8 +92,10 @@ struct TrainOptions {
   std::int64_t target_sequence = 0;
   Precision dtype = Precision::F32;
   Recompute recompute = Recompute::None;
+  std::vector<RecomputePart> recompute_parts{RecomputePart::Core};
   std::int64_t recompute_interval = 1;
   std::optional<Bytes> activation_budget = std::nullopt;
+  const RematSolver* remat = nullptr;  // not an option: finds the schedules of `recompute: checkmate`
   bool stored_scores = false;
   bool wide_gradients = false;
   bool eight_bit = false;
@@ -102,13 +117,17 @@ struct TrainOptions {
     v.field("dtype", dtype, "type of weights and activations; bf16 and f16 keep a master copy of the weights in f32");
     v.field(
         "recompute", recompute,
-        "what is computed again in the backward pass: nothing, the attention core, what it reads of a block (full), "
-        "blocks to their end, as torch.utils.checkpoint does (whole), or blocks as the least work under "
-        "`activation_budget` wants it (rotor)");
+        "what is computed again in the backward pass: nothing, `recompute_parts` (selective), what it reads of a block "
+        "(full), "
+        "blocks to their end, as torch.utils.checkpoint does (whole), or as the least work under `activation_budget` "
+        "wants it: blocks that run again or stay until they are read (rotor), any parts of the step (checkmate)");
+    v.field("recompute_parts", recompute_parts,
+            "selective: attention (core), norms in front of halves of blocks, queries, keys and values from latents, "
+            "activations between products, whole feed-forward layers, whole layers of experts");
     v.field("recompute_interval", recompute_interval,
             "full: the input of every n-th block stays, those between are computed again from it", at_least(1));
     v.field("activation_budget", activation_budget,
-            "rotor: most bytes that activations of the blocks of a rank may take in one pass of a microbatch");
+            "rotor and checkmate: most bytes that activations of a rank may take in one pass of a microbatch");
     v.field("stored_scores", stored_scores,
             "attention as two products and a softmax between them, whose scores are kept, in place of one fused op");
     v.field("wide_gradients", wide_gradients,

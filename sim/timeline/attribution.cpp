@@ -2,6 +2,7 @@
 #include "sim/timeline/attribution.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 namespace orrery {
@@ -30,6 +31,7 @@ std::size_t place_of(Activity a) {
   }
 }
 
+/// All activities from the first in line to the last.
 std::array<Activity, kNumActivities> activities_in_line() {
   std::array<Activity, kNumActivities> line{};
   for (std::size_t i = 0; i < kNumActivities; ++i) line[i] = i;
@@ -37,50 +39,111 @@ std::array<Activity, kNumActivities> activities_in_line() {
   return line;
 }
 
-struct Change {
-  std::int64_t at_ps = 0;
-  std::int32_t activity = 0;
-  std::int32_t by = 0;
+struct Interval {
+  std::int64_t start_ps = 0, end_ps = 0;
+  std::size_t place = 0;  // in line
 };
-using Streams = std::array<std::vector<Change>, kNumStreams>;
 
-/// Sweeps over the changes of one rank.
+/// What one stream of a rank does.
+struct Lane {
+  std::vector<Interval> intervals;
+  std::uint32_t places = 0;  // one bit each
+
+  void clear() {
+    intervals.clear();
+    places = 0;
+  }
+  void add(std::int64_t start, std::int64_t end, std::size_t place) {
+    if (start >= end) return;
+    intervals.push_back({start, end, place});
+    places |= 1u << place;
+  }
+  /// Whether each interval begins when the one before it has ended, or later.
+  bool is_in_line() const {
+    return std::adjacent_find(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) {
+             return b.start_ps < a.end_ps;
+           }) == intervals.end();
+  }
+};
+using Lanes = std::array<Lane, kNumStreams>;
+static_assert(kNumActivities < 31);
+
+/// Attributes the time of one rank. While the compute stream does what stands before all that other streams ever do,
+/// they do not matter: only the rest is swept over.
 class Sweep {
  public:
-  explicit Sweep(RankTime& out) : out_{out}, line_{activities_in_line()} {}
+  Sweep(RankTime& out, std::int64_t makespan_ps, const std::array<Activity, kNumActivities>& line)
+      : out_{out}, makespan_ps_{makespan_ps}, line_{line} {}
 
-  /// `streams` has the changes of each stream.
-  void run(Streams& streams, std::int64_t makespan_ps) {
-    std::array<std::size_t, kNumStreams> next{};
-    for (auto& changes : streams)
-      if (const auto earlier = [](const Change& a, const Change& b) { return a.at_ps < b.at_ps; };
-          !std::is_sorted(changes.begin(), changes.end(), earlier))
-        std::sort(changes.begin(), changes.end(), earlier);
-    while (true) {
-      std::size_t first = kNumStreams;
-      for (std::size_t s = 0; s < kNumStreams; ++s)
-        if (next[s] < streams[s].size() &&
-            (first == kNumStreams || streams[s][next[s]].at_ps < streams[first][next[first]].at_ps))
-          first = s;
-      if (first == kNumStreams) break;
-      const Change& change = streams[first][next[first]++];
-      advance(std::min(change.at_ps, makespan_ps));
-      running_[static_cast<std::size_t>(change.activity)] += change.by;
+  void run(const Lanes& lanes) {
+    attribute_leading(lanes);
+    for (std::size_t s = 0; s < lanes.size(); ++s) add_rest(lanes[s].intervals, s == kCompute);
+    for (const Interval& i : leading_) add_changes(i);
+    std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) { return a.at_ps < b.at_ps; });
+    for (const Change& change : changes_) {
+      advance(std::min(change.at_ps, makespan_ps_));
+      int& running = running_[change.place];
+      running += change.by;
+      busy_ = running > 0 ? busy_ | 1u << change.place : busy_ & ~(1u << change.place);
     }
-    advance(makespan_ps);
+    advance(makespan_ps_);
   }
 
  private:
+  static constexpr std::size_t kCompute = static_cast<std::size_t>(Stream::Compute);
+  static constexpr std::size_t kAttributed = kNumActivities;  // in place of a place in line
+  struct Change {
+    std::int64_t at_ps = 0;
+    std::uint32_t place = 0;
+    std::int32_t by = 0;
+  };
+
+  void attribute_leading(const Lanes& lanes) {
+    if (!lanes[kCompute].is_in_line()) return;
+    std::uint32_t others = 0;
+    for (std::size_t s = 0; s < lanes.size(); ++s) others |= s == kCompute ? 0u : lanes[s].places;
+    num_leading_ = static_cast<std::size_t>(std::countr_zero(others | 1u << kNumActivities));
+    for (const Interval& i : lanes[kCompute].intervals) {
+      if (i.place >= num_leading_) continue;
+      const auto clipped = [&](std::int64_t at) { return std::clamp(at, std::int64_t{0}, makespan_ps_); };
+      attribute(i.place, clipped(i.end_ps) - clipped(i.start_ps));
+      if (!leading_.empty() && leading_.back().end_ps == i.start_ps)
+        leading_.back().end_ps = i.end_ps;
+      else
+        leading_.push_back({i.start_ps, i.end_ps, kAttributed});
+    }
+  }
+
+  void add_rest(const std::vector<Interval>& intervals, bool is_compute) {
+    std::size_t over = 0;  // of leading_: the first that ends behind the start of an interval
+    for (const Interval& i : intervals) {
+      if (is_compute && i.place < num_leading_) continue;
+      while (over < leading_.size() && leading_[over].end_ps <= i.start_ps) ++over;
+      const bool is_hidden =
+          over < leading_.size() && leading_[over].start_ps <= i.start_ps && i.end_ps <= leading_[over].end_ps;
+      if (!is_hidden) add_changes(i);
+    }
+  }
+
+  void add_changes(const Interval& i) {
+    changes_.push_back({i.start_ps, static_cast<std::uint32_t>(i.place), +1});
+    changes_.push_back({i.end_ps, static_cast<std::uint32_t>(i.place), -1});
+  }
+
   void advance(std::int64_t to) {
     if (to <= now_) return;
-    const auto it = std::find_if(line_.begin(), line_.end(), [&](Activity a) { return running_[a] > 0; });
-    if (it == line_.end())
+    if (busy_ == 0)
       add_idle(to);
-    else if (*it == kWaiting)
-      out_.waiting_ps += to - now_;
-    else
-      out_.exposed_ps[*it] += to - now_;
+    else if ((busy_ >> kAttributed & 1u) == 0)
+      attribute(static_cast<std::size_t>(std::countr_zero(busy_)), to - now_);
     now_ = to;
+  }
+
+  void attribute(std::size_t place, std::int64_t duration_ps) {
+    if (line_[place] == kWaiting)
+      out_.waiting_ps += duration_ps;
+    else
+      out_.exposed_ps[line_[place]] += duration_ps;
   }
 
   void add_idle(std::int64_t to) {
@@ -91,16 +154,14 @@ class Sweep {
   }
 
   RankTime& out_;
-  std::array<Activity, kNumActivities> line_;
-  std::array<int, kNumActivities> running_{};
-  std::int64_t now_ = 0;
+  std::int64_t makespan_ps_ = 0, now_ = 0;
+  const std::array<Activity, kNumActivities>& line_;
+  std::size_t num_leading_ = 0;    // places in line that only the compute stream has
+  std::vector<Interval> leading_;  // when it has them
+  std::vector<Change> changes_;
+  std::array<int, kNumActivities + 1> running_{};
+  std::uint32_t busy_ = 0;  // one bit per place with something running
 };
-
-void add_changes(std::vector<Change>& changes, std::int64_t start, std::int64_t end, Activity activity) {
-  if (start >= end) return;
-  changes.push_back({start, static_cast<std::int32_t>(activity), +1});
-  changes.push_back({end, static_cast<std::int32_t>(activity), -1});
-}
 
 /// Length of the union of intervals that come in order of their start, from `until` on; moves `until`.
 std::int64_t covered(std::int64_t start, std::int64_t end, std::int64_t& until) {
@@ -115,12 +176,15 @@ std::vector<RankTime> attribute_time(const Timeline& timeline, const PlanDigests
   std::map<RankId, std::vector<const SpanTable::Block*>> blocks;
   for (const SpanTable::Block& block : graph.table().blocks()) blocks[block.rank].push_back(&block);
   std::vector<RankTime> out;
-  Streams changes;
+  const std::array<Activity, kNumActivities> line = activities_in_line();
+  std::array<std::size_t, kNumActivities> places{};
+  for (std::size_t place = 0; place < line.size(); ++place) places[line[place]] = place;
+  Lanes lanes;
   for (const auto& [rank, mine] : blocks) {
     RankTime& time = out.emplace_back();
     time.rank = rank;
     std::array<std::int64_t, kNumStreams> busy_until{};
-    for (auto& c : changes) c.clear();
+    for (Lane& lane : lanes) lane.clear();
     for (const SpanTable::Block* block : mine)
       for (const SpanIndex s : graph.table().of(*block)) {
         const Span& span = timeline.spans[s];
@@ -129,10 +193,10 @@ std::vector<RankTime> attribute_time(const Timeline& timeline, const PlanDigests
         const auto stream = static_cast<std::size_t>(plan[span.op].stream);
         const std::int64_t ready = graph.ready_ps(s);
         time.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until[stream]);
-        add_changes(changes[stream], span.start_ps, ready, kWaiting);
-        add_changes(changes[stream], ready, span.end_ps, static_cast<Activity>(plan.work(span.op).op_class));
+        lanes[stream].add(span.start_ps, ready, places[kWaiting]);
+        lanes[stream].add(ready, span.end_ps, places[static_cast<Activity>(plan.work(span.op).op_class)]);
       }
-    Sweep{time}.run(changes, timeline.makespan_ps);
+    Sweep{time, timeline.makespan_ps, line}.run(lanes);
   }
   return out;
 }

@@ -87,7 +87,9 @@ void report(benchmark::State& state, const Plan& plan, std::uint64_t ops, double
   const BenchCost cost;
   const BenchResources resources{static_cast<std::uint32_t>(plan.mesh.size())};
   const Fleet fleet{plan, {}, cost, resources, Expansion::Expanded};
-  CostTable costs{plan, {}, cost, fleet};
+  KnownReuse reuse;
+  const Surroundings around{plan, {}, cost, reuse};
+  CostTable costs{plan, around, cost, fleet};
   const OpTable table{plan, fleet, costs};
   const double plan_bytes = static_cast<double>(plan.ops.size() * sizeof(Op) + plan.deps.size() * sizeof(OpId));
   state.counters["bytes_per_op"] = (plan_bytes + static_cast<double>(table.bytes())) / static_cast<double>(ops);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/native/check.hpp"
@@ -53,7 +54,7 @@ class Nccl final : public CollectiveLibrary {
   }
   ~Nccl() override {
     for (auto& [devices, comms] : comms_)
-      for (ncclComm_t c : comms) lost_ ? abort_(c) : destroy_(c);
+      for (ncclComm_t c : comms) destroy_(c);
   }
 
   bool run(std::span<const GpuCollective> members) override {
@@ -63,12 +64,17 @@ class Nccl final : public CollectiveLibrary {
     check(group_start_(), "ncclGroupStart");
     for (std::size_t i = 0; i < members.size(); ++i) enqueue(members, i, comms[i], *type);
     check(group_end_(), "ncclGroupEnd");
-    for (ncclComm_t c : comms) {
-      ncclResult_t state = ncclSuccess;
-      check(async_error_(c, &state), "ncclCommGetAsyncError");
-      check(state, "a collective of NCCL");
-    }
+    check();
     return true;
+  }
+
+  void check() override {
+    for (const auto& [devices, comms] : comms_)
+      for (ncclComm_t c : comms) {
+        ncclResult_t state = ncclSuccess;
+        check(async_error_(c, &state), "ncclCommGetAsyncError");
+        check(state, "a collective of NCCL");
+      }
   }
 
  private:
@@ -80,7 +86,9 @@ class Nccl final : public CollectiveLibrary {
   }
   void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    lost_ = true;
+    for (auto& [devices, comms] : std::exchange(comms_, {}))
+      for (ncclComm_t c : comms)
+        if (c) abort_(c);
     throw DeviceError{fmt::format("{}: {}", call, text_(result))};
   }
   std::vector<ncclComm_t>& communicator(std::span<const GpuCollective> members) {
@@ -128,7 +136,6 @@ class Nccl final : public CollectiveLibrary {
 
   Library library_;
   std::map<std::vector<int>, std::vector<ncclComm_t>> comms_;
-  bool lost_ = false;
   decltype(ncclCommInitAll)* init_all_ = nullptr;
   decltype(ncclCommDestroy)* destroy_ = nullptr;
   decltype(ncclCommAbort)* abort_ = nullptr;

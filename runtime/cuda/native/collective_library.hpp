@@ -14,6 +14,9 @@ class CollectiveLibrary {
   virtual ~CollectiveLibrary() = default;
   /// Enqueues one collective on all streams; false for kinds and types that it does not do.
   virtual bool run(std::span<const GpuCollective> members) = 0;
+  /// While collectives are on their way: throws DeviceError when one has lost a member, and gives up all of them, so that
+  /// no stream waits for ever.
+  virtual void check() = 0;
 };
 /// Null when the build or the computer has no NCCL.
 std::unique_ptr<CollectiveLibrary> open_collective_library();

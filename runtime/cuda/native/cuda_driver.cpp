@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "kernels/cuda/entries.hpp"
 #include "runtime/cuda/driver.hpp"
@@ -13,7 +16,9 @@
 #include "runtime/cuda/native/check.hpp"
 #include "runtime/cuda/native/collective_library.hpp"
 #include "runtime/cuda/native/device_memory.hpp"
+#include "runtime/cuda/native/graphs.hpp"
 #include "runtime/cuda/native/products.hpp"
+#include "runtime/cuda/native/sensors.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -60,6 +65,12 @@ class CudaDriver final : public GpuDriver {
             .driver = fmt::format("{}.{}", version / 1000, version % 1000 / 10)};
   }
 
+  GpuState state(int device) override {
+    if (!looked_for_sensors_) sensors_ = open_sensors();
+    looked_for_sensors_ = true;
+    return sensors_ ? sensors_->read(device) : GpuState{};
+  }
+
   GpuStream make_stream(int device) override {
     use(device);
     cudaStream_t s = nullptr;
@@ -88,6 +99,13 @@ class CudaDriver final : public GpuDriver {
   }
   void synchronize(GpuStream stream) override {
     use(stream);
+    // A kernel of NCCL waits for a member that is lost for ever: somebody has to look after it meanwhile.
+    while (collectives_) {
+      const cudaError_t state = cudaStreamQuery(native(stream));
+      if (state != cudaErrorNotReady) break;
+      collectives_->check();
+      std::this_thread::yield();
+    }
     ORRERY_CUDA(cudaStreamSynchronize(native(stream)));
   }
   std::int64_t nanoseconds(GpuEvent from, GpuEvent to) override {
@@ -98,11 +116,40 @@ class CudaDriver final : public GpuDriver {
 
   std::unique_ptr<DeviceMemory> device_memory(int device) override { return make_device_memory(memory_, device); }
   std::unique_ptr<DeviceMemory> pinned_memory() override { return make_pinned_memory(); }
+  std::unique_ptr<DeviceMemory> plain_memory(int device) override { return make_plain_memory(device); }
+
+  void stamp(GpuEvent event, GpuStream stream) override {
+    use(stream);
+    const unsigned kind = capture_ ? cudaEventRecordExternal : cudaEventRecordDefault;
+    ORRERY_CUDA(cudaEventRecordWithFlags(native(event), native(stream), kind));
+  }
+  void begin_capture(GpuStream origin) override {
+    use(origin);
+    capture_.emplace(origin);
+  }
+  void slot(std::int64_t slot) override {
+    if (capture_) capture_->slot(slot);
+  }
+  std::unique_ptr<GpuGraph> end_capture(GpuStream origin) override {
+    if (!capture_) throw DeviceError{"no stream is being captured"};
+    use(origin);
+    GraphCapture done = std::move(*capture_);
+    capture_.reset();
+    return done.end(origin);
+  }
+  void begin_update(GpuGraph& graph, std::int64_t slot) override { update_.emplace(graph, slot); }
+  bool end_update() override {
+    const bool fits = update_->fits();
+    update_.reset();
+    return fits;
+  }
 
   void copy(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) override {
+    if (update_) return update_->copy(to, from, bytes);
     use(stream);
     ORRERY_CUDA(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
                                 static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
+    called(stream);
   }
   void launch(const kernels::cuda::Launch& launch, GpuStream stream) override {
     use(stream);
@@ -111,16 +158,21 @@ class CudaDriver final : public GpuDriver {
     void* arguments[] = {const_cast<void*>(launch.arguments)};
     const dim3 grid{static_cast<unsigned>(launch.blocks)}, block{static_cast<unsigned>(launch.tag->threads)};
     allow_shared(function->second, launch.shared_bytes);
+    if (update_) return update_->launch(function->second, grid, block, arguments, launch.shared_bytes);
     ORRERY_CUDA(cudaLaunchKernel(function->second, grid, block, arguments, launch.shared_bytes, native(stream)));
+    called(stream, function->second);
   }
   void multiply(const GpuProduct& product, GpuStream stream) override {
+    if (update_) return update_->refuse();
     use(stream);
     if (!products_) products_ = open_products();
     products_->multiply(product, stream);
   }
   void call(void (*function)(void*), void* argument, GpuStream stream) override {
+    if (update_) return update_->call(function, argument);
     use(stream);
     ORRERY_CUDA(cudaLaunchHostFunc(native(stream), function, argument));
+    called(stream);
   }
   bool collective(std::span<const GpuCollective> members) override {
     if (!looked_for_collectives_) collectives_ = open_collective_library();
@@ -128,14 +180,18 @@ class CudaDriver final : public GpuDriver {
     return collectives_ && collectives_->run(members);
   }
   std::shared_ptr<ActivitySource> activities() override {
-    if (!records_) records_ = open_activity_records();
-    return records_;
+    std::shared_ptr<ActivityRecords> records = records_.lock();
+    if (!records) records_ = records = open_activity_records();
+    return records;
   }
   void mark(std::uint64_t id) override {
-    if (records_) records_->mark(id);
+    if (const auto records = records_.lock()) records->mark(id);
   }
 
  private:
+  void called(GpuStream stream, const void* function = nullptr) {
+    if (capture_) capture_->called(stream, function);
+  }
   void use(int device) {
     if (device == current_) return;
     ORRERY_CUDA(cudaSetDevice(device));
@@ -161,9 +217,13 @@ class CudaDriver final : public GpuDriver {
   std::unordered_map<GpuStream, int> device_of_;
   std::map<std::pair<int, const void*>, std::size_t> shared_;
   std::unique_ptr<Products> products_;
+  std::unique_ptr<Sensors> sensors_;
+  bool looked_for_sensors_ = false;
   std::unique_ptr<CollectiveLibrary> collectives_;
   bool looked_for_collectives_ = false;
-  std::shared_ptr<ActivityRecords> records_;
+  std::weak_ptr<ActivityRecords> records_;  // taken as long as somebody wants them
+  std::optional<GraphCapture> capture_;
+  std::optional<GraphUpdate> update_;
 };
 
 }  // namespace

@@ -117,6 +117,51 @@ class PagedMemory final : public DeviceMemory {
   std::vector<Chunk> chunks_;
 };
 
+/// Blocks that the device is asked for one by one: nothing grows as one piece.
+class PlainMemory final : public DeviceMemory {
+ public:
+  explicit PlainMemory(int device) : device_{device} {
+    std::size_t free = 0;
+    ORRERY_CUDA(cudaSetDevice(device_));
+    ORRERY_CUDA(cudaMemGetInfo(&free, &total_));
+  }
+  bool is_plain() const override { return true; }
+  std::optional<std::uintptr_t> allocate(std::int64_t bytes) override {
+    ORRERY_CUDA(cudaSetDevice(device_));
+    void* block = nullptr;
+    const cudaError_t result = cudaMalloc(&block, static_cast<std::size_t>(bytes));
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return std::nullopt;
+    }
+    check_cuda(result, "cudaMalloc");
+    return reinterpret_cast<std::uintptr_t>(block);
+  }
+  void release(std::uintptr_t place) override {
+    cudaSetDevice(device_);
+    cudaFree(reinterpret_cast<void*>(place));
+  }
+  std::uintptr_t base() const override { return 0; }
+  std::int64_t capacity() const override { return static_cast<std::int64_t>(total_); }
+  bool grow(std::int64_t) override { return true; }
+  void clear(std::uintptr_t place, std::int64_t bytes) override {
+    ORRERY_CUDA(cudaMemset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes)));
+    ORRERY_CUDA(cudaDeviceSynchronize());
+  }
+  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
+    ORRERY_CUDA(
+        cudaMemcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes), cudaMemcpyDefault));
+  }
+  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
+    ORRERY_CUDA(cudaMemcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
+    ORRERY_CUDA(cudaDeviceSynchronize());
+  }
+
+ private:
+  int device_;
+  std::size_t total_ = 0;
+};
+
 class PinnedMemory final : public DeviceMemory {
  public:
   PinnedMemory() : capacity_{std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kChunk * kChunk} {
@@ -133,10 +178,13 @@ class PinnedMemory final : public DeviceMemory {
   std::int64_t capacity() const override { return capacity_; }
   bool grow(std::int64_t bytes) override {
     if (bytes <= grown_) return true;
-    const std::int64_t more = (bytes - grown_ + kChunk - 1) / kChunk * kChunk;
+    constexpr std::int64_t kLeast = 2 << 20;
+    const std::int64_t unit = std::clamp(grown_, kLeast, kChunk);  // little for plans that need little
+    const std::int64_t more = (bytes - grown_ + unit - 1) / unit * unit;
     if (grown_ + more > capacity_) return false;
-    const cudaError_t result = cudaHostRegister(reinterpret_cast<void*>(base_ + static_cast<std::uintptr_t>(grown_)),
-                                                static_cast<std::size_t>(more), cudaHostRegisterPortable);
+    const cudaError_t result =
+        cudaHostRegister(reinterpret_cast<void*>(base_ + static_cast<std::uintptr_t>(grown_)),
+                         static_cast<std::size_t>(more), cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (result == cudaErrorMemoryAllocation) return false;
     check_cuda(result, "cudaHostRegister");
     locked_.emplace_back(static_cast<std::uintptr_t>(grown_), more);
@@ -175,6 +223,8 @@ VirtualMemoryCalls::VirtualMemoryCalls(const Library& driver) {
 std::unique_ptr<DeviceMemory> make_device_memory(std::shared_ptr<const VirtualMemoryCalls> calls, int device) {
   return std::make_unique<PagedMemory>(std::move(calls), device);
 }
+
+std::unique_ptr<DeviceMemory> make_plain_memory(int device) { return std::make_unique<PlainMemory>(device); }
 
 std::unique_ptr<DeviceMemory> make_pinned_memory() { return std::make_unique<PinnedMemory>(); }
 

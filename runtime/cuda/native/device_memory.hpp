@@ -26,7 +26,9 @@ struct VirtualMemoryCalls {
 
 /// Memory of one device that other devices reach where the hardware lets them. Grows by 64 MiB at least.
 std::unique_ptr<DeviceMemory> make_device_memory(std::shared_ptr<const VirtualMemoryCalls> calls, int device);
-/// Page-locked memory of the host; the same way.
+/// Blocks of cudaMalloc.
+std::unique_ptr<DeviceMemory> make_plain_memory(int device);
+/// Page-locked memory of the host; grows as that of a device.
 std::unique_ptr<DeviceMemory> make_pinned_memory();
 
 }  // namespace orrery

@@ -9,7 +9,8 @@ namespace orrery {
 Library::Library(const std::string& purpose, std::initializer_list<const char*> names) {
   std::string problem;
   for (const char* name : names) {
-    handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    // Libraries that have threads of their own must not go away under them.
+    handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_) return;
     if (problem.empty()) problem = dlerror();
   }

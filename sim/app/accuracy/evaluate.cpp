@@ -2,65 +2,15 @@
 #include "sim/app/accuracy/evaluate.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <map>
-#include <thread>
 
 #include "calibrate/published/kernels.hpp"
 #include "sim/app/accuracy/left_out.hpp"
+#include "sim/app/parallel.hpp"
 
 namespace orrery {
 namespace {
-
-constexpr std::size_t kBlock = 16;  // rows that a thread takes at a time
-
-/// The rows of a table, handed out to threads in blocks. The first exception stops all.
-class RowQueue {
- public:
-  RowQueue(const CsvTable& table, const RowPredictor& predictor, std::vector<RowResult>& results)
-      : table_{table}, predictor_{predictor}, results_{results} {}
-
-  /// Predicts one block; false when none is left.
-  bool step() {
-    const std::size_t first = next_.fetch_add(kBlock), last = std::min(first + kBlock, table_.num_rows());
-    for (std::size_t i = first; i < last; ++i) {
-      const CsvRow row = table_.row(i);
-      std::optional<Skip> skip = left_out(row);
-      results_[i] = skip ? RowResult{std::move(*skip)} : predictor_.predict(row);
-    }
-    return last < table_.num_rows();
-  }
-  double done() const {
-    return std::min(1.0, double(next_.load()) / double(std::max<std::size_t>(1, table_.num_rows())));
-  }
-  void stop() { next_ = table_.num_rows(); }
-
- private:
-  const CsvTable& table_;
-  const RowPredictor& predictor_;
-  std::vector<RowResult>& results_;
-  std::atomic<std::size_t> next_{0};
-};
-
-void predict_all(RowQueue& queue, const std::function<void(double)>& progress) {
-  std::vector<std::exception_ptr> failures(std::max(1u, std::thread::hardware_concurrency()));
-  const auto work = [&](std::size_t thread, const std::function<void()>& after) {
-    try {
-      while (queue.step()) after();
-    } catch (...) {
-      failures[thread] = std::current_exception();
-      queue.stop();
-    }
-  };
-  std::vector<std::thread> others;
-  for (std::size_t t = 1; t < failures.size(); ++t) others.emplace_back([&work, t] { work(t, [] {}); });
-  work(0, [&] { progress(queue.done()); });
-  for (std::thread& t : others) t.join();
-  for (const std::exception_ptr& f : failures)
-    if (f) std::rethrow_exception(f);
-}
 
 void add_repeat(AccuracyPoint& point, const Observation& o) {
   const double n = double(point.repeats);
@@ -93,8 +43,14 @@ EvaluatedTable evaluate(const CsvTable& table, const RowKind& kind, const Wiring
   EvaluatedTable out{table.file(), std::string{kind.name}, {}, std::vector<RowResult>(table.num_rows())};
   for (std::size_t i = 0; i < table.num_rows(); ++i) out.row_ids.push_back(id_of(table.row(i)));
   const std::unique_ptr<RowPredictor> predictor = kind.make(wiring);
-  RowQueue queue{table, *predictor, out.results};
-  predict_all(queue, progress);
+  in_parallel(
+      table.num_rows(),
+      [&](std::size_t i) {
+        const CsvRow row = table.row(i);
+        std::optional<Skip> skip = left_out(row);
+        out.results[i] = skip ? RowResult{std::move(*skip)} : predictor->predict(row);
+      },
+      progress);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "hw_models/software_profile.hpp"
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/pass_model.hpp"
+#include "sim/strategy/kernel_fusion.hpp"
 #include "sim/strategy/strategy.hpp"
 
 namespace orrery {
@@ -61,6 +62,15 @@ bool is_half_filled(const CsvRow& row) {
   return contains(lower_case(row["software"]), "triton example") && row["osl"] == "0";
 }
 
+/// Megatron-LM stores the scores of attention, and so does FasterTransformer but in half precision for encoders whose
+/// heads have 64 numbers, over up to 384 tokens: its getAttentionType.
+bool stores_scores(const CsvRow& row, std::string_view profile, std::int64_t tokens) {
+  if (profile == "tensorrt_llm_2023") return false;
+  const bool encoder = row["osl"] == "0", half = contains(lower_case(row["precision"]), "fp16");
+  const std::int64_t hidden = row.integer("hidden").value_or(0), heads = row.integer("heads").value_or(1);
+  return !(profile == "fastertransformer" && encoder && half && hidden == 64 * heads && tokens <= 384);
+}
+
 /// Products of a network in single precision in TF32.
 Plan in_tf32(Plan plan) {
   for (Work& work : plan.works)
@@ -100,13 +110,16 @@ Layout layout_of(const CsvRow& row, std::int64_t batch, std::int64_t sequence) {
 
 /// Prefill, then decode steps whose context grows from the prompt to all but the last token.
 void add_generation(Passes& p, const RowNetwork& network, const GenerateOptions& o,
-                    const std::shared_ptr<Strategy>& strategy) {
+                    const std::shared_ptr<Strategy>& strategy, bool stored_scores) {
   const auto plans = [network, o, strategy](std::int64_t layers) {
     return strategy->generation(network.model(layers), o, nullptr);
   };
-  p.parts.emplace_back(
-      1.0, std::make_shared<PassModel>(
-               network.layers, [plans](std::int64_t n) { return plans(n).prefill; }, std::vector<Bindings>(1)));
+  p.parts.emplace_back(1.0, std::make_shared<PassModel>(
+                                network.layers,
+                                [plans, stored_scores](std::int64_t n) {
+                                  return stored_scores ? store_scores(plans(n).prefill) : plans(n).prefill;
+                                },
+                                std::vector<Bindings>(1)));
   if (o.tokens < 2) return;
   std::vector<Bindings> contexts(2);
   contexts[0][Symbol::Context] = o.prompt;
@@ -137,15 +150,16 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
   if (p.measured <= 0) return Skip{SkipReason::NoMeasurement, "no latency and no rate"};
   if (is_half_filled(row)) in = std::max<std::int64_t>(1, *in / 2);
   p.shared_heads = shared_heads_of(row, p.profile);
+  const bool stored_scores = stores_scores(row, p.profile, *in);
   const Layout layout = layout_of(row, *batch, *in);
   const std::shared_ptr<Strategy> strategy =
       find_strategy("parallel").make(parse_yaml(fmt::format("{{mesh: {}}}", layout.mesh), "row"));
   const RowNetwork& n = std::get<RowNetwork>(network);
   if (*out > 0) {
     if (layout.stages > 1) return Skip{SkipReason::UnsupportedFeature, "generation over stages"};
-    GenerateOptions o{
+    const GenerateOptions o{
         .batch = *batch, .prompt = *in, .tokens = *out, .quantised = quantised, .dtype = precision_of(row)};
-    add_generation(p, n, o, strategy);
+    add_generation(p, n, o, strategy, stored_scores);
     return p;
   }
   const InferOptions o{.batch = *batch,
@@ -153,14 +167,15 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
                        .microbatches = layout.microbatches,
                        .quantised = quantised,
                        .dtype = precision_of(row)};
-  p.parts.emplace_back(
-      1.0, std::make_shared<PassModel>(
-               std::max<std::int64_t>(1, n.layers / layout.stages),
-               [n, o, strategy, stages = layout.stages, tf32 = contains(precision, "tf32")](std::int64_t layers) {
-                 Plan plan = strategy->inference(n.model(layers * stages), o, nullptr);
-                 return tf32 ? in_tf32(std::move(plan)) : plan;
-               },
-               std::vector<Bindings>(1)));
+  p.parts.emplace_back(1.0, std::make_shared<PassModel>(
+                                std::max<std::int64_t>(1, n.layers / layout.stages),
+                                [n, o, strategy, stored_scores, stages = layout.stages,
+                                 tf32 = contains(precision, "tf32")](std::int64_t layers) {
+                                  Plan plan = strategy->inference(n.model(layers * stages), o, nullptr);
+                                  if (stored_scores) plan = store_scores(plan);
+                                  return tf32 ? in_tf32(std::move(plan)) : plan;
+                                },
+                                std::vector<Bindings>(1)));
   return p;
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <thread>
 
 #include "calibrate/published/split.hpp"
+#include "sim/app/parallel.hpp"
 
 namespace orrery {
 namespace {
@@ -135,22 +135,16 @@ const std::vector<ProfileNumber>& server_numbers() {
 }
 
 ProfileCases cases_of_steps(std::vector<ProfileCase>& cases, const std::vector<ProfileNumber>& numbers) {
-  constexpr std::size_t kThreads = 2;
   ProfileCases out{.rows = {}, .numbers = &numbers, .errors = {}};
   for (const ProfileCase& c : cases) out.rows.push_back({c.row_id, c.model});
   out.errors = [&cases](const std::vector<std::size_t>& rows, const SoftwareProfile& profile) {
     std::vector<double> errors(rows.size());
-    const auto work = [&](std::size_t first) {
-      for (std::size_t i = first; i < rows.size(); i += kThreads) {
-        const ProfileCase& c = cases[rows[i]];
-        c.machine.cost->reset_parameters();
-        profile.apply(*c.machine.cost);
-        errors[i] = std::log(c.predict(c.machine, profile) / c.measured);
-      }
-    };
-    std::vector<std::jthread> threads;
-    for (std::size_t t = 0; t < kThreads; ++t) threads.emplace_back(work, t);
-    threads.clear();
+    in_parallel(rows.size(), [&](std::size_t i) {
+      const ProfileCase& c = cases[rows[i]];
+      c.machine.cost->reset_parameters();
+      profile.apply(*c.machine.cost);
+      errors[i] = std::log(c.predict(c.machine, profile) / c.measured);
+    });
     return errors;
   };
   return out;

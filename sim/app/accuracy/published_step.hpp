@@ -43,6 +43,7 @@ struct PublishedStep {
   TrainOptions train;
   ParallelOptions parallel;
   double recomputed = 1;  // share of the blocks to which train.recompute applies
+  double graphs = 0;      // share of the ops that graphs start
   Cluster cluster;        // with as many nodes as the row has
   std::string profile;    // how the software runs on the hardware: a name of `orrery list profiles`
 };

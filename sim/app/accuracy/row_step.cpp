@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
+#include <utility>
 
 #include "sim/app/accuracy/published_step.hpp"
 
@@ -16,34 +18,56 @@ struct Software {
   std::string_view words;  // in small letters
   std::string_view profile;
   DataKind data = DataKind::Ddp;
-  bool stored_scores = false;  // no fused attention yet
-  bool overlap = true;         // of the sums of gradients with the passes
-  bool wide_gradients = true;  // f32
-  bool blocking = false;       // pipelines that synchronize with the device around each exchange
+  bool stored_scores = false;      // no fused attention yet
+  bool overlap = true;             // of the sums of gradients with the passes
+  bool wide_gradients = true;      // f32
+  bool blocking = false;           // pipelines that synchronize with the device around each exchange
+  bool sequence_parallel = false;  // with tp
 };
+constexpr Software megatron_core(std::string_view words) {
+  return {.words = words, .profile = "megatron_core_2024", .data = DataKind::Zero1, .sequence_parallel = true};
+}
+/// NVIDIA's recipes for benchmarks sum gradients in the type of the activations (grad_reduce_in_fp32 is off,
+/// grad_sync_dtype bf16).
+constexpr Software recipe_of_core(std::string_view words) {
+  Software s = megatron_core(words);
+  s.wide_gradients = false;
+  return s;
+}
+constexpr Software megatron(std::string_view words, bool overlap) {
+  return {.words = words, .profile = "megatron_2021", .stored_scores = true, .overlap = overlap, .blocking = true};
+}
+constexpr Software big_science(std::string_view words, DataKind data, bool wide_gradients) {
+  return {words, "megatron_deepspeed_2022", data, true, false, wide_gradients};
+}
 constexpr Software kSoftware[] = {
     {"llm-foundry", "fsdp_2023", DataKind::Zero3, false, true, false},
-    {"torchtitan", "torchtitan_2024", DataKind::Zero3, false, true, false},
+    {"torchtitan", "fsdp_2023", DataKind::Zero3, false, true, false},
     {"internevo", "internevo_2023", DataKind::Zero1, false, true, false},
-    {"megatron-bridge", "megatron_core_2024", DataKind::Zero1},
-    {"dgxc-benchmarking", "megatron_core_2024", DataKind::Zero1},
-    {"nemo container", "megatron_core_2024", DataKind::Zero1},
-    {"megatron-core", "megatron_core_2024", DataKind::Zero1},
-    {"nemo megatron", "megatron_2021", DataKind::Ddp, true, true, true, true},
-    {"deepspeed (bigscience", "megatron_deepspeed_2022", DataKind::Zero1, true, false},
-    {"bf16_optimizer", "megatron_deepspeed_2022", DataKind::Zero1, true, false},
-    {"zero-3", "megatron_deepspeed_2022", DataKind::Zero3, true, false, false},
-    {"zero-1", "megatron_deepspeed_2022", DataKind::Zero1, true, false, false},
-    {"zero (v1", "megatron_deepspeed_2022", DataKind::Zero3, true, false, false},
-    {"megatron-deepspeed 3d", "megatron_deepspeed_2022", DataKind::Zero1, true, false, false},
+    recipe_of_core("megatron-bridge"),
+    recipe_of_core("dgxc-benchmarking"),
+    recipe_of_core("nemo container"),
+    megatron_core("megatron-core"),
+    megatron("nemo megatron", true),
+    big_science("deepspeed (bigscience", DataKind::Zero1, true),
+    big_science("bf16_optimizer", DataKind::Zero1, true),
+    big_science("zero-3", DataKind::Zero3, false),
+    big_science("zero-1", DataKind::Zero1, false),
+    big_science("zero (v1", DataKind::Zero3, false),
+    big_science("megatron-deepspeed 3d", DataKind::Zero1, false),
     {"megatron-deepspeed", "megatron_deepspeed_2023", DataKind::Ddp, true, false, true, true},
-    {"megatron-lm", "megatron_2021", DataKind::Ddp, true, false, true, true},
+    megatron("megatron-lm", false),
 };
-constexpr Software kMlperf{"", "mlperf_nvidia", DataKind::Zero1};
+constexpr Software kMlperf{.profile = "mlperf_nvidia", .data = DataKind::Zero1, .sequence_parallel = true};
+
+constexpr Software kMegatronOnCore = megatron_core("megatron-lm");
+constexpr double kFirstCore = 2023;  // year of the first Megatron-LM that is Megatron-Core below
 
 const Software* software_of(const CsvRow& row) {
   if (row.has("benchmark")) return &kMlperf;
   const std::string name = lower_case(row["software"]);
+  const std::vector<double> date = numbers_in(row["version_date"]);
+  if (contains(name, "megatron-lm") && !date.empty() && date.front() >= kFirstCore) return &kMegatronOnCore;
   for (const Software& s : kSoftware)
     if (contains(name, s.words)) return &s;
   return nullptr;
@@ -52,11 +76,30 @@ const Software* software_of(const CsvRow& row) {
 Skip incomplete(std::string what) { return {SkipReason::Incomplete, std::move(what)}; }
 
 /// What is recomputed, and in which part of the blocks: "full recompute of 4 of 24 layers", "full x5 layers per stage",
-/// "selective (torchtitan selective AC)" of every other one.
+/// "selective layer" (every other one).
 struct Recomputed {
   Recompute kind = Recompute::None;
   double share = 1;
+  std::vector<RecomputePart> parts = TrainOptions{}.recompute_parts;
 };
+
+/// Modules of Megatron-Core's selective recomputation.
+constexpr std::pair<std::string_view, RecomputePart> kModules[] = {
+    {"core_attn", RecomputePart::Core},      {"layernorm", RecomputePart::Norms},
+    {"mla_up_proj", RecomputePart::Latents}, {"moe_act", RecomputePart::Activations},
+    {"mlp", RecomputePart::FeedForward},     {"moe", RecomputePart::Experts}};
+
+/// "selective: mla_up_proj, mlp".
+std::vector<RecomputePart> modules_in(std::string text) {
+  std::vector<RecomputePart> parts;
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c != '_' && (c < 'a' || c > 'z'); }, ' ');
+  std::istringstream words{text};
+  for (std::string word; words >> word;)
+    for (const auto& [module, part] : kModules)
+      if (word == module) parts.push_back(part);
+  return parts;
+}
 
 Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t stages) {
   const std::string text = lower_case(row["recompute"]);
@@ -66,18 +109,42 @@ Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t sta
   if (const std::size_t at = text.find("full x"); at != std::string::npos)
     return {Recompute::Full, std::min(1.0, std::stod(text.substr(at + 6)) * double(stages) / double(layers))};
   if (contains(text, "full")) return {Recompute::Full};
+  if (contains(text, "selective layer")) return {Recompute::Full, 0.5};
+  if (std::vector<RecomputePart> parts = modules_in(text); !parts.empty())
+    return {Recompute::Selective, 1, std::move(parts)};
   if (contains(text, "core")) return {Recompute::Selective};
-  if (contains(text, "layer") && !contains(text, "layernorm")) return {Recompute::Full, 0.5};
   return {};
 }
 
 /// Samples of MLPerf's BERT are half as long as the longest on average, and are not padded.
 constexpr std::int64_t kUnpadded = 2;
 
-/// Products in 8 bits: where a row says so, and where it says 4 bits, which no law knows.
+/// Products in 8 bits: where a row says so, and where it says 4 bits, which the lowering does not know.
 bool is_eight_bit(const CsvRow& row) {
   const std::string said = lower_case(row["precision"]) + std::string{row["precision_hint"].substr(0, 3)};
   return contains(said, "fp8") || contains(said, "fp4");
+}
+
+/// What a row tells of its software's options, in small letters.
+std::string told(const CsvRow& row) { return lower_case(row["extra"]) + ";" + lower_case(row["notes"]); }
+
+/// Whether exchanges of experts run beside arithmetic.
+bool hides_exchanges(const std::string& told) {
+  if (contains(told, "a2a_overlap=true")) return true;
+  return contains(told, "ep overlap") && !contains(told, "no ep overlap") && !contains(told, "ep overlap off");
+}
+
+/// Share of the ops of a step that a CUDA graph starts, in the mean over dense layers and such of experts: of a layer's
+/// kernels those of attention and of a feed-forward layer are two fifths each, router and preparation a tenth each.
+double graph_share(const std::string& told) {
+  const std::size_t at = told.find("cuda_graph=");
+  const std::string graph = at == std::string::npos ? told : told.substr(at, told.find(';', at) - at);
+  if (contains(graph, "full_iteration") && !contains(graph, "=none:")) return 1;
+  if (!contains(graph, "transformer_engine:") && !contains(graph, "te cuda graphs")) return 0;
+  double share = 0;
+  for (const std::string_view half : {"attn", "mlp"}) share += contains(graph, half) ? 0.4 : 0;
+  for (const std::string_view tenth : {"router", "preprocess"}) share += contains(graph, tenth) ? 0.1 : 0;
+  return share;
 }
 
 std::string axis(std::string_view name, std::int64_t size) {
@@ -142,10 +209,22 @@ void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   if (contains(shard, "zero-1")) d.kind = DataKind::Zero1;
   if (contains(shard, "zero-3") || contains(shard, "fsdp") || contains(shard, "full_shard")) d.kind = DataKind::Zero3;
   if (contains(shard, "shard_grad_op")) d.kind = DataKind::Zero3, d.reshard = false;
-  if (contains(fsdp, "full") || contains(fsdp, "params")) d.kind = DataKind::Zero3;
+  const bool shards = row.integer("fsdp").value_or(0) > 1;
+  if (shards || contains(fsdp, "full") || contains(fsdp, "params")) d.kind = DataKind::Zero3;
   if (s.mesh.replicas == 1 && !contains(s.mesh.inner, "cp")) d.kind = DataKind::Ddp;
   if (d.kind == DataKind::Zero3) d.bucket = 0;
   if (!d.overlap) d.bucket = std::int64_t{1} << 40;
+}
+
+/// Rows between blocks lie on the ranks of tp where the row or the software says so. Experts have room for what even
+/// ones get: buffers of as many rows as have come.
+void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedStep& s) {
+  const bool said = row.has("seq_parallel");
+  const bool splits_rows = said ? contains(row["seq_parallel"], "yes") : software.sequence_parallel;
+  s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
+  const bool exchanges = contains(s.mesh.inner, "ep");
+  s.parallel.expert_buffer = exchanges ? 1 : 0;
+  s.parallel.expert_overlap = exchanges && hides_exchanges(told(row));
 }
 
 }  // namespace
@@ -183,17 +262,20 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
                    contains(row["section"], "LoRA");
   if (sequence.size() > 1) s.train.target_sequence = static_cast<std::int64_t>(sequence[1]);
   s.train.dtype = precision_of(row);
+  s.train.eight_bit = is_eight_bit(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
+  s.train.recompute_parts = recomputed.parts;
   s.recomputed = recomputed.share;
-  s.train.eight_bit = is_eight_bit(row);
+  s.graphs = graph_share(told(row));
   s.profile = software->profile;
-  if (s.profile == "torchtitan_2024" && contains(row["extra"], "compile")) s.profile = "torchtitan_compiled_2024";
-  s.parallel.sequence_parallel = contains(row["seq_parallel"], "yes") && contains(s.mesh.inner, "tp");
+  const bool compiles = contains(row["extra"], "compile") && contains(software->words, "torchtitan");
+  if (compiles) s.profile = "torchtitan_compiled_2024";
   s.parallel.schedule = s.mesh.chunks > 1 ? "interleaved" : "1f1b";
   if (s.mesh.chunks > 1) s.parallel.chunks = s.mesh.chunks;
   s.parallel.blocking = software->blocking && s.mesh.stages > 1 && s.mesh.chunks == 1;
   set_data(row, *software, s);
+  set_tensor_parallel(row, *software, s);
   if (contains(lower_case(row["model"]), "t5")) s.train.stored_scores = false;  // it adds a bias to them
   return s;
 }

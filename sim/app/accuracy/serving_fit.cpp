@@ -1,37 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/app/accuracy/serving_fit.hpp"
 
-#include <atomic>
 #include <cmath>
-#include <thread>
 
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/serving_rows.hpp"
+#include "sim/app/parallel.hpp"
 
 namespace orrery {
 namespace {
 
 constexpr double kLastStep = 0.04;
-constexpr std::size_t kThreads = 2;
 
 /// ln(predicted / measured) of both times of each row; rows that cannot be predicted give nothing.
 std::vector<double> errors(Deployments& deployments, const std::vector<ServedRow>& all,
                            const std::vector<std::size_t>& which, const SoftwareProfile& profile) {
   std::vector<std::vector<double>> each(which.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < which.size();) {
-      const ServedRow& row = all[which[i]];
-      try {
-        const auto predicted = deployments.predict(row, profile);
-        for (const auto& [name, seconds] : row.measured) each[i].push_back(std::log(predicted.at(name) / seconds));
-      } catch (const UserError&) {  // a row that is skipped
-      }
+  in_parallel(which.size(), [&](std::size_t i) {
+    const ServedRow& row = all[which[i]];
+    try {
+      const auto predicted = deployments.predict(row, profile);
+      for (const auto& [name, seconds] : row.measured) each[i].push_back(std::log(predicted.at(name) / seconds));
+    } catch (const UserError&) {  // a row that is skipped
     }
-  };
-  std::vector<std::jthread> threads;
-  for (std::size_t t = 0; t < kThreads; ++t) threads.emplace_back(work);
-  threads.clear();
+  });
   std::vector<double> out;
   for (const auto& e : each) out.insert(out.end(), e.begin(), e.end());
   return out;

@@ -19,6 +19,7 @@ const Plan& StepModel::plan(const Size& size) {
   ParallelOptions parallel = step_.parallel;
   train.microbatches = size.microbatches;
   train.recompute = size.recompute;
+  if (size.recompute == Recompute::None) train.recompute_parts = TrainOptions{}.recompute_parts;
   train.batch = size.microbatches * step_.mesh.samples * step_.mesh.replicas;
   parallel.mesh = step_.mesh.text(size.stages);
   const Model model = step_.network.model(size.layers * size.stages * step_.mesh.chunks);

@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <mutex>
-#include <thread>
 
+#include "sim/app/parallel.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -149,29 +147,14 @@ ServeSearch search_serving(const ServeSearchRequest& r) {
   const std::int64_t have = r.cluster.num_ranks(), gpus = r.gpus > 0 ? std::min(r.gpus, have) : have;
   const std::vector<std::int64_t> ranks = ranks_to_try(r.model, r.cluster, gpus);
   ServeSearch found;
-  std::atomic<std::size_t> next{0};
   std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < ranks.size();) {
-      try {
-        RanksSearch search{r, ranks[i]};
-        std::vector<ServeCandidate> all = search.run(gpus);
-        const std::lock_guard lock{mutex};
-        found.simulations += search.simulations();
-        found.candidates.insert(found.candidates.end(), all.begin(), all.end());
-      } catch (...) {
-        const std::lock_guard lock{mutex};
-        failure = std::current_exception();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const unsigned n = std::min<unsigned>(std::max(1u, std::thread::hardware_concurrency()), unsigned(ranks.size()));
-    for (unsigned t = 0; t < n; ++t) threads.emplace_back(work);
-  }
-  if (failure) std::rethrow_exception(failure);
+  in_parallel(ranks.size(), [&](std::size_t i) {
+    RanksSearch search{r, ranks[i]};
+    std::vector<ServeCandidate> all = search.run(gpus);
+    const std::lock_guard lock{mutex};
+    found.simulations += search.simulations();
+    found.candidates.insert(found.candidates.end(), all.begin(), all.end());
+  });
   std::stable_sort(found.candidates.begin(), found.candidates.end(), [](const auto& a, const auto& b) {
     return std::tuple{a.tp, a.prefill_replicas, a.scheduler, a.max_sequences, a.max_tokens} <
            std::tuple{b.tp, b.prefill_replicas, b.scheduler, b.max_sequences, b.max_tokens};

@@ -7,13 +7,13 @@
 #include <bit>
 #include <cmath>
 
+#include "hw_models/graph_launch.hpp"
 #include "sim/base/error.hpp"
 #include "sim/strategy/kernel_fusion.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr double kReplay = 1e-3;  // of a launch from the host, where a graph is replayed
 constexpr std::int64_t kRowBuckets = 8;
 constexpr double kBucketDoubt = 0.25;  // of half a bucket over the mean context: how far attention may be off
 
@@ -30,19 +30,27 @@ bool alike(const Block& a, const Block& b) {
          a.attention.projections.index() == b.attention.projections.index();
 }
 
-std::int64_t period_of(const std::vector<Block>& blocks) {
-  const std::size_t n = blocks.size();
-  for (std::size_t p = 1; p <= n / 2; ++p) {
-    bool repeats = n % p == 0;
-    for (std::size_t i = p; repeats && i < n; ++i) repeats = alike(blocks[i], blocks[i - p]);
-    if (repeats) return static_cast<std::int64_t>(p);
+/// How many blocks at the end are, each, like the one `period` before it.
+std::int64_t repeated(const std::vector<Block>& blocks, std::size_t period) {
+  std::int64_t count = 0;
+  for (std::size_t i = blocks.size(); i-- > period && alike(blocks[i], blocks[i - period]);) ++count;
+  return count;
+}
+
+/// The fewest layers that stand for all: DeepSeek-V3 has three dense ones in front of 58 alike, hence 3 and 1.
+LayerPeriod period_of(const std::vector<Block>& blocks) {
+  const auto n = static_cast<std::int64_t>(blocks.size());
+  LayerPeriod best{.lead = 0, .period = n, .times = 1};
+  for (std::int64_t p = 1; 2 * p <= n; ++p) {
+    const std::int64_t times = repeated(blocks, static_cast<std::size_t>(p)) / p + 1;
+    const std::int64_t fewest = best.times > 1 ? best.lead + 2 * best.period : n;
+    if (times > 1 && n - times * p + 2 * p < fewest) best = {.lead = n - times * p, .period = p, .times = times};
   }
-  return static_cast<std::int64_t>(n);
+  return best;
 }
 
 Model first_layers(Model model, std::int64_t layers) {
-  auto& t = std::get<Transformer>(model.network);
-  t.decoder.resize(static_cast<std::size_t>(layers));
+  std::get<Transformer>(model.network).decoder.resize(static_cast<std::size_t>(layers));
   return model;
 }
 
@@ -63,15 +71,8 @@ WeightTypes weight_types(const ServeOptions& o) {
 }
 
 DType kv_dtype(const ServeOptions& o) {
-  switch (o.replica.kv_type) {
-    case KvType::F8:
-      return DType::F8E4M3;
-    case KvType::I8:
-      return DType::I8;
-    case KvType::Model:
-      break;
-  }
-  return dtype_of(o.dtype);
+  const KvType t = o.replica.kv_type;
+  return t == KvType::F8 ? DType::F8E4M3 : t == KvType::I8 ? DType::I8 : dtype_of(o.dtype);
 }
 
 /// Products of blocks in the type of their weights, and attention with the type of the pool: what such a plan costs.
@@ -154,14 +155,13 @@ struct PlanTimes::Template {
 
 PlanTimes::PlanTimes(Deployment deployment)
     : d_{std::move(deployment)}, eager_{machine_of(d_)}, graphs_{machine_of(d_)} {
-  const Transformer& t = transformer_of(d_.model);
-  layers_ = static_cast<std::int64_t>(t.decoder.size());
-  period_ = period_of(t.decoder);
-  once_ = first_layers(d_.model, period_);
-  twice_ = first_layers(d_.model, std::min(layers_, 2 * period_));
-  graphs_.cost->scale_parameter("launch.enqueue", kReplay);
+  layers_ = period_of(transformer_of(d_.model).decoder);
+  once_ = first_layers(d_.model, layers_.lead + layers_.period);
+  twice_ = first_layers(d_.model, layers_.lead + std::min<std::int64_t>(layers_.times, 2) * layers_.period);
+  launch_by_graph(*graphs_.cost);
   const Plan plan = lower(once_, 1, 1);
-  around_ = surrounded(plan, {}, *eager_.cost);
+  KnownReuse reuse;
+  around_ = Surroundings{plan, {}, *eager_.cost, reuse}.bindings();
   for (const Op& op : plan.ops) {
     const Work& work = plan.work(op);
     if (!std::holds_alternative<PagedAttention>(work) ||
@@ -173,7 +173,7 @@ PlanTimes::PlanTimes(Deployment deployment)
       attentions_.push_back(work);
       counts_.push_back(0);
     }
-    counts_[at] += layers_ / period_;
+    counts_[at] += op.layer < layers_.lead ? 1 : layers_.times;
   }
   memos_.resize(attentions_.size());
 }
@@ -213,11 +213,11 @@ std::int64_t PlanTimes::padded(std::int64_t rows, Regime regime) const {
   return std::min((rows + step - 1) / step * step, std::max(rows, d_.profile.graph_rows));
 }
 
-/// t(L) = t(p) + (L/p − 1)·(t(2p) − t(p)).
+/// t(lead + n·p) = t(lead + p) + (n − 1)·(t(lead + 2p) − t(lead + p)).
 std::int64_t PlanTimes::extrapolated(const Template& t, const Bindings& bindings, Regime regime) const {
   const std::int64_t one = execute(t.once, bindings, machine(regime));
-  if (layers_ == period_) return one;
-  return one + (layers_ / period_ - 1) * (execute(t.twice, bindings, machine(regime)) - one);
+  if (layers_.times == 1) return one;
+  return one + (layers_.times - 1) * (execute(t.twice, bindings, machine(regime)) - one);
 }
 
 double PlanTimes::attention(std::size_t w, const BatchShape& shape) {
@@ -257,7 +257,7 @@ PlanTimes::Template& PlanTimes::find(std::int64_t rows, std::int64_t sequences, 
   slot = std::make_unique<Template>();
   Template& t = *slot;
   t.once = kernels(once_, rows, sequences);
-  if (layers_ > period_) t.twice = kernels(twice_, rows, sequences);
+  if (layers_.times > 1) t.twice = kernels(twice_, rows, sequences);
   BatchShape least, more;
   least.add(0, 1, true);
   more.add(context() - 1, 1, true);
@@ -376,11 +376,10 @@ ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
   const DType as_is = dtype_of(d_.options.dtype);
   const Bytes one = parameter_bytes(lower(once_, 1, 1), types, as_is),
               two = parameter_bytes(lower(twice_, 1, 1), types, as_is);
-  const double periods = double(layers_) / double(period_);
-  const Bytes block = layers_ > period_ ? two - one : Bytes{0};
+  const Bytes block = two - one;
   ReplicaMemory m;
   m.capacity = o.memory * eager_.cost->capacity(Tier::Device);
-  m.weights = (one - block) + periods * block;
+  m.weights = one + double(layers_.times - 1) * block;
   m.activations =
       most_live(lower(once_, std::min<std::int64_t>(o.max_tokens, 1 << 20), std::min(o.max_sequences, o.max_tokens)));
   const Bytes each = double(o.block) * kv_bytes_per_token(d_.model, kv_dtype(d_.options), ranks);

@@ -31,15 +31,20 @@ struct ReplicaMemory {
   std::int64_t blocks = 0, host_blocks = 0;  // of keys and values
 };
 
+/// Layers of a network: `lead` of them, then `period` of them so many times over.
+struct LayerPeriod {
+  std::int64_t lead = 0, period = 1, times = 1;
+};
+
 /// Times of steps from plans. A step is a template, a plan lowered for so many rows, under bindings, what its sequences
 /// see of the pool:
 ///
 ///   t = host_step + sequences·host_sequence + body(rows) + head(sequences) + Σ attention(bindings)
 ///
-/// body and head are executions of plans of one and of two periods of layers (a period: the fewest layers after which
-/// they repeat), continued to all layers. Attention is asked of the cost model for each step, and remembered by the
-/// numbers that it depends on. Where the host or a disk sets the pace, so that more attention does not show at its full
-/// time, the plans are executed for each new binding instead: `test` says which, so that what is remembered is exact.
+/// body and head are executions of plans of one and of two periods of layers (behind those in front that do not
+/// repeat), continued to all layers. Attention is asked of the cost model for each step, and remembered by the numbers
+/// that it depends on. Where the host or a disk sets the pace, so that more attention does not show at its full time,
+/// the plans are executed for each new binding instead: `test` says which, so that what is remembered is exact.
 class PlanTimes final : public StepTimes {
  public:
   explicit PlanTimes(Deployment deployment);
@@ -82,7 +87,7 @@ class PlanTimes final : public StepTimes {
 
   Deployment d_;
   Machine eager_, graphs_;
-  std::int64_t layers_ = 0, period_ = 1;
+  LayerPeriod layers_;
   Model once_, twice_;
   std::map<std::tuple<std::int64_t, std::int64_t, Regime>, std::unique_ptr<Template>> templates_;
   std::map<std::pair<std::int64_t, Regime>, std::int64_t> heads_;

@@ -5,6 +5,7 @@
 //   schedule   weights come just before a pass uses them and leave behind; then each move is made as early as what is
 //              projected to be on the device allows; what memory is left holds optimizer states, the largest first,
 //              which are updated there (lifetime.hpp)
+//   host       16 bytes per parameter in 16 bits: weights, gradients, master copies and moments
 //   tiers      states on the host or on a disk, from which they come to the host to be updated
 //   lock-free  passes never wait for the updater (lock_free.cpp)
 // Room for pages at an op: usable · memory − what lies beside them now and at the next op − a run on its way down.
@@ -26,21 +27,10 @@ ChunkLayout angel_pages(const Plan& plan, const Updates& updates, const AngelOpt
 
 namespace {
 
-/// One run of pages at a time is on its way down, until the next one goes.
-std::vector<std::int64_t> on_their_way(const ChunkTrace& trace) {
-  std::vector<std::int64_t> out;
-  std::int64_t now = 0;
-  for (const CacheStep& s : trace.steps) {
-    for (const std::uint32_t k : s.banned) now = trace.weight_bytes[k];
-    out.push_back(now);
-  }
-  return out;
-}
-
 ChunkDecision decide(const ChunkTrace& trace, const AngelOptions& o) {
   ChunkDecision out;
   out.places.resize(trace.layout.size());
-  const std::vector<std::int64_t> leaving = on_their_way(trace);
+  const std::vector<std::int64_t> leaving = trace.on_their_way();
   const auto usable = static_cast<std::int64_t>(o.usable * o.device_memory.base());
   const auto room = [&](std::size_t s) { return usable - trace.beside[s] - leaving[s]; };
   out.steps = trace.moving(out.places, room);
@@ -76,6 +66,7 @@ class AngelPtm final : public TierStrategy {
                    .early = true,
                    .keep_clean = true,
                    .wide = false,
+                   .own_gradients = o_.own_gradients,
                    .states = o_.tier_of_states(),
                    .buffers = o_.buffers},
         .lay_out = [this](const Plan& p, ClassId, const Updates& u) { return angel_pages(p, u, o_); },

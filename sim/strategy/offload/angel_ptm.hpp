@@ -6,20 +6,13 @@
 
 namespace orrery {
 
-/// Memory below the device's.
-enum class StateTier : std::uint8_t { Host, Disk };
-inline std::span<const EnumName<StateTier>> enum_names(StateTier) {
-  static constexpr EnumName<StateTier> names[] = {{StateTier::Host, "host"}, {StateTier::Disk, "disk"}};
-  return names;
-}
-
 struct AngelOptions {
   ParallelOptions parallel;
   Bytes page{4.0 * 1024 * 1024}, device_memory{0};
   double usable = 0.9;
-  StateTier states = StateTier::Host;
+  Store states = Store::Host;
   HostMemory memory = HostMemory::Pinned;
-  bool cache_states = true, lock_free = false;
+  bool cache_states = true, own_gradients = true, lock_free = false;
   std::int64_t buffers = 4;
 
   template <class V>
@@ -32,12 +25,14 @@ struct AngelOptions {
     v.field("memory", memory, "host memory that copies go to and come from");
     v.field("cache_states", cache_states,
             "keep on the device, and update there, the states that fit beside the passes (lock_free: none)");
+    v.field("own_gradients", own_gradients,
+            "gradients on the host lie beside their weights; else in their place (lock_free: always beside)");
     v.field("lock_free", lock_free,
             "update beside the passes, a part of the weights per microbatch, with the gradients that came since");
     v.field("buffers", buffers, "runs of pages whose states come from a disk and go back to it at once", at_least(1));
   }
 
-  Tier tier_of_states() const { return states == StateTier::Disk ? Tier::Disk : tier_of(memory); }
+  Tier tier_of_states() const { return tier_of(states, memory); }
 };
 
 /// Pages of a class.

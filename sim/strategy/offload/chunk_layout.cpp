@@ -45,6 +45,28 @@ ChunkLayout lay_out_chunks(const Plan& plan, const Updates& updates, std::int64_
   return out;
 }
 
+ChunkLayout lay_out_operators(const Plan& plan, ClassId c, const Updates& updates) {
+  std::unordered_map<std::uint32_t, std::uint32_t> reader;  // by weight: the first op
+  const RankClass& rank_class = plan.classes[c.index()];
+  for (std::uint32_t i = 0; i < rank_class.num_ops; ++i)
+    for (const Operand& o : plan.operands_of(plan.ops[rank_class.first_op + i]))
+      if (o.reads() && !updates.belongs[i]) reader.try_emplace(plan.owner(o.tensor()).value, i);
+  ChunkLayout out;
+  std::unordered_map<std::uint32_t, std::uint32_t> chunk_of;  // by reader
+  for (std::uint32_t u = 0; u < updates.all.size(); ++u) {
+    const TensorId weight = updates.all[u].weight;
+    const auto [it, is_new] = chunk_of.try_emplace(reader[weight.value], static_cast<std::uint32_t>(out.size()));
+    if (is_new) {
+      out.members.emplace_back();
+      out.sizes.push_back(0);
+    }
+    out.slots.push_back({it->second, out.sizes[it->second]});
+    out.members[it->second].push_back(u);
+    out.sizes[it->second] += plan.shape(weight).elements();
+  }
+  return out;
+}
+
 ChunkLayout lay_out_pages(const Plan& plan, const Updates& updates, std::int64_t elements) {
   ChunkLayout out;
   std::int64_t left = 0;  // of the last page of the last run
@@ -125,8 +147,8 @@ std::int64_t scratch(const Plan& plan, const RankClass& c, const WorkspaceModel*
 
 }  // namespace
 
-std::vector<std::int64_t> other_bytes(const Plan& plan, ClassId c, const Updates& updates,
-                                      const WorkspaceModel* workspaces, Gradients gradients) {
+OtherBytes other_bytes(const Plan& plan, ClassId c, const Updates& updates, const WorkspaceModel* workspaces,
+                       Gradients gradients) {
   const RankClass& rank_class = plan.classes[c.index()];
   std::unordered_set<std::uint32_t> managed;
   std::unordered_map<std::uint32_t, std::uint32_t> ends;  // gradients, until they move
@@ -143,19 +165,24 @@ std::vector<std::int64_t> other_bytes(const Plan& plan, ClassId c, const Updates
       if (managed.contains(owner) || plan.tensors[owner].tier != Tier::Device) continue;
       lives.try_emplace(owner, i, i).first->second.second = i;
     }
-  const std::int64_t always = scratch(plan, rank_class, workspaces);
-  std::vector<std::int64_t> change(rank_class.num_ops + 1, 0);
-  for (auto& [owner, life] : lives) {
+  // A gradient that is complete waits behind its op for its move; what an op reads last is gone behind it.
+  std::vector<std::int64_t> during(rank_class.num_ops + 1, 0), behind(rank_class.num_ops + 1, 0);
+  during[0] = behind[0] = scratch(plan, rank_class, workspaces);
+  for (const auto& [owner, life] : lives) {
     const std::int64_t bytes = storage(plan, TensorId{owner});
     const auto gradient = ends.find(owner);
-    const bool stays = plan.tensors[owner].persistent && gradient == ends.end();
-    change[stays ? 0 : life.first] += bytes;
-    if (!stays) change[(gradient == ends.end() ? life.second : gradient->second) + 1] -= bytes;
+    const bool is_gradient = gradient != ends.end(), stays = plan.tensors[owner].persistent && !is_gradient;
+    const std::uint32_t first = stays ? 0 : life.first, last = is_gradient ? gradient->second : life.second;
+    during[first] += bytes, behind[first] += bytes;
+    if (stays) continue;
+    during[last + 1] -= bytes;
+    behind[is_gradient ? last + 1 : last] -= bytes;
   }
-  std::vector<std::int64_t> out(rank_class.num_ops);
-  std::int64_t live = always;
-  for (std::uint32_t i = 0; i < rank_class.num_ops; ++i) out[i] = live += change[i];
-  return out;
+  for (std::vector<std::int64_t>* v : {&during, &behind}) {
+    std::partial_sum(v->begin(), v->end(), v->begin());
+    v->pop_back();
+  }
+  return {std::move(during), std::move(behind)};
 }
 
 }  // namespace orrery

@@ -35,6 +35,9 @@ ChunkLayout lay_out_chunks(const Plan& plan, const Updates& updates, std::int64_
 /// when it fits into the run's last page and no other has yet: no page is shared by more than two tensors.
 ChunkLayout lay_out_pages(const Plan& plan, const Updates& updates, std::int64_t elements);
 
+/// A chunk for each operator: the weights that an op of the passes is the first to read.
+ChunkLayout lay_out_operators(const Plan& plan, ClassId c, const Updates& updates);
+
 /// The fewest elements that a chunk may have: those of the largest tensor that is updated.
 std::int64_t least_chunk(const Plan& plan);
 
@@ -48,9 +51,13 @@ void place_chunks(PlanRewriter& r, ClassId c, const Updates& updates, const Chun
                   const ChunkCopies& copies);
 
 /// Bytes on the device that are no model data (activations, inputs, gradients until they move into their chunk,
-/// scratch), at each op of a class in the order of the plan. Without gradients where somebody else counts them.
+/// scratch), per op of a class in the order of the plan: while it runs, and behind it, before the next one.
+struct OtherBytes {
+  std::vector<std::int64_t> during, behind;
+};
+/// Without gradients where somebody else counts them.
 enum class Gradients : std::uint8_t { Counted, LeftOut };
-std::vector<std::int64_t> other_bytes(const Plan& plan, ClassId c, const Updates& updates,
-                                      const WorkspaceModel* workspaces, Gradients gradients = Gradients::Counted);
+OtherBytes other_bytes(const Plan& plan, ClassId c, const Updates& updates, const WorkspaceModel* workspaces,
+                       Gradients gradients = Gradients::Counted);
 
 }  // namespace orrery

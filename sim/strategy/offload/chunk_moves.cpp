@@ -28,6 +28,7 @@ class Chunks {
  private:
   struct Chunk {
     TensorId home, here, master;  // here: while it is on the device
+    TensorId gradients;           // on the host, where they have room of their own
     std::vector<TensorId> moments;
     std::vector<std::pair<TensorId, TensorId>> staged;  // of states on a disk: on the host meanwhile, and their home
     ChunkPlace place;
@@ -46,7 +47,9 @@ class Chunks {
   Shape shape_of(std::uint32_t k) const { return Shape{layout_.sizes[k]}; }
 
   void make_chunk(std::uint32_t k);
-  void stand(std::uint32_t chunk, TensorId where);
+  void stand(std::uint32_t chunk, TensorId where) { stand(chunk, where, where); }
+  void stand(std::uint32_t chunk, TensorId weights, TensorId gradients);
+  bool all_stashed(std::uint32_t chunk) const;
   void stand_states(std::uint32_t chunk);
   void come(std::uint32_t chunk);
   void leave(std::uint32_t chunk);
@@ -108,6 +111,8 @@ void Chunks::make_chunk(std::uint32_t k) {
                                {.dtype = type, .role = role, .tier = tier, .persistent = true});
   };
   chunk.home = make("weights", dtype_of(first), TensorRole::Parameter, chunk.place.weights_stay ? Tier::Device : host);
+  if (travel_.own_gradients && !chunk.place.weights_stay)
+    chunk.gradients = make("gradients", dtype_of(first), TensorRole::Gradient, host);
   if (lacks_master(first)) chunk.master = make("master", state_type(first), TensorRole::OptimizerState, states);
   for (std::size_t s = 0; s < first.states.size(); ++s)
     chunk.moments.push_back(make(fmt::format("state{}", s), state_type(first), TensorRole::OptimizerState, states));
@@ -128,12 +133,17 @@ void Chunks::stand_states(std::uint32_t k) {
       r_.put(updates_.all[i].states[s], chunks_[k].moments[s], layout_.slots[i].offset);
 }
 
-/// From here on the weights of a chunk, and gradients that took their place, lie in `where`.
-void Chunks::stand(std::uint32_t k, TensorId where) {
+/// From here on the weights of a chunk, and gradients that took their place, lie there.
+void Chunks::stand(std::uint32_t k, TensorId weights, TensorId gradients) {
   for (const std::uint32_t i : layout_.members[k]) {
-    r_.put(plan_.owner(updates_.all[i].weight), where, layout_.slots[i].offset);
-    if (stashed_[i]) r_.put(plan_.owner(updates_.all[i].gradient), where, layout_.slots[i].offset);
+    r_.put(plan_.owner(updates_.all[i].weight), weights, layout_.slots[i].offset);
+    if (stashed_[i]) r_.put(plan_.owner(updates_.all[i].gradient), gradients, layout_.slots[i].offset);
   }
+}
+
+bool Chunks::all_stashed(std::uint32_t k) const {
+  const auto& members = layout_.members[k];
+  return std::all_of(members.begin(), members.end(), [&](std::uint32_t i) { return stashed_[i]; });
 }
 
 /// Copies to the device, rounding there what is wider than its place. What it takes is free behind all that the passes
@@ -182,11 +192,12 @@ void Chunks::come(std::uint32_t k) {
 /// at a time is on its way, so that a slow link costs time and not memory.
 void Chunks::leave(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
+  const TensorId below = !chunk.gradients.is_none() && all_stashed(k) ? chunk.gradients : chunk.home;
   OpId free = computed_;
   if (chunk.changed || !travel_.keep_clean) {
     const Copy work{bytes_of(r_.builder().plan(), chunk.here), Tier::Device,
-                    r_.builder().plan().tensors[chunk.home.index()].tier};
-    free = r_.builder().add(fmt::format("leave.{}", k), work, {updates(chunk.here), writes(chunk.home)}, travel_.out);
+                    r_.builder().plan().tensors[below.index()].tier};
+    free = r_.builder().add(fmt::format("leave.{}", k), work, {updates(chunk.here), writes(below)}, travel_.out);
     ++counts_.written;
     if (travel_.out == Stream::Compute)
       computed_ = free;
@@ -194,7 +205,7 @@ void Chunks::leave(std::uint32_t k) {
       wait_ = std::exchange(leaving_, free);
   }
   free_.push_back(free);
-  stand(k, chunk.home);
+  stand(k, chunk.home, below);
   chunk.here = {};
 }
 
@@ -264,7 +275,7 @@ void Chunks::write_states(std::uint32_t k) {
   stand_states(k);
 }
 
-/// The gradient lies where the weight lay: the op reads it there and puts the new weight in its place.
+/// Where the gradient lies in the place of the weight, the op reads it there and puts the new weight in its place.
 void Chunks::update(const ChunkAction& a) {
   const Update& u = updates_.all[a.index];
   const std::uint32_t k = chunk_of(a.index);

@@ -15,6 +15,8 @@ struct ChunkTravel {
   bool early = false;          // a chunk leaves as soon as its gradients are complete; else when it is updated
   bool keep_clean = false;     // what has not changed on the device leaves without a copy
   bool wide = false;           // the first arrival in a step is the master copy, which the device rounds
+  bool own_gradients = false;  // those of chunks that come and go have room of their own on the host; else their
+                               // weights' place
   Tier states = Tier::Pinned;  // of chunks whose states do not stay on the device: host memory, or a disk
   std::int64_t buffers = 4;    // chunks whose states come from a disk and go back to it at once
 };
@@ -49,7 +51,7 @@ struct ChunkRules {
 };
 
 /// Puts weights, master copies and moments into chunks and moves them between device and host. The gradient of a weight
-/// takes its place when nobody reads that any more. `counts`, if not null, gets one entry per class.
+/// takes its place on the device when nobody reads that any more. `counts`, if not null, gets one entry per class.
 Plan move_chunks(const Plan& plan, const ChunkRules& rules, const WorkspaceModel* workspaces,
                  std::vector<ChunkCounts>* counts = nullptr);
 

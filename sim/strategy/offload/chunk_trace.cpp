@@ -38,6 +38,13 @@ std::int64_t ChunkTrace::most_beside() const {
   return beside.empty() ? 0 : *std::max_element(beside.begin(), beside.end());
 }
 
+std::vector<std::int64_t> ChunkTrace::on_their_way() const {
+  std::vector<std::int64_t> out;
+  std::int64_t now = 0;
+  for (const std::int64_t bytes : changed) out.push_back(now = std::max(now, bytes));
+  return out;
+}
+
 std::vector<CacheStep> ChunkTrace::moving(const std::vector<ChunkPlace>& places,
                                           const std::function<std::int64_t(std::size_t)>& capacity) const {
   std::vector<CacheStep> out = steps;
@@ -74,7 +81,7 @@ std::vector<std::uint32_t> passes_of(const Plan& plan, const std::vector<ChunkAc
 ChunkTrace trace_chunks(const Plan& plan, ClassId c, const Updates& updates, const ChunkLayout& layout,
                         const std::vector<ChunkAction>& actions, const WorkspaceModel* workspaces,
                         Gradients gradients) {
-  ChunkTrace out{plan, c, updates, layout, {}, {}, {}, {}, passes_of(plan, actions)};
+  ChunkTrace out{plan, c, updates, layout, {}, {}, {}, {}, {}, {}, passes_of(plan, actions)};
   for (std::uint32_t k = 0; k < layout.size(); ++k) {
     const Update& u = updates.all[layout.members[k].front()];
     const auto lists = static_cast<std::int64_t>(u.states.size()) + (lacks_master(plan, u) ? 1 : 0);
@@ -86,11 +93,13 @@ ChunkTrace trace_chunks(const Plan& plan, ClassId c, const Updates& updates, con
   }
   std::unordered_map<std::uint32_t, std::uint32_t> by_weight;
   for (std::uint32_t i = 0; i < updates.all.size(); ++i) by_weight[updates.all[i].weight.value] = i;
-  const std::vector<std::int64_t> others = other_bytes(plan, c, updates, workspaces, gradients);
+  const OtherBytes others = other_bytes(plan, c, updates, workspaces, gradients);
   const std::uint32_t first = plan.classes[c.index()].first_op;
   for (const ChunkAction& a : actions) {
     const std::size_t i = a.op.value - first;
-    out.beside.push_back(std::max(others[i], others[std::min(i + 1, others.size() - 1)]));
+    out.beside.push_back(std::max(others.during[i], others.during[std::min(i + 1, others.during.size() - 1)]));
+    out.during.push_back(a.deed == ChunkDeed::Stash ? others.behind[i] : others.during[i]);
+    out.changed.push_back(a.deed == ChunkDeed::Stash ? out.weight_bytes[layout.slots[a.index].chunk] : 0);
     CacheStep step;
     const auto need = [&](std::uint32_t chunk) {
       if (std::find(step.needed.begin(), step.needed.end(), chunk) == step.needed.end()) step.needed.push_back(chunk);

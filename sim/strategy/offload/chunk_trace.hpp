@@ -34,11 +34,15 @@ struct ChunkTrace {
   const ChunkLayout& layout;
   std::vector<std::int64_t> weight_bytes, state_bytes;  // per chunk; states with the master copy
   std::vector<std::int64_t> beside;                     // per step: bytes on the device beside chunks, now and next
+  std::vector<std::int64_t> during;                     // the same now, without what the op before has read last
   std::vector<CacheStep> steps;                         // without capacities
+  std::vector<std::int64_t> changed;                    // per step: bytes of the chunk that a gradient moves into
   std::vector<std::uint32_t> passes;  // per step: a forward or a backward pass of a microbatch, by number
 
   /// The most that lies beside chunks.
   std::int64_t most_beside() const;
+  /// Per step: the most bytes that may be on their way down: one chunk at a time, of those that gradients came into.
+  std::vector<std::int64_t> on_their_way() const;
   /// The steps for chunks whose weights come and go, in so many bytes each.
   std::vector<CacheStep> moving(const std::vector<ChunkPlace>& places,
                                 const std::function<std::int64_t(std::size_t)>& capacity) const;

@@ -54,7 +54,8 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   ChunkDecision out;
   out.places.resize(trace.layout.size());
   if (out.places.empty()) return out;
-  const std::int64_t reserve = o.reserve * *std::max_element(trace.weight_bytes.begin(), trace.weight_bytes.end());
+  const std::int64_t largest = *std::max_element(trace.weight_bytes.begin(), trace.weight_bytes.end());
+  const std::int64_t reserve = (o.reserve + (o.asynchronous ? 1 : 0)) * largest;
   const auto usable = static_cast<std::int64_t>(o.usable * o.device_memory.base()) - reserve;
   const std::int64_t room = usable - trace.most_beside(), left = room - sum(trace.weight_bytes);
   const bool cached = left < 0;
@@ -67,6 +68,7 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   for (std::int64_t k = 0; k < forced; ++k) resident += trace.weight_bytes[static_cast<std::size_t>(k)];
   out.steps = trace.moving(out.places, [&](std::size_t s) { return usable - resident - trace.beside[s]; });
   out.cache = plan_cache(trace.weight_bytes, out.steps, o.eviction);
+  if (o.asynchronous) come_ahead(out.cache, trace.weight_bytes, out.steps, 1);
   return out;
 }
 
@@ -75,7 +77,10 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
 Plan chunk_states(const Plan& plan, const ChunkOptions& options, const WorkspaceModel* workspaces,
                   std::vector<ChunkCounts>* counts) {
   const ChunkRules rules{
-      .travel = {.memory = options.memory, .states = tier_of(options.memory)},
+      .travel = {.memory = options.memory,
+                 .in = options.asynchronous ? Stream::CopyIn : Stream::Compute,
+                 .out = options.asynchronous ? Stream::CopyOut : Stream::Compute,
+                 .states = tier_of(options.memory)},
       .lay_out = [&](const Plan& p, ClassId, const Updates& u) { return lay_out_chunks(p, u, options.chunk); },
       .decide = [&](const ChunkTrace& trace) { return decide(trace, options); }};
   return move_chunks(plan, rules, workspaces, counts);

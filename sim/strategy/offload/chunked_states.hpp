@@ -16,7 +16,7 @@ struct ChunkOptions {
   std::int64_t reserve = 1;
   Eviction eviction = Eviction::Belady;
   HostMemory memory = HostMemory::Pinned;
-  bool hybrid = true;
+  bool hybrid = true, asynchronous = false;
 
   template <class V>
   void visit(V& v) {
@@ -31,6 +31,10 @@ struct ChunkOptions {
     v.field("eviction", eviction, "which chunk leaves the device when another one needs its room");
     v.field("memory", memory, "host memory that copies go to and come from");
     v.field("hybrid", hybrid, "update on the device as many chunks as fit beside the passes");
+    v.field(
+        "asynchronous", asynchronous,
+        "copies have streams of their own: a chunk leaves beside the passes, and the next one comes ahead; one more "
+        "chunk of room is kept for what is on its way");
   }
 };
 

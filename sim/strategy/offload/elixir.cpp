@@ -28,22 +28,6 @@
 namespace orrery {
 namespace {
 
-struct ProfileOptions {
-  BytesPerSecond to_device{0}, to_host{0};
-  double host_adam = 0, device_adam = 0;
-
-  template <class V>
-  void visit(V& v) {
-    v.field("to_device", to_device, "copies from the host to all devices of the node; 0: as the authors measured",
-            at_least(BytesPerSecond{0}));
-    v.field("to_host", to_host, "copies the other way; 0: as the authors measured", at_least(BytesPerSecond{0}));
-    v.field("host_adam", host_adam, "parameters per second that the host updates; 0: as the authors measured",
-            at_least(0));
-    v.field("device_adam", device_adam, "parameters per second that all devices update; 0: as the authors measured",
-            at_least(0));
-  }
-};
-
 struct ElixirOptions {
   ParallelOptions parallel;
   Bytes device_memory{0}, driver{2.0 * 1024 * 1024 * 1024}, least_chunk{32.0 * 1024 * 1024};
@@ -169,16 +153,6 @@ class Elixir final : public TierStrategy {
     std::vector<bool> alone;
   };
 
-  ElixirProfile profile() const {
-    ElixirProfile p = ElixirProfile::of_a100(double(mesh().size()));
-    const auto set = [](double& to, double value) { to = value > 0 ? value : to; };
-    set(p.to_device, o_.profile.to_device.base());
-    set(p.to_host, o_.profile.to_host.base());
-    set(p.host_adam, o_.profile.host_adam);
-    set(p.device_adam, o_.profile.device_adam);
-    return p;
-  }
-
   ElixirCase ask(const Plan& plan, const Updates& updates, const Profiled& p) const {
     const Update& u = updates.all.front();
     const DType type = plan.tensors[u.weight.index()].dtype, wide = state_type(plan, u);
@@ -201,7 +175,7 @@ class Elixir final : public TierStrategy {
     for (std::size_t t = 0; t < c.tensors.size(); ++t) room -= c.alone[t] ? double(c.tensors[t]) : 0;
     c.capacity = static_cast<std::int64_t>(std::max(room, 0.0));
     const double ranks = double(mesh().size());
-    const ElixirValues v = elixir_values(profile(), ranks, weight, master ? state : weight, states);
+    const ElixirValues v = elixir_values(o_.profile.over_a100(ranks), ranks, weight, master ? state : weight, states);
     c.states_first = v.state > v.cached;
     return c;
   }

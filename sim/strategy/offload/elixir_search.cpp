@@ -13,6 +13,16 @@ ElixirProfile ElixirProfile::of_a100(double n) {
   return {(16.3 * n + 8.7) * 1e9, (15.8 * n + 2.3) * 1e9, (5.15 + 1.66 * std::log(n)) * 1e9, 50e9 * n};
 }
 
+ElixirProfile ProfileOptions::over_a100(double ranks) const {
+  ElixirProfile p = ElixirProfile::of_a100(ranks);
+  const auto set = [](double& to, double value) { to = value > 0 ? value : to; };
+  set(p.to_device, to_device.base());
+  set(p.to_host, to_host.base());
+  set(p.host_adam, host_adam);
+  set(p.device_adam, device_adam);
+  return p;
+}
+
 ElixirValues elixir_values(const ElixirProfile& p, double ranks, double weight_bytes, double master_bytes,
                            double state_bytes) {
   const double cached = weight_bytes / p.to_device + weight_bytes / p.to_host;

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/base/options.hpp"
+#include "sim/base/units.hpp"
+
 namespace orrery {
 
 /// What Elixir's hardware profiler measures, of all ranks of a node together.
@@ -11,6 +14,24 @@ struct ElixirProfile {
   double to_device = 0, to_host = 0;           // bytes per second
   double host_adam = 0, device_adam = 0;       // parameters per second
   static ElixirProfile of_a100(double ranks);  // the constants of the published code
+};
+
+/// The same as options; what is 0 is as the authors measured it.
+struct ProfileOptions {
+  BytesPerSecond to_device{0}, to_host{0};
+  double host_adam = 0, device_adam = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v.field("to_device", to_device, "copies from the host to all devices of the node; 0: as the authors measured",
+            at_least(BytesPerSecond{0}));
+    v.field("to_host", to_host, "copies the other way; 0: as the authors measured", at_least(BytesPerSecond{0}));
+    v.field("host_adam", host_adam, "parameters per second that the host updates; 0: as the authors measured",
+            at_least(0));
+    v.field("device_adam", device_adam, "parameters per second that all devices update; 0: as the authors measured",
+            at_least(0));
+  }
+  ElixirProfile over_a100(double ranks) const;
 };
 
 /// Seconds that one more element saves, in 1e-9: cached in a block, or spent on states that stay on the device.

@@ -283,7 +283,7 @@ void LockFree::update(std::uint32_t k, bool delayed) {
   const auto limit = static_cast<std::size_t>(o_.buffers);
   const OpId behind = written_.size() >= limit ? written_[written_.size() - limit] : OpId{};
   const auto bring = [&](TensorId home) {
-    if (o_.states == StateTier::Host) return home;
+    if (o_.states == Store::Host) return home;
     const TensorId there = make(k, "staged", state_type(plan_, first), TensorRole::OptimizerState, host, false);
     r_.copy(fmt::format("read.{}", k), home, there, Stream::Disk);
     r_.order(behind);

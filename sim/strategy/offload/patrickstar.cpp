@@ -7,7 +7,9 @@
 //   room     the plan tells what lies beside chunks at each op, as its warm-up step does: at an op chunks may have
 //            usable · memory − max(beside now, beside at the next op) − reserve. A chunk that no longer fits leaves.
 //   moves    an op brings the chunks that it needs; which ones leave is planned from all later uses (belady), or by
-//            another policy. Copies are made in the passes' own stream.
+//            another policy. Copies are made in the passes' own stream, or, asynchronous, in streams of their own: a
+//            chunk leaves behind the op that used it last, and the next one that is needed comes ahead (issue 269 of
+//            the reference).
 //   update   on the host, in the chunk; where all weights fit on the device, as many chunks as fit beside the passes
 //   are
 //            updated there, others send gradients down and get new weights up in the type of the master copy.

@@ -68,18 +68,23 @@ TensorId PlanRewriter::operator[](TensorId old) {
 }
 
 OpId PlanRewriter::emit(OpId id, const OpChange& change) {
-  const Op& op = (*from_)[id];
   std::vector<Operand> operands;
-  for (const Operand& o : from_->operands_of(op)) {
+  for (const Operand& o : from_->operands_of((*from_)[id])) {
     const auto other = std::find_if(change.instead.begin(), change.instead.end(),
                                     [&](const auto& pair) { return pair.first == o.tensor(); });
     operands.emplace_back(other == change.instead.end() ? (*this)[o.tensor()] : other->second, o.access());
   }
-  builder_.set_phase(op.phase);
+  return emit_with(id, operands, change);
+}
+
+OpId PlanRewriter::emit_with(OpId id, std::span<const Operand> operands, const OpChange& change) {
+  const Op& op = (*from_)[id];
+  builder_.set_phase(change.phase.value_or(op.phase));
   builder_.set_layer(op.layer);
   builder_.set_microbatch(op.microbatch);
   const Work& work = change.work ? *change.work : from_->work(op);
-  const OpId made = builder_.add(from_->name_of(op), work, operands, change.stream.value_or(op.stream));
+  const std::string name = std::string{from_->name_of(op)} + std::string{change.suffix};
+  const OpId made = builder_.add(name, work, operands, change.stream.value_or(op.stream));
   ops_[id.index()] = made;
   for (const OpId d : from_->deps_of(op)) order(ops_[d.index()]);
   return made;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,8 @@ struct OpChange {
   std::optional<Work> work = {};
   std::optional<Stream> stream = {};
   std::vector<std::pair<TensorId, TensorId>> instead = {};  // operands of the old plan, and what takes their place
+  std::optional<Phase> phase = {};
+  std::string_view suffix = {};  // of its name
 };
 
 /// Builds a plan again, op by op, with some of its tensors elsewhere: the base of passes that move tensors between
@@ -35,6 +38,9 @@ class PlanRewriter {
   TensorId operator[](TensorId old);
   /// The op again, with its work or another one, on its stream or another one.
   OpId emit(OpId op, const OpChange& change = {});
+  /// The same with these operands of the new plan. An op may be emitted in several parts, the last of which stands for
+  /// it.
+  OpId emit_with(OpId op, std::span<const Operand> operands, const OpChange& change = {});
   /// Copies a tensor of the new plan to another of the same size; their tiers say between which.
   OpId copy(std::string_view name, TensorId from, TensorId to, Stream stream);
   /// Comes after an op of the new plan, whatever the operands say; nothing happens when it already does or when there

@@ -27,7 +27,13 @@ std::vector<OptionInfo> gemini_options();
 std::unique_ptr<Strategy> make_elixir(const Node& options);
 std::vector<OptionInfo> elixir_options();
 
+std::unique_ptr<Strategy> make_elixir_v1(const Node& options);
+std::vector<OptionInfo> elixir_v1_options();
+
 std::unique_ptr<Strategy> make_angel_ptm(const Node& options);
 std::vector<OptionInfo> angel_ptm_options();
+
+std::unique_ptr<Strategy> make_memo(const Node& options);
+std::vector<OptionInfo> memo_options();
 
 }  // namespace orrery

@@ -16,6 +16,14 @@ inline std::span<const EnumName<HostMemory>> enum_names(HostMemory) {
 }
 constexpr Tier tier_of(HostMemory m) { return m == HostMemory::Pinned ? Tier::Pinned : Tier::Host; }
 
+/// Where model data is kept that is not on the device.
+enum class Store : std::uint8_t { Host, Disk };
+inline std::span<const EnumName<Store>> enum_names(Store) {
+  static constexpr EnumName<Store> names[] = {{Store::Host, "host"}, {Store::Disk, "disk"}};
+  return names;
+}
+constexpr Tier tier_of(Store s, HostMemory m) { return s == Store::Disk ? Tier::Disk : tier_of(m); }
+
 /// A training step as `parallel` lowers it, of which a pass then moves tensors to other tiers.
 class TierStrategy : public Strategy {
  public:

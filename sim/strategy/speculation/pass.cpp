@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/strategy/kv_cache.hpp"
 #include "sim/strategy/train_step.hpp"
 
 namespace orrery {
@@ -78,17 +79,13 @@ SpeculationCache SpeculationPass::cache_of(std::string_view name, const std::vec
   c.all = builder.tensor(name, Shape{c.caches, batch(), c.kv.capacity, c.cols},
                          {.dtype = dtype(), .role = TensorRole::KvCache, .persistent = true});
   c.kv.keys.resize(places), c.kv.values.resize(places);
-  const auto part = [&](std::int64_t which, const Attention& a) {
-    Layout layout = latent ? Layout::contiguous(Shape{batch(), c.kv.capacity, c.cols})
-                           : Layout::contiguous(Shape{batch(), c.kv.capacity, a.kv_heads, a.qk_dim});
-    layout.offset = which * each;
-    return builder.view(c.all, fmt::format("{}.{}", name, which), layout);
-  };
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const auto which = static_cast<std::int64_t>(i);
-    c.kv.keys[i] = part(latent ? which : 2 * which, *blocks[i]);
-    if (!latent) c.kv.values[i] = part(2 * which + 1, *blocks[i]);
-  }
+  std::int64_t which = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    store_block(c.kv, i, *blocks[i], [&](std::string_view, const Shape& token) {
+      Layout layout = Layout::contiguous(cache_shape(batch(), c.kv.capacity, token));
+      layout.offset = which * each;
+      return builder.view(c.all, fmt::format("{}.{}", name, which++), layout);
+    });
   return c;
 }
 

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan that is executed again and again touches, and what it has touched in between: what caches keep follows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/plan.hpp"
+
+namespace orrery {
+
+/// A part of what an op of some work touches.
+struct Touch {
+  std::uint8_t operand = 0;  // its place among the op's operands
+  bool writes = false, reads = false;
+  Bytes bytes;
+  Bytes distance;  // different bytes that the rank has touched since it touched these
+  Flops work;      // and the arithmetic it has done
+};
+
+/// All that an op of some work touches: the mean over the ops of a plan that have this work, distances apart where they
+/// differ by more than a tenth, arithmetic by more than a quarter.
+struct Reuse {
+  std::vector<Touch> touches;
+};
+
+/// Of each work of a plan, when executions follow one another and storage is given out best-fit. Leaves out that
+/// streams run side by side: ops count in plan order, and strided operands count as if they touched all between their
+/// ends. Costs time in proportion to the bytes that all operands together hold, in pieces of 4 KiB or of a 16,384th of
+/// what the plan holds.
+std::vector<Reuse> reuse_of_works(const Plan& plan, const Bindings& bindings);
+
+/// Bytes that one execution touches on a rank, in the mean over the ranks: what ops reach of persistent tensors, and
+/// the most that others hold. A lookup reaches the rows it picks, attention the keys there are.
+Bytes working_set(const Plan& plan, const Bindings& bindings);
+
+}  // namespace orrery

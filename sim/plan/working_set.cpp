@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one execution of a plan touches. Blocks that repeat others are walked once.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "sim/plan/reuse.hpp"
+#include "sim/plan/stretches.hpp"
+
+namespace orrery {
+
+std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c) {
+  std::vector<Stretch> out;
+  const std::size_t end = c.first_op + std::size_t{c.num_ops};
+  std::size_t op = c.first_op;
+  auto r = std::lower_bound(plan.repetitions.begin(), plan.repetitions.end(), OpId{op},
+                            [](const Repetition& x, OpId first) { return x.first < first; });
+  for (; r != plan.repetitions.end() && r->first.index() < end; ++r) {
+    if (op < r->first.index()) out.push_back({op, r->first.index() - op, {}});
+    out.push_back({r->first.index(), r->num_ops, r->like});
+    op = r->first.index() + r->num_ops;
+  }
+  if (op < end) out.push_back({op, end - op, {}});
+  return out;
+}
+
+std::vector<Bytes> reach_of_works(const Plan& plan, const Bindings& bindings) {
+  std::vector<Bytes> out;
+  for (const Work& work : plan.works) {
+    const Amount a = amount(work, bindings);
+    out.push_back(a.message > Bytes{0} ? Bytes{std::numeric_limits<double>::infinity()} : a.read + a.written);
+  }
+  return out;
+}
+
+namespace {
+
+/// What the ops of one class after another touch.
+class TouchedBytes {
+ public:
+  TouchedBytes(const Plan& plan, const Bindings& bindings)
+      : plan_{plan}, reach_{reach_of_works(plan, bindings)}, touched_(plan.tensors.size()) {
+    for (const Layout& l : plan.layouts) elements_.push_back(l.shape.elements());
+  }
+
+  Bytes of(const RankClass& c) {
+    std::map<OpId, Block> blocks;
+    for (const Stretch& s : stretches_of(plan_, c)) {
+      if (s.like.is_none()) {
+        add(block(s.first, s.num_ops), s.first);
+        continue;
+      }
+      const auto [known, is_new] = blocks.try_emplace(s.like);
+      if (is_new) known->second = block(s.like.index(), s.num_ops);
+      add(known->second, s.first);
+    }
+    const Bytes all = persistent_ + peak_;
+    for (const TensorId t : seen_) touched_[t.index()] = Bytes{};
+    seen_.clear();
+    persistent_ = live_ = peak_ = Bytes{};
+    return all;
+  }
+
+ private:
+  struct Touch {
+    std::uint32_t op = 0, operand = 0;  // in the block; of the op
+    Bytes bytes, size;                  // reached; of the owner
+  };
+  /// What a block does, wherever it stands.
+  struct Block {
+    Bytes peak, live;            // beyond what was live before: the most, and behind it
+    std::vector<Touch> touches;  // of persistent tensors
+  };
+
+  Bytes size(TensorId t) const {
+    const Tensor& tensor = plan_.tensors[t.index()];
+    return size_of(tensor.dtype, elements_[tensor.layout.index()]);
+  }
+
+  Block block(std::size_t first, std::size_t num_ops) const {
+    Block out;
+    for (std::uint32_t i = 0; i < num_ops; ++i) {
+      const Op& op = plan_.ops[first + i];
+      const std::span<const Operand> operands = plan_.operands_of(op);
+      Bytes freed;
+      for (std::uint32_t k = 0; k < operands.size(); ++k) {
+        const TensorId t = operands[k].tensor(), owner = plan_.owner(t);
+        if (plan_.tensors[owner.index()].persistent)
+          out.touches.push_back({i, k, std::min(size(t), reach_[op.work.index()]), size(owner)});
+        if (operands[k].allocates()) out.live += size(owner);
+        if (operands[k].frees()) freed += size(owner);
+      }
+      out.peak = std::max(out.peak, out.live);
+      out.live -= freed;
+    }
+    return out;
+  }
+
+  void add(const Block& b, std::size_t first) {
+    peak_ = std::max(peak_, live_ + b.peak);
+    live_ += b.live;
+    for (const Touch& t : b.touches) {
+      const TensorId owner = plan_.owner(plan_.operands_of(plan_.ops[first + t.op])[t.operand].tensor());
+      Bytes& touched = touched_[owner.index()];
+      if (touched == Bytes{}) seen_.push_back(owner);
+      const Bytes before = touched;
+      touched = std::min(t.size, before + t.bytes);
+      persistent_ += touched - before;
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<Bytes> reach_;            // per work
+  std::vector<std::int64_t> elements_;  // per layout
+  std::vector<Bytes> touched_;          // per persistent owner, by the class at hand
+  std::vector<TensorId> seen_;
+  Bytes persistent_, live_, peak_;
+};
+
+}  // namespace
+
+Bytes working_set(const Plan& plan, const Bindings& bindings) {
+  TouchedBytes touched{plan, bindings};
+  Bytes all;
+  double ranks = 0;
+  for (const RankClass& c : plan.classes) {
+    all += double(c.size()) * touched.of(c);
+    ranks += double(c.size());
+  }
+  return ranks > 0 ? all / ranks : all;
+}
+
+}  // namespace orrery

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery node-report` in small, with a GPU that is emulated: its times mean nothing, what is written does.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <map>
+
+#include "sim/app/node_report.hpp"
+#include "tests/app_testing.hpp"
+#include "tests/emulated_gpu.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+constexpr const char* kGrid = R"(plans:
+  - name: train
+    model: {model_type: gpt2, n_embd: 16, n_layer: 1, n_head: 2, n_positions: 16, vocab_size: 61}
+    cluster: dgx_h100
+    workload: {train: {batch: 1, sequence: 8, dtype: f32, steps: 3}}
+  - name: train offloaded
+    model: {model_type: gpt2, n_embd: 16, n_layer: 1, n_head: 2, n_positions: 16, vocab_size: 61}
+    cluster: dgx_h100
+    strategy: [{zero-offload: {}}]
+    workload: {train: {batch: 1, sequence: 8, dtype: f32, steps: 3}}
+  - name: two ranks
+    model: {model_type: gpt2, n_embd: 16, n_layer: 1, n_head: 2, n_positions: 16, vocab_size: 61}
+    cluster: dgx_h100
+    strategy: [{parallel: {mesh: tp2}}]
+    workload: {train: {batch: 2, sequence: 8, dtype: f32, steps: 3}}
+)";
+
+TerminalFacts no_terminal() {
+  TerminalFacts facts;
+  facts.out = std::tmpfile();
+  facts.err = std::tmpfile();
+  return facts;
+}
+
+/// What a command has, without a terminal.
+struct App {
+  ~App() {
+    std::fclose(facts.out);
+    std::fclose(facts.err);
+  }
+  TerminalFacts facts = no_terminal();
+  Interrupt interrupt;
+  Console console{facts};
+  Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  Wiring wiring{environment};
+  AppContext context{console, interrupt, wiring, environment, {"orrery", "node-report"}};
+};
+
+}  // namespace
+
+TEST_CASE("a report of a node measures, fits, predicts and executes into one folder", "[cuda]") {
+  const TemporaryFolder folder;
+  const std::string grid = folder.file("grid.yaml", kGrid), out = folder / "report";
+  std::filesystem::create_directories(out);
+  App app;
+  const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20, .told_bytes = 3 << 19});
+  NodeReportOptions options{.folder = out, .grid = grid, .quick = true, .clocks = Seconds{0.01}, .budget = Seconds{0}};
+
+  // Without time all is left to another run.
+  const NodeReport none = report_node(gpu, options, app.context);
+  CHECK(none.measured.results.empty());
+  CHECK(none.measured.left > 10);
+  CHECK(none.plans.empty());
+  CHECK(none.plans_left == 1);  // of three: a quick report executes every fifth
+
+  options.quick = false;
+  options.budget = Seconds{3600};
+  const NodeReport report = report_node(gpu, options, app.context);
+  std::map<std::string, int> groups;
+  for (const GpuResult& r : report.measured.results) {
+    ++groups[r.group];
+    CHECK(r.seconds.median > 0);
+  }
+  CHECK(groups["products"] > 0);
+  CHECK(groups["launches"] == 4);
+  CHECK(groups["allocations"] == 2);
+  CHECK(groups["collectives"] > 0);
+  CHECK(groups["observation"] == 2);
+  CHECK(report.measured.left == 0);
+  CHECK(report.measured.skipped.empty());
+  REQUIRE(!report.clocks.empty());
+  CHECK(report.clocks.front().state.watts == 300);
+  REQUIRE(report.plans.size() == 3);
+  for (const NodePlan& p : report.plans) {
+    INFO(p.name << ": " << p.problem);
+    CHECK(p.ran());
+    CHECK(p.predicted > 0);
+    CHECK(p.measured > 0);
+    CHECK(p.peak_measured == p.peak_predicted);
+    CHECK(p.shares == (p.name == "two.ranks"));
+    CHECK(p.first_loss > 0);
+    CHECK(p.last_loss > 0);
+  }
+  CHECK(report.exact_peaks() == 3);
+  for (const char* file : {"/measurements.tsv", "/clocks.tsv", "/params/h100_sxm.yaml", "/two.ranks.orrery"})
+    CHECK(std::filesystem::exists(out + file));
+
+  // Another report measures nothing again, even without time: what it says is in the folder.
+  options.budget = Seconds{0};
+  const NodeReport again = report_node(gpu, options, app.context);
+  REQUIRE(again.measured.results.size() == report.measured.results.size());
+  for (std::size_t i = 0; i < again.measured.results.size(); ++i)
+    CHECK(again.measured.results[i].seconds.median == Approx(report.measured.results[i].seconds.median).epsilon(1e-7));
+  CHECK(again.measured.fresh == 0);
+  REQUIRE(again.plans.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(to_line(again.plans[i]) == to_line(report.plans[i]));
+  CHECK(gpu->bytes_in_use(0) == 0);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops of mixture-of-experts layers on the cuda device against the host in double: on fresh inputs, over poisoned
+// outputs, at odd sizes.
+#include "tests/cuda_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+/// Experts of the choices of `tokens`, some of none.
+std::vector<std::int32_t> some_choices(std::int64_t choices, std::int64_t experts) {
+  std::mt19937_64 random{5};
+  std::vector<std::int32_t> all;
+  for (std::int64_t i = 0; i < choices; ++i)
+    all.push_back(i % 11 == 7 ? -1 : static_cast<std::int32_t>(random() % std::uint64_t(experts)));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("gates choose the experts that the host chooses, in groups and with biases", "[cuda]") {
+  const auto score = GENERATE(RouterScore::Softmax, RouterScore::Sigmoid);
+  const bool grouped = GENERATE(false, true), bias = GENERATE(false, true);
+  compare_with_host([&](OpTrial& t) {
+    const TopKGate g{.tokens = 9,
+                     .experts = 12,
+                     .top_k = 3,
+                     .score = score,
+                     .normalise = grouped,
+                     .scaling = 1.5,
+                     .groups = grouped ? 4 : 1,
+                     .top_groups = grouped ? 2 : 1,
+                     .bias = bias,
+                     .dtype = t.dtype()};
+    const TensorId logits = t.input("logits", Shape{9, 12}, -2, 2);
+    const TensorId scores = t.output("scores", Shape{9, 12}), weights = t.output("weights", Shape{9, 3});
+    const TensorId indices = t.typed_output("indices", Shape{9, 3}, DType::I32);
+    const TensorId dweights = t.input("dweights", Shape{9, 3});
+    if (bias)
+      t.add(g, reads(logits), reads(t.input("bias", Shape{12})), writes(scores), writes(weights), writes(indices));
+    else
+      t.add(g, reads(logits), writes(scores), writes(weights), writes(indices));
+    t.add(TopKGateBackward{9, 12, 3, score, grouped, 1.5, t.dtype()}, reads(scores), reads(indices), reads(dweights),
+          writes(t.output("dlogits", Shape{9, 12})));
+  });
+}
+
+TEST_CASE("choices are sorted by expert in their order, with room for some or for all", "[cuda]") {
+  const std::int64_t capacity = GENERATE(0, 7);
+  const std::int64_t groups = capacity > 0 ? 2 : 1;
+  compare_with_host(
+      [&](OpTrial& t) {
+        const RouteMap r{.tokens = 150, .top_k = 2, .experts = 5, .capacity = capacity, .groups = groups};
+        const TensorId indices = t.indices("indices", Shape{150, 2}, some_choices(300, 5));
+        t.add(r, reads(indices), writes(t.typed_output("offsets", Shape{6}, DType::I32)),
+              writes(t.typed_output("source", Shape{r.rows()}, DType::I32)),
+              writes(t.typed_output("row", Shape{150, 2}, DType::I32)));
+      },
+      {}, {DType::F32});
+}
+
+TEST_CASE("rows go to their experts and back, with gradients", "[cuda]") {
+  const std::int64_t cols = GENERATE(37, 64);
+  compare_with_host([&](OpTrial& t) {
+    const RouteMap r{.tokens = 11, .top_k = 2, .experts = 3, .capacity = 5, .groups = 1};
+    const std::int64_t rows = r.rows();
+    const TensorId indices = t.indices("indices", Shape{11, 2}, some_choices(22, 3));
+    const TensorId offsets = t.typed_output("offsets", Shape{4}, DType::I32);
+    const TensorId source = t.typed_output("source", Shape{rows}, DType::I32);
+    const TensorId row = t.typed_output("row", Shape{11, 2}, DType::I32);
+    const TensorId x = t.input("x", Shape{11, cols}), y = t.input("y", Shape{rows, cols});
+    const TensorId weights = t.input("weights", Shape{11, 2}), dy = t.input("dy", Shape{11, cols});
+    t.add(r, reads(indices), writes(offsets), writes(source), writes(row));
+    t.add(Permute{11, 2, cols, t.dtype(), rows}, reads(x), reads(source), reads(row),
+          writes(t.output("sorted", Shape{rows, cols})));
+    t.add(PermuteBackward{11, 2, cols, t.dtype()}, reads(y), reads(row), writes(t.output("dx", Shape{11, cols})));
+    t.add(Unpermute{11, 2, cols, t.dtype(), rows}, reads(y), reads(row), reads(weights),
+          writes(t.output("joined", Shape{11, cols})));
+    t.add(UnpermuteBackward{11, 2, cols, t.dtype(), rows}, reads(y), reads(row), reads(weights), reads(dy),
+          writes(t.output("dsorted", Shape{rows, cols})), writes(t.output("dweights", Shape{11, 2})));
+  });
+}
+
+TEST_CASE("products of groups: forward, both gradients, either form of weights, added to", "[cuda]") {
+  const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
+  const bool transposed = GENERATE(false, true), adds = GENERATE(false, true);
+  // Groups of 0, 70, 1 and 66 rows: none, more than a tile, one.
+  constexpr std::int64_t kRows = 137, kGroups = 4, kIn = 41, kOut = 70;
+  compare_with_host([&](OpTrial& t) {
+    const TensorId offsets = t.indices("offsets", Shape{kGroups + 1}, {0, 0, 70, 71, 137});
+    const Shape matrix = transposed ? Shape{kGroups, kOut, kIn} : Shape{kGroups, kIn, kOut};
+    const Shape in{kRows, kIn}, sums{kRows, kOut};
+    const bool forward = mode == GroupedMode::Forward, input = mode == GroupedMode::InputGradient;
+    const TensorId left = t.input("left", input ? sums : in);
+    const TensorId right = t.input("right", forward || input ? matrix : sums);
+    const GroupedGemm g{.rows = kRows,
+                        .n = kOut,
+                        .k = kIn,
+                        .groups = kGroups,
+                        .mode = mode,
+                        .transpose_b = transposed,
+                        .accumulate = adds,
+                        .dtype = t.dtype()};
+    const Shape out = forward ? sums : input ? in : matrix;
+    const TensorId y = adds ? t.input("y", out) : t.output("y", out);
+    if (adds) t.result(y);
+    t.add(g, reads(left), reads(right), reads(offsets), adds ? updates(y) : writes(y));
+  });
+}
+
+TEST_CASE("ways of rows to the experts of a rank are merged, and too many of them are an error", "[cuda]") {
+  const auto describe = [](OpTrial& t, std::int64_t room) {
+    const TensorId sent = t.indices("sent", Shape{2, 3, 2}, {0, 2, 2, 5, 5, 5, 4, 4, 4, 5, 5, 9});
+    t.add(MergeRoutes{2, 3, room}, reads(sent), writes(t.typed_output("place", Shape{2, 3, 2}, DType::I32)),
+          writes(t.typed_output("offsets", Shape{4}, DType::I32)));
+  };
+  compare_with_host([&](OpTrial& t) { describe(t, 10); }, {}, {DType::F32});
+  OpTrial full{DType::F32, DType::F32};
+  describe(full, 9);
+  const auto device = make_gpu_executor(gpu_under_test());
+  CHECK_THROWS_WITH(full.run(*device, gpu_workspaces(), {}),
+                    "op 0 'op': 10 rows come to the experts of this rank, there is room for 9; a larger "
+                    "`expert_buffer` has room for more, 0 for all");
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/plan/reuse.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "sim/machine/cost.hpp"
+#include "sim/plan/builder.hpp"
+
+using namespace orrery;
+
+namespace {
+
+constexpr double kKiB = 1024;
+constexpr double kStep = 0.06;  // distances are told apart in steps of a seventh of a doubling
+
+Work fill(std::int64_t kib, double value = 0) { return Fill{.elements = kib * 1024 / 4, .value = value}; }
+Shape floats(std::int64_t kib) { return {kib * 1024 / 4}; }
+
+/// What the ops of a work touch.
+Reuse reuse_of(const Plan& plan, const Work& work) {
+  const auto at = std::find(plan.works.begin(), plan.works.end(), work);
+  REQUIRE(at != plan.works.end());
+  return reuse_of_works(plan, {})[static_cast<std::size_t>(at - plan.works.begin())];
+}
+
+}  // namespace
+
+TEST_CASE("between two uses lies what else was touched, once each", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorSpec kept{.persistent = true};
+  const TensorId x = b.tensor("x", floats(64), kept), y = b.tensor("y", floats(128), kept);
+  b.add("x", fill(64, 1), {writes(x)});
+  b.add("y", fill(128), {writes(y)});
+  b.add("y again", fill(128, 1), {writes(y)});
+  b.add("x again", fill(64, 2), {writes(x)});
+  const Plan plan = b.take(nullptr);
+
+  // x: 15 of its own 16 pieces of 4 KiB, and y, which counts once though it was written twice.
+  const Reuse again = reuse_of(plan, fill(64, 2));
+  REQUIRE(again.touches.size() == 1);
+  CHECK(again.touches[0].writes);
+  CHECK_FALSE(again.touches[0].reads);
+  CHECK(again.touches[0].bytes.base() == Approx(64 * kKiB));
+  CHECK(again.touches[0].distance.base() == Approx(188 * kKiB).epsilon(kStep));
+  // The step before ended with x.
+  const Reuse first = reuse_of(plan, fill(64, 1));
+  REQUIRE(first.touches.size() == 1);
+  CHECK(first.touches[0].distance.base() == Approx(60 * kKiB).epsilon(kStep));
+  CHECK(reuse_of(plan, fill(128)).touches[0].distance.base() == Approx((64 + 124) * kKiB).epsilon(kStep));
+  CHECK(reuse_of(plan, fill(128, 1)).touches[0].distance.base() == Approx(124 * kKiB).epsilon(kStep));
+}
+
+TEST_CASE("ops of one work are counted together, what they touch by distance", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorSpec kept{.persistent = true};
+  const TensorId x = b.tensor("x", floats(64), kept), y = b.tensor("y", floats(1024), kept);
+  b.add("x", fill(64), {writes(x)});
+  b.add("x again", fill(64), {writes(x)});
+  b.add("y", fill(1024), {writes(y)});
+  const Reuse r = reuse_of(b.take(nullptr), fill(64));
+  REQUIRE(r.touches.size() == 2);
+  for (const Touch& t : r.touches) CHECK(t.bytes.base() == Approx(32 * kKiB));  // half of the ops
+  CHECK(r.touches[0].distance.base() == Approx(60 * kKiB).epsilon(kStep));
+  CHECK(r.touches[1].distance.base() == Approx((1024 + 60) * kKiB).epsilon(kStep));
+}
+
+TEST_CASE("between two uses lies arithmetic too", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorSpec kept{.persistent = true};
+  const TensorId x = b.tensor("x", floats(64), kept), m = b.tensor("m", {64, 64}, kept);
+  const Work product{Gemm{.m = 64, .n = 64, .k = 64}};
+  b.add("x", fill(64, 1), {writes(x)});
+  b.add("product", product, {reads(m), reads(m), writes(b.tensor("out", {64, 64}, {}))});
+  b.add("product again", product, {reads(m), reads(m), writes(b.tensor("out again", {64, 64}, {}))});
+  b.add("x again", fill(64, 2), {writes(x)});
+  const Plan plan = b.take(nullptr);
+  // Two products of 2·64³ FLOP, in steps of a third of a doubling.
+  CHECK(reuse_of(plan, fill(64, 2)).touches[0].work.base() == Approx(2 * 2 * 64.0 * 64 * 64).epsilon(0.13));
+  CHECK(reuse_of(plan, fill(64, 1)).touches[0].work.base() <= 1);
+}
+
+TEST_CASE("storage that is taken is what was given back before", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorId kept = b.tensor("kept", floats(256), {.persistent = true});
+  const TensorId first = b.tensor("first", floats(64), {}), second = b.tensor("second", floats(64), {});
+  b.add("first", fill(64, 1), {writes(first)});
+  b.add("kept", fill(256), {writes(kept)});
+  b.add("second", fill(64, 2), {writes(second)});
+  const Plan plan = b.take(nullptr);
+  CHECK(reuse_of(plan, fill(64, 2)).touches[0].distance.base() == Approx((60 + 256) * kKiB).epsilon(kStep));
+  CHECK(reuse_of(plan, fill(64, 1)).touches[0].distance.base() == Approx(60 * kKiB).epsilon(kStep));
+}
+
+TEST_CASE("executions that are alike share what was found of their plan", "[machine]") {
+  const auto plan_of = [](std::int64_t kib) {
+    PlanBuilder b{"p"};
+    b.add("x", fill(kib), {writes(b.tensor("x", floats(kib), {.persistent = true}))});
+    return b.take(nullptr);
+  };
+  const Plan small = plan_of(64), large = plan_of(128);
+  KnownReuse known;
+  Bindings at_100, at_101, at_120;  // 0b1100100, 0b1100101, 0b1111000: the first two round to 0b1101000
+  at_100[Symbol::Context] = 100, at_101[Symbol::Context] = 101, at_120[Symbol::Context] = 120;
+  const KnownReuse::Works first = known.of(small, at_100);
+  CHECK(known.of(small, at_101) == first);
+  CHECK(known.of(small, at_120) != first);
+  CHECK(known.of(large, at_100) != first);
+  CHECK(known.of(small, at_100) == first);
+}
