@@ -51,19 +51,21 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c) {
   ClassTensors out;
   const auto ops = plan_->ops_of(plan_->classes[c.index()]);
   std::uint32_t first = UINT32_MAX, last = 0;
-  const auto for_operands = [&](auto&& visit) {
+  const auto for_operands = [&](auto&& is_meant, auto&& visit) {
     for (const Op& op : ops)
-      for (const Operand& o : plan_->operands_of(op)) visit(o, plan_->owner(o.tensor()).value);
+      for (const Operand& o : plan_->operands_of(op))
+        if (is_meant(o)) visit(plan_->owner(o.tensor()).value);
   };
-  for_operands([&](const Operand&, std::uint32_t owner) {
-    first = std::min(first, owner);
-    last = std::max(last, owner);
-  });
+  for_operands([](const Operand& o) { return o.allocates(); },
+               [&](std::uint32_t owner) {
+                 first = std::min(first, owner);
+                 last = std::max(last, owner);
+               });
   if (first != UINT32_MAX) {
     out.first = first;
     out.count = last - first + 1;
     out.marks.resize(out.count);
-    for_operands([&](const Operand& o, std::uint32_t owner) { out.marks[owner - first] += o.frees(); });
+    for_operands([](const Operand& o) { return o.frees(); }, [&](std::uint32_t owner) { ++out.marks[owner - first]; });
   }
   out.resident = resident_tensors(*plan_, c);
   std::vector<std::uint32_t> keys;

@@ -107,7 +107,7 @@ class MemoryModel {
     std::uint32_t logged = 0;  // its number in the log
   };
   struct ClassTensors {
-    std::uint32_t first = 0, count = 0;  // range of tensor ids that its ops touch
+    std::uint32_t first = 0, count = 0;  // range of tensor ids whose storage its ops take
     std::vector<std::uint32_t> marks;    // per tensor of the range: how many operands give it back
     std::vector<TensorId> resident;
     std::uint32_t list = 0;  // of the storage keys of `resident`

@@ -207,40 +207,110 @@ OpBlock PlanBuilder::end_block(OpBlock block) const {
   return block;
 }
 
-OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced) {
-  const OpBlock out = begin_block();
+PlanBuilder::Recipe PlanBuilder::recipe_of(const OpBlock& block) const {
+  Recipe out;
+  const std::uint32_t first = block.first_op.value, own = block.first_tensor.value;
+  out.own.resize(block.num_tensors);
+  std::uint32_t operand = 0;
+  for (std::uint32_t i = 0; i < block.num_ops; ++i) {
+    const Op& op = plan_.ops[first + i];
+    Recipe::Boundary here{i, static_cast<std::uint32_t>(out.others.size())};
+    for (const Operand& o : plan_.operands_of(op)) {
+      const std::uint32_t local = plan_.owner(o.tensor()).value - own;
+      if (local >= block.num_tensors)
+        out.others.push_back(operand);
+      else if (o.writes())
+        out.own.write(TensorId{std::size_t{local}}, OpId{std::size_t{i}});
+      else
+        out.own.read(TensorId{std::size_t{local}}, OpId{std::size_t{i}}, op.stream);
+      ++operand;
+    }
+    here.num_others = static_cast<std::uint32_t>(out.others.size()) - here.first_other;
+    const auto deps = plan_.deps_of(op);
+    if (here.num_others > 0 || std::any_of(deps.begin(), deps.end(), [&](OpId d) { return d.value < first; }))
+      out.boundary.push_back(here);
+  }
+  return out;
+}
+
+/// Tensors of its own for those of the block.
+void PlanBuilder::repeat_tensors(const OpBlock& block, const OpBlock& out, std::span<const Replacement> replaced) {
   const std::uint32_t own = block.first_tensor.value, moved = out.first_tensor.value - own;
-  const auto instead = [&](TensorId t) {
-    return t.value - own < block.num_tensors ? TensorId{std::size_t{t.value + moved}} : replace(t, replaced);
-  };
+  plan_.tensors.resize(plan_.tensors.size() + block.num_tensors);
   for (std::uint32_t i = 0; i < block.num_tensors; ++i) {
     Tensor t = plan_.tensors[own + i];
-    if (!t.base.is_none()) t.base = instead(t.base);
-    plan_.tensors.push_back(t);
+    if (!t.base.is_none())
+      t.base = t.base.value - own < block.num_tensors ? TensorId{std::size_t{t.base.value + moved}}
+                                                      : replace(t.base, replaced);
+    plan_.tensors[out.first_tensor.index() + i] = t;
   }
   uses_.resize(plan_.tensors.size());
-  // What an op comes after inside of the block it comes after again; only operands from outside can add to that.
-  const std::uint32_t first = block.first_op.value, later = out.first_op.value - first;
-  for (std::uint32_t i = 0; i < block.num_ops; ++i) {
-    Op op = plan_.ops[first + i];
-    op.microbatch = microbatch_;
-    LatestOps before;
-    for (const OpId d : plan_.deps_of(op))
-      if (d.value >= first) before.add(OpId{std::size_t{d.value + later}}, plan_[d].stream);
-    scratch_.clear();
-    for (const Operand& o : plan_.operands_of(op)) {
-      const Operand mine{instead(o.tensor()), o.access()};
-      if (plan_.owner(mine.tensor()) < out.first_tensor) add_order(plan_, uses_, mine, op.stream, before);
-      scratch_.push_back(mine);
-    }
-    op.first_operand = static_cast<std::uint32_t>(plan_.operands.size());
-    plan_.operands.insert(plan_.operands.end(), scratch_.begin(), scratch_.end());
-    before.write(plan_, op);
-    for (const Operand& o : scratch_) note_use(plan_, uses_, o, OpId{plan_.ops.size()}, op.stream);
-    plan_.ops.push_back(op);
+}
+
+OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced) {
+  const OpBlock out = begin_block();
+  if (block.num_ops == 0) return end_block(out);
+  const auto [known, is_new] = recipes_.try_emplace({block.first_op, block.num_ops});
+  if (is_new) known->second = recipe_of(block);
+  const Recipe& recipe = known->second;
+  repeat_tensors(block, out, replaced);
+  const std::uint32_t own = block.first_tensor.value, moved = out.first_tensor.value - own;
+  const std::size_t first_operand = plan_.operands.size();
+  const Op* const ops = plan_.ops.data() + block.first_op.index();
+  const Op& last = ops[block.num_ops - 1];
+  const std::uint32_t operands_like = ops[0].first_operand,
+                      num_operands = last.first_operand + last.num_operands - operands_like;
+  plan_.operands.resize(first_operand + num_operands);
+  for (std::uint32_t k = 0; k < num_operands; ++k) {
+    const Operand o = plan_.operands[operands_like + k];
+    plan_.operands[first_operand + k] = {TensorId{std::size_t{o.tensor().value + moved}}, o.access()};
+  }
+  for (const std::uint32_t k : recipe.others) {
+    const Operand o = plan_.operands[operands_like + k];
+    if (o.tensor().value - own >= block.num_tensors)
+      plan_.operands[first_operand + k] = {replace(o.tensor(), replaced), o.access()};
+  }
+  repeat_ops(block, out, recipe, first_operand);
+  // Whoever uses its tensors later comes after the ops of this block.
+  for (std::uint32_t i = 0; i < block.num_tensors; ++i) {
+    const TensorId local{std::size_t{i}}, mine{out.first_tensor.index() + i};
+    const auto here = [&](OpId op) { return OpId{out.first_op.index() + op.index()}; };
+    if (const OpId writer = recipe.own.writer(local); !writer.is_none()) uses_.write(mine, here(writer));
+    recipe.own.for_each_reader(local, [&](OpId op) { uses_.read(mine, here(op), plan_[here(op)].stream); });
   }
   if (block.num_ops > 1) plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops});
   return end_block(out);
+}
+
+/// What an op comes after inside of the block it comes after again; only operands of others can add to that.
+void PlanBuilder::repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe,
+                             std::size_t first_operand) {
+  const std::uint32_t first = block.first_op.value, later = out.first_op.value - first;
+  const std::uint32_t operands_like = plan_.ops[first].first_operand;
+  plan_.ops.resize(out.first_op.index() + block.num_ops);
+  auto boundary = recipe.boundary.begin();
+  for (std::uint32_t i = 0; i < block.num_ops; ++i) {
+    const Op& like = plan_.ops[first + i];
+    Op& op = plan_.ops[out.first_op.index() + i];
+    op = like;
+    op.microbatch = microbatch_;
+    op.first_operand = static_cast<std::uint32_t>(first_operand + (like.first_operand - operands_like));
+    if (boundary == recipe.boundary.end() || boundary->op != i) {
+      op.first_dep = static_cast<std::uint32_t>(plan_.deps.size());
+      for (std::uint32_t k = 0; k < like.num_deps; ++k)
+        plan_.deps.push_back(OpId{std::size_t{plan_.deps[like.first_dep + k].value + later}});
+      continue;
+    }
+    LatestOps before;
+    for (const OpId d : plan_.deps_of(like))
+      if (d.value >= first) before.add(OpId{std::size_t{d.value + later}}, plan_[d].stream);
+    const auto others = std::span{recipe.others}.subspan(boundary->first_other, boundary->num_others);
+    for (const std::uint32_t k : others) add_order(plan_, uses_, plan_.operands[first_operand + k], op.stream, before);
+    before.write(plan_, op);
+    for (const std::uint32_t k : others)
+      note_use(plan_, uses_, plan_.operands[first_operand + k], OpId{out.first_op.index() + i}, op.stream);
+    ++boundary;
+  }
 }
 
 void PlanBuilder::reserve(std::size_t times) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/plan/last_uses.hpp"
@@ -101,6 +103,15 @@ class PlanBuilder {
   Plan take(const WorkspaceModel* workspaces);
 
  private:
+  /// What repeating a block takes, found once: all operands but these name tensors that were made in the block.
+  struct Recipe {
+    struct Boundary {
+      std::uint32_t op = 0, first_other = 0, num_others = 0;  // in the block; into `others`
+    };
+    std::vector<Boundary> boundary;     // ops with operands of others, or that come after ops before the block
+    std::vector<std::uint32_t> others;  // operands, counted in the block
+    LastUses own;                       // of the tensors made in the block, behind it: ops counted in the block
+  };
   struct WorkHash {
     std::size_t operator()(const Work& w) const { return hash_of(w); }
   };
@@ -108,6 +119,9 @@ class PlanBuilder {
   WorkId intern(const Work& work);
   LayoutId intern(const Layout& layout);
   OpId place(Op op, std::span<const Operand> operands);
+  Recipe recipe_of(const OpBlock& block) const;
+  void repeat_tensors(const OpBlock& block, const OpBlock& out, std::span<const Replacement> replaced);
+  void repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe, std::size_t first_operand);
   void close_class();
   void mark_storage();
   void drop_unused_placements();
@@ -117,7 +131,7 @@ class PlanBuilder {
   LastUses uses_;
   std::unordered_map<Work, WorkId, WorkHash> work_ids_;
   std::unordered_map<std::size_t, std::vector<LayoutId>> layout_ids_;
-  std::vector<Operand> scratch_;
+  std::map<std::pair<OpId, std::uint32_t>, Recipe> recipes_;  // by the first op and the number of ops
   Phase phase_ = Phase::Forward;
   std::int16_t layer_ = -1;
   std::uint16_t microbatch_ = 0;

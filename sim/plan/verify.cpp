@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -12,11 +13,18 @@
 #include "sim/plan/operand_sizes.hpp"
 #include "sim/plan/plan.hpp"
 #include "sim/plan/progress.hpp"
+#include "sim/plan/repeated_block.hpp"
 #include "sim/plan/verify_collectives.hpp"
 #include "sim/plan/verify_order.hpp"
 
 namespace orrery {
 namespace {
+
+/// The bits of an operand are those of its tensor above those of its use: the difference of two that use tensors alike,
+/// one of which stands so far behind the other.
+std::uint32_t difference_when_moved(std::uint32_t by) {
+  return std::bit_cast<std::uint32_t>(Operand{TensorId{std::size_t{by}}, Access{}});
+}
 
 class Checker {
  public:
@@ -27,7 +35,7 @@ class Checker {
     if (problems_.none()) check_ids();
     if (problems_.none()) check_repetitions();
     if (problems_.none()) {
-      OrderChecker order{plan_, problems_};
+      OrderChecker order{plan_, blocks_, moved_, problems_};
       for (const RankClass& c : plan_.classes) order.check(c);
       check_communication();
     }
@@ -48,7 +56,12 @@ class Checker {
   void check_operand_sizes(std::size_t i);
   void check_repetitions();
   bool begins_repetition(const Repetition& r, std::size_t end) const;
-  bool repeats(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const;
+  bool does_as(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const;
+  void check_uses(const Repetition& r);
+  std::uint32_t moved_by(const Repetition& r, const RepeatedBlock& block) const;
+  bool is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
+  bool alike(TensorId x, TensorId y) const;
+  bool same_use(Operand x, Operand y) const;
   void check_communication();
   bool find_communications();
   void check_group_order(const ReducedMesh& ranks, std::size_t group);
@@ -60,6 +73,9 @@ class Checker {
   Problems problems_;
   std::vector<std::optional<std::vector<std::int64_t>>> sizes_;  // per work: elements of its operands
   std::vector<std::int64_t> elements_;                           // per layout
+  bool has_tensors_ = false;                                     // each operand names one that exists
+  std::map<OpId, RepeatedBlock> blocks_;                         // what repetitions are like
+  std::vector<std::uint32_t> moved_;                             // per repetition: by how much its tensors are
   std::vector<std::vector<std::uint32_t>> communications_;       // ops of each class in which others take part
 };
 
@@ -103,15 +119,18 @@ bool Checker::has_ids(std::size_t i) {
   if (op.first_dep + std::size_t{op.num_deps} > plan_.deps.size())
     problem("op {} has dependencies that do not exist", i);
   if (!problems_.none()) return false;
+  if (has_tensors_) return true;
   for (const Operand& o : plan_.operands_of(op))
     if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
   return problems_.none();
 }
 
-/// Sizes of operands of ops that repeat others are compared with those of the latter.
+/// What repetitions hold is compared with what they repeat.
 void Checker::check_ids() {
   sizes_.resize(plan_.works.size());
   for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
+  has_tensors_ = true;
+  for (const Operand& o : plan_.operands) has_tensors_ &= o.tensor().index() < plan_.tensors.size();
   auto repetition = plan_.repetitions.begin();
   for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
     if (!has_ids(i)) return;
@@ -129,9 +148,13 @@ void Checker::check_repetitions() {
     if (!begins_repetition(r, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
       return problem("op {} begins no repetition of {} ops from op {} on", first, r.num_ops, like);
     end = first + r.num_ops;
-    for (std::size_t i = 0; i < r.num_ops; ++i)
-      if (!repeats(first + i, first, like + i, like))
-        problem("{} is said to repeat {} but does something else", op_text(first + i), op_text(like + i));
+    bool same_ops = true;
+    for (std::size_t i = 0; i < r.num_ops; ++i) {
+      if (does_as(first + i, first, like + i, like)) continue;
+      same_ops = false;
+      problem("{} is said to repeat {} but does something else", op_text(first + i), op_text(like + i));
+    }
+    if (same_ops) check_uses(r);
   }
   for (const auto& [like, num_ops] : lengths) {
     const auto next =
@@ -150,9 +173,10 @@ bool Checker::begins_repetition(const Repetition& r, std::size_t end) const {
 }
 
 /// Dependencies on ops outside may differ.
-bool Checker::repeats(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const {
+bool Checker::does_as(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const {
   const Op &a = plan_.ops[i], &b = plan_.ops[like];
   if (a.work != b.work || a.stream != b.stream || a.num_operands != b.num_operands) return false;
+  if (a.num_deps == 0 && b.num_deps == 0) return true;
   const auto deps = plan_.deps_of(a), deps_like = plan_.deps_of(b);
   std::size_t k = 0;
   for (const OpId d : deps_like) {
@@ -160,17 +184,70 @@ bool Checker::repeats(std::size_t i, std::size_t first, std::size_t like, std::s
     while (k < deps.size() && deps[k].index() < first) ++k;
     if (k == deps.size() || deps[k++].index() - first != d.index() - first_like) return false;
   }
-  const auto alike = [&](TensorId x, TensorId y) {
-    const Tensor &s = plan_.tensors[x.index()], &t = plan_.tensors[y.index()];
-    return elements_[s.layout.index()] == elements_[t.layout.index()] && s.dtype == t.dtype && s.tier == t.tier &&
-           s.persistent == t.persistent;
+  return true;
+}
+
+bool Checker::alike(TensorId x, TensorId y) const {
+  const Tensor &s = plan_.tensors[x.index()], &t = plan_.tensors[y.index()];
+  return (s.layout == t.layout || elements_[s.layout.index()] == elements_[t.layout.index()]) && s.dtype == t.dtype &&
+         s.tier == t.tier && s.persistent == t.persistent;
+}
+
+bool Checker::same_use(Operand x, Operand y) const {
+  return x.access() == y.access() && x.allocates() == y.allocates() && x.frees() == y.frees() &&
+         alike(x.tensor(), y.tensor()) && alike(plan_.owner(x.tensor()), plan_.owner(y.tensor()));
+}
+
+/// Mostly tensors of a copy are those of its block, all moved by as much: then they are compared range by range.
+void Checker::check_uses(const Repetition& r) {
+  const auto [known, is_new] = blocks_.try_emplace(r.like);
+  if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
+  moved_.push_back(moved_by(r, known->second));
+  if (moved_.back() != kNotMoved) return;
+  for (std::size_t i = 0; i < r.num_ops; ++i) {
+    const Op &a = plan_.ops[r.first.index() + i], &b = plan_.ops[r.like.index() + i];
+    const auto operands = plan_.operands_of(a), operands_like = plan_.operands_of(b);
+    if (!std::equal(operands.begin(), operands.end(), operands_like.begin(),
+                    [&](Operand x, Operand y) { return same_use(x, y); }))
+      problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
+              op_text(r.like.index() + i));
+  }
+}
+
+/// kNotMoved where tensors do not stand in for each other in this way, whatever the reason.
+std::uint32_t Checker::moved_by(const Repetition& r, const RepeatedBlock& block) const {
+  std::uint32_t first_operand = plan_[r.first].first_operand;
+  for (std::uint32_t i = 0, next = first_operand; i < r.num_ops; ++i) {
+    const Op& op = plan_.ops[r.first.index() + i];
+    if (!block.is_contiguous || op.first_operand != next) return kNotMoved;
+    next += op.num_operands;
+  }
+  const Operand* const mine = plan_.operands.data() + first_operand;
+  const Operand* const like = plan_.operands.data() + block.first_operand;
+  const std::uint32_t by =
+      block.num_own == 0 ? 0 : mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
+  std::uint32_t unlike = 0;  // operands that are not the same use of a tensor moved by as much
+  const std::uint32_t difference = difference_when_moved(by);
+  const auto is_unlike = [&](std::uint32_t k) -> std::uint32_t {
+    return std::bit_cast<std::uint32_t>(mine[k]) - std::bit_cast<std::uint32_t>(like[k]) != difference;
   };
-  const auto same_use = [&](Operand x, Operand y) {
-    return x.access() == y.access() && x.allocates() == y.allocates() && x.frees() == y.frees() &&
-           alike(x.tensor(), y.tensor()) && alike(plan_.owner(x.tensor()), plan_.owner(y.tensor()));
-  };
-  const auto operands = plan_.operands_of(a), operands_like = plan_.operands_of(b);
-  return std::equal(operands.begin(), operands.end(), operands_like.begin(), same_use);
+  for (std::uint32_t k = 0; k < block.num_operands; ++k) unlike += is_unlike(k);
+  for (const std::uint32_t k : block.others) {
+    unlike -= is_unlike(k);
+    if (block.owns(plan_.owner(like[k].tensor())) || !same_use(mine[k], like[k])) return kNotMoved;
+  }
+  if (unlike > 0 || block.first_own.value + by + std::size_t{block.num_own} > plan_.tensors.size()) return kNotMoved;
+  for (std::uint32_t t = 0; t < block.num_own; ++t)
+    if (!is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return kNotMoved;
+  return by;
+}
+
+bool Checker::is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const {
+  const TensorId mine{std::size_t{t.value + by}};
+  if (!alike(mine, t)) return false;
+  const TensorId base = plan_.tensors[t.index()].base, my_base = plan_.tensors[mine.index()].base;
+  if (base.is_none() || my_base.is_none()) return base == my_base;
+  return block.owns(base) ? my_base.value == base.value + by : alike(my_base, base);
 }
 
 /// An op in place names its last operand once, where it is read.

@@ -10,7 +10,9 @@ constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
 
 }  // namespace
 
-OrderChecker::OrderChecker(const Plan& plan, Problems& problems) : plan_{plan}, problems_{problems} {
+OrderChecker::OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks,
+                           const std::vector<std::uint32_t>& moved, Problems& problems)
+    : plan_{plan}, blocks_{blocks}, moved_{moved}, problems_{problems} {
   uses_.resize(plan.tensors.size());
   storage_.resize(plan.tensors.size());
 }
@@ -28,22 +30,34 @@ OrderChecker::Storage& OrderChecker::storage(TensorId owner) {
 void OrderChecker::check(const RankClass& c) {
   ++epoch_;
   owners_.clear();
+  const std::vector<Part> parts = parts_of(c);
+  find_wanted(c);
+  for (const Part& part : parts) walk(part);
+  check_released(c, parts);
+}
+
+/// Marks are counted on the way: patterns go by those of the ops that they are learnt from, which repeat nothing.
+std::vector<OrderChecker::Part> OrderChecker::parts_of(const RankClass& c) {
   patterns_.clear();
   const std::vector<Stretch> stretches = stretches_of(plan_, c);
+  const auto moved_of = [&](const Stretch& s) {
+    return s.repetition == Stretch::kNone ? kNotMoved : moved_[s.repetition];
+  };
   for (const Stretch& s : stretches)
-    for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i)
+    for (std::size_t i = s.first; moved_of(s) == kNotMoved && i < s.first + s.num_ops; ++i)
       count_marks(plan_.operands_of(plan_.ops[i]));
+  std::vector<Part> parts;
   for (const Stretch& s : stretches) {
-    if (s.like.is_none()) continue;
-    learn(s);
-    const Pattern& pattern = patterns_[s.like];
-    std::size_t place = 0;
-    for (std::size_t i = s.first; i < s.first + s.num_ops; place += plan_.ops[i++].num_operands)
-      count_marks(outside(pattern, place, plan_.ops[i]));
+    Part& part = parts.emplace_back(Part{s.first, s.num_ops});
+    if (moved_of(s) == kNotMoved) continue;
+    const auto [known, is_new] = patterns_.try_emplace(s.like);
+    if (is_new) known->second = learn(s.like, s.num_ops);
+    part.pattern = &known->second;
+    part.moved = moved_of(s);
+    gather_outside(part);
+    count_marks(outside_);
   }
-  find_wanted(c);
-  for (const Stretch& s : stretches) walk(s);
-  check_released(c, stretches);
+  return parts;
 }
 
 void OrderChecker::count_marks(std::span<const Operand> operands) {
@@ -54,41 +68,48 @@ void OrderChecker::count_marks(std::span<const Operand> operands) {
 }
 
 /// An owner lives inside of a block if the block takes its storage, and gives it back wherever it is given back.
-void OrderChecker::learn(const Stretch& copy) {
-  const auto [known, is_new] = patterns_.try_emplace(copy.like);
-  if (!is_new) return;
-  struct Inside {
-    std::uint32_t local = Pattern::kOutside;
+OrderChecker::Pattern OrderChecker::learn(OpId first, std::size_t num_ops) const {
+  struct Uses {
     std::uint8_t marks = 0;
     bool is_taken = false;
   };
-  std::map<TensorId, Inside> owners;
-  const auto for_each = [&](auto&& f) {
-    for (std::size_t i = copy.like.index(); i < copy.like.index() + copy.num_ops; ++i)
-      for (const Operand& o : plan_.operands_of(plan_.ops[i])) f(o, owners[plan_.owner(o.tensor())]);
-  };
-  for_each([](const Operand& o, Inside& in) {
-    in.marks = static_cast<std::uint8_t>(in.marks + o.frees());
-    in.is_taken = in.is_taken || o.allocates();
+  std::map<TensorId, Uses> owners;
+  const RepeatedBlock& block = blocks_.at(first);
+  const std::span<const Operand> operands{plan_.operands.data() + block.first_operand, block.num_operands};
+  for (const Operand& o : operands) {
+    Uses& uses = owners[plan_.owner(o.tensor())];
+    uses.marks = static_cast<std::uint8_t>(uses.marks + o.frees());
+    uses.is_taken = uses.is_taken || o.allocates();
+  }
+  Pattern pattern;
+  std::erase_if(owners, [&](const auto& owner) {
+    const auto& [id, uses] = owner;
+    const bool is_inside = uses.is_taken && uses.marks > 0 && uses.marks == storage_[id.index()].marks &&
+                           block.owns(id) && !plan_.tensors[id.index()].persistent;
+    if (is_inside) pattern.inside.push_back(id);
+    return !is_inside;
   });
-  Pattern& pattern = known->second;
-  for_each([&](const Operand& o, Inside& in) {
-    const TensorId owner = plan_.owner(o.tensor());
-    const bool is_inside = in.is_taken && in.marks > 0 && in.marks == storage_[owner.index()].marks &&
-                           !plan_.tensors[owner.index()].persistent;
-    const bool is_first = is_inside && in.local == Pattern::kOutside;
-    if (is_first) in.local = pattern.num_inside++;
-    pattern.places.push_back({in.local, is_first});
-  });
+  std::uint32_t operand = 0;
+  for (std::size_t i = first.index(); i < first.index() + num_ops; ++i) {
+    pattern.first_outside.push_back(static_cast<std::uint32_t>(pattern.outside.size()));
+    for (std::uint32_t k = 0; k < plan_.ops[i].num_operands; ++k, ++operand)
+      if (!owners.contains(plan_.owner(operands[operand].tensor()))) pattern.outside.push_back(operand);
+  }
+  pattern.first_outside.push_back(static_cast<std::uint32_t>(pattern.outside.size()));
+  return pattern;
 }
 
-/// Operands of an op of a block that do not live inside of it alone.
-std::span<const Operand> OrderChecker::outside(const Pattern& pattern, std::size_t first_place, const Op& op) {
-  outside_.clear();
-  const std::span<const Operand> operands = plan_.operands_of(op);
-  for (std::size_t k = 0; k < operands.size(); ++k)
-    if (pattern.places[first_place + k].local == Pattern::kOutside) outside_.push_back(operands[k]);
-  return outside_;
+/// Operands of a part that do not live inside of it alone.
+void OrderChecker::gather_outside(const Part& part) {
+  const Operand* const operands = plan_.operands.data() + plan_.ops[part.first].first_operand;
+  outside_.resize(part.pattern->outside.size());
+  for (std::size_t k = 0; k < outside_.size(); ++k) outside_[k] = operands[part.pattern->outside[k]];
+}
+
+/// Those of an op, counted in the part whose are gathered.
+std::span<const Operand> OrderChecker::outside_of(const Pattern& pattern, std::size_t op) const {
+  const std::uint32_t first = pattern.first_outside[op];
+  return {outside_.data() + first, pattern.first_outside[op + 1] - first};
 }
 
 void OrderChecker::find_wanted(const RankClass& c) {
@@ -101,36 +122,27 @@ void OrderChecker::find_wanted(const RankClass& c) {
       if (d.index() >= first_op_ && d.index() < i) clock_of_[d.index() - first_op_] = kWanted;
 }
 
-void OrderChecker::walk(const Stretch& s) {
-  if (s.like.is_none()) {
-    for (std::size_t i = s.first; i < s.first + s.num_ops; ++i) check_op(i, plan_.operands_of(plan_.ops[i]));
+void OrderChecker::walk(const Part& part) {
+  if (part.pattern == nullptr) {
+    for (std::size_t i = part.first; i < part.first + part.num_ops; ++i) check_op(i, plan_.operands_of(plan_.ops[i]));
     return;
   }
-  const Pattern& pattern = patterns_[s.like];
-  stand_in_.assign(pattern.num_inside, 0);
-  std::size_t place = 0;
-  for (std::size_t i = s.first; i < s.first + s.num_ops; place += plan_.ops[i++].num_operands) {
-    const std::span<const Operand> operands = plan_.operands_of(plan_.ops[i]);
-    for (std::size_t k = 0; k < operands.size(); ++k)
-      if (const Pattern::Place p = pattern.places[place + k]; p.local != Pattern::kOutside)
-        check_stand_in(i, p, plan_.owner(operands[k].tensor()));
-    check_op(i, outside(pattern, place, plan_.ops[i]));
-  }
+  check_inside(part);
+  gather_outside(part);
+  for (std::size_t i = 0; i < part.num_ops; ++i) check_op(part.first + i, outside_of(*part.pattern, i));
 }
 
-/// One owner for one of the first block, which nothing has touched before; whatever else touches it later finds its
-/// storage gone.
-void OrderChecker::check_stand_in(std::size_t i, Pattern::Place place, TensorId owner) {
-  if (place.is_first) {
+/// Nothing has touched the owners that live inside of a copy; whatever else touches them later finds their storage
+/// gone.
+void OrderChecker::check_inside(const Part& part) {
+  for (const TensorId t : part.pattern->inside) {
+    const TensorId owner{std::size_t{t.value + part.moved}};
     Storage& s = storage_[owner.index()];
-    if (s.epoch == epoch_ || plan_.tensors[owner.index()].persistent)
-      return problems_.add("{} touches {} as if it were of its block alone", problems_.op(i), problems_.tensor(owner));
+    if (s.epoch == epoch_)
+      problems_.add("{} is touched outside of the block at {}, which alone takes and gives back its storage",
+                    problems_.tensor(owner), problems_.op(part.first));
     s = {.epoch = epoch_};
     s.taken = true;
-    stand_in_[place.local] = owner.value;
-  } else if (stand_in_[place.local] != owner.value) {
-    problems_.add("{} touches {} where the block that it repeats touches another", problems_.op(i),
-                  problems_.tensor(owner));
   }
 }
 
@@ -211,19 +223,16 @@ void OrderChecker::check_storage(std::size_t i, std::span<const Operand> operand
   }
 }
 
-void OrderChecker::check_released(const RankClass& c, const std::vector<Stretch>& stretches) {
+void OrderChecker::check_released(const RankClass& c, const std::vector<Part>& parts) {
   for (const TensorId owner : owners_)
     if (storage_[owner.index()].live)
       problems_.add("{} is never given back in class '{}'", problems_.tensor(owner), c.name);
   // Right after the last use: from the end, no op of its stream has touched the tensor before a mark comes.
-  for (auto s = stretches.rbegin(); s != stretches.rend(); ++s) {
-    const Pattern* const pattern = s->like.is_none() ? nullptr : &patterns_[s->like];
-    std::size_t place = pattern == nullptr ? 0 : pattern->places.size();
-    for (std::size_t i = s->first + s->num_ops; i-- > s->first;) {
-      const Op& op = plan_.ops[i];
-      if (pattern != nullptr) place -= op.num_operands;
-      walk_back(i, pattern == nullptr ? plan_.operands_of(op) : outside(*pattern, place, op));
-    }
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (part->pattern != nullptr) gather_outside(*part);
+    for (std::size_t i = part->num_ops; i-- > 0;)
+      walk_back(part->first + i, part->pattern == nullptr ? plan_.operands_of(plan_.ops[part->first + i])
+                                                          : outside_of(*part->pattern, i));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/plan/last_uses.hpp"
+#include "sim/plan/repeated_block.hpp"
 #include "sim/plan/stretches.hpp"
 
 namespace orrery {
@@ -39,11 +40,13 @@ class Problems {
 ///
 /// A class is walked in plan order with one vector clock per op: which ops of every stream have ended when it starts.
 /// What lives inside of a block alone is checked where the block comes first. A block that repeats it has the same
-/// works, dependencies among its ops and uses of operands (`Checker` compares them), so that it is enough that its own
-/// tensors stand in for those of the first block one for one, and are touched nowhere else.
+/// works, dependencies among its ops and uses of tensors moved by as much (`Checker` compares them), so that it is
+/// enough that nothing else touches its own. A repetition that is not moved so is walked like any other ops.
 class OrderChecker {
  public:
-  OrderChecker(const Plan& plan, Problems& problems);
+  /// `blocks`: what repetitions are like; `moved`: by how much the tensors of each are.
+  OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks, const std::vector<std::uint32_t>& moved,
+               Problems& problems);
 
   void check(const RankClass& c);
 
@@ -57,39 +60,44 @@ class OrderChecker {
     std::uint16_t later = 0;               // streams on which a later op uses it: of the walk from the end
   };
 
-  /// The owners that the operands of a block touch, as it was met first.
+  /// What the operands of a block touch, as it was met first.
   struct Pattern {
-    static constexpr std::uint32_t kOutside = UINT32_MAX;
-    struct Place {
-      std::uint32_t local = kOutside;  // number of an owner that lives inside of the block alone
-      bool is_first = false;           // where it is touched first
-    };
-    std::vector<Place> places;  // of operands, in order
-    std::uint32_t num_inside = 0;
+    std::vector<std::uint32_t> first_outside;  // of each op, into `outside`, and the end
+    std::vector<std::uint32_t> outside;        // operands, counted in the block, that do not live inside of it alone
+    std::vector<TensorId> inside;              // owners that do
+  };
+  /// Ops of the class, and whose pattern they follow: none: they are walked op by op.
+  struct Part {
+    std::size_t first = 0, num_ops = 0;
+    const Pattern* pattern = nullptr;
+    std::uint32_t moved = 0;
   };
 
   Storage& storage(TensorId owner);
   void count_marks(std::span<const Operand> operands);
-  void learn(const Stretch& copy);
-  std::span<const Operand> outside(const Pattern& pattern, std::size_t first_place, const Op& op);
+  std::vector<Part> parts_of(const RankClass& c);
+  Pattern learn(OpId first, std::size_t num_ops) const;
+  void gather_outside(const Part& part);
+  std::span<const Operand> outside_of(const Pattern& pattern, std::size_t op) const;
   void find_wanted(const RankClass& c);
-  void walk(const Stretch& s);
-  void check_stand_in(std::size_t i, Pattern::Place place, TensorId owner);
+  void walk(const Part& part);
+  void check_inside(const Part& part);
   void check_op(std::size_t i, std::span<const Operand> operands);
   void join_dependencies(std::size_t i, Clock& known);
   void check_hazards(std::size_t i, std::span<const Operand> operands, const Clock& known);
   void check_storage(std::size_t i, std::span<const Operand> operands);
-  void check_released(const RankClass& c, const std::vector<Stretch>& stretches);
+  void check_released(const RankClass& c, const std::vector<Part>& parts);
   void walk_back(std::size_t i, std::span<const Operand> operands);
 
   const Plan& plan_;
+  const std::map<OpId, RepeatedBlock>& blocks_;
+  const std::vector<std::uint32_t>& moved_;
   Problems& problems_;
   LastUses uses_;
   std::vector<Storage> storage_;  // per tensor
-  std::vector<TensorId> owners_;  // those that the class touches, but for stand-ins
+  std::vector<TensorId> owners_;  // those that the class touches, but for what lives inside of copies
   std::uint16_t epoch_ = 0;
-  std::map<OpId, Pattern> patterns_;     // of the class
-  std::vector<std::uint32_t> stand_in_;  // of the block being walked: owners by number
+  std::map<OpId, Pattern> patterns_;  // of the class
   std::vector<Operand> outside_;
   // A stream's clock at its latest op. Knowledge of an op: its stream's, joined with that of its dependencies; kept
   // only for ops that something depends on.

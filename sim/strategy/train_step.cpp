@@ -201,7 +201,8 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
   Plan plan = b.take(workspaces);
   plan.purpose = {double(output_rows(model, sizes)), model_flops(plan) - masked_flops(model, o, step.roles())};
-  return p.expert_overlap ? interleave_passes(plan) : plan;
+  if (p.expert_overlap) return interleave_passes(plan);
+  return plan;
 }
 
 }  // namespace orrery

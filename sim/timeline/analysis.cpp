@@ -43,11 +43,12 @@ void add_busy(const Timeline& timeline, const PlanDigests& plans, const SpanGrap
     const auto rank = std::lower_bound(a.ranks.begin(), a.ranks.end(), block.rank,
                                        [](const RankTime& r, RankId id) { return r.rank < id; });
     const double share = rank->weight / total;
+    const PlanDigest& plan = plan_of(timeline, plans, timeline.spans[graph.table().of(block).front()]);
     for (const SpanIndex s : graph.table().of(block)) {
       const Span& span = timeline.spans[s];
       if (span.part != 0) continue;
       ++a.ops;
-      const OpClass c = plan_of(timeline, plans, span).work(span.op).op_class;
+      const OpClass c = plan.work(span.op).op_class;
       const double seconds = share * double(span.end_ps - graph.ready_ps(s)) * 1e-12;
       a.busy_by_class[static_cast<std::size_t>(c)] += seconds;
       if (is_communication(c)) a.communication += Seconds{seconds};

@@ -185,17 +185,18 @@ std::vector<RankTime> attribute_time(const Timeline& timeline, const PlanDigests
     time.rank = rank;
     std::array<std::int64_t, kNumStreams> busy_until{};
     for (Lane& lane : lanes) lane.clear();
-    for (const SpanTable::Block* block : mine)
+    for (const SpanTable::Block* block : mine) {
+      const PlanDigest& plan = plan_of(timeline, plans, timeline.spans[graph.table().of(*block).front()]);
       for (const SpanIndex s : graph.table().of(*block)) {
         const Span& span = timeline.spans[s];
         if (span.part != 0) continue;
-        const PlanDigest& plan = plan_of(timeline, plans, span);
         const auto stream = static_cast<std::size_t>(plan[span.op].stream);
         const std::int64_t ready = graph.ready_ps(s);
         time.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until[stream]);
         lanes[stream].add(span.start_ps, ready, places[kWaiting]);
         lanes[stream].add(ready, span.end_ps, places[static_cast<Activity>(plan.work(span.op).op_class)]);
       }
+    }
     Sweep{time, timeline.makespan_ps, line}.run(lanes);
   }
   return out;
