@@ -12,6 +12,7 @@ namespace orrery {
 
 struct HostOptions;
 class DeviceMemory;
+class Peers;
 class PreparedPlan;
 class RankMemory;
 class TierLinks;
@@ -36,6 +37,8 @@ class Device {
   virtual void check_tensors(const Plan& plan) const = 0;
   virtual bool holds_data() const = 0;
   virtual std::string machine() const = 0;
+  /// The processes that execute a plan together; null when this one executes all of it.
+  virtual Peers* peers() const { return nullptr; }
   /// Memory of a tier that is not the host's own; null where it is.
   virtual std::unique_ptr<DeviceMemory> memory(Tier tier, RankId rank) const;
   /// What is behind a disk tier.

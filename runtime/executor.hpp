@@ -41,6 +41,13 @@ class Executor {
   virtual void write(const Plan& plan, TensorId tensor, RankId rank, std::span<const std::int32_t> values) = 0;
   virtual std::vector<double> read(const Plan& plan, TensorId tensor, RankId rank) const = 0;
 
+  /// Whether this process executes a rank. What is written to others is left to their processes.
+  virtual bool holds(const Plan&, RankId) const { return true; }
+  /// As read, of any rank: where several processes execute the plan, all of them ask, and all are told.
+  virtual std::vector<double> fetch(const Plan& plan, TensorId tensor, RankId rank) const {
+    return read(plan, tensor, rank);
+  }
+
   /// The timeline of all executions so far; recording starts anew.
   virtual Timeline take() = 0;
 };

@@ -57,7 +57,7 @@ void MeetingPlanner::seat(RankRun& r) {
       seat = message(r.rank, peer_of(plan_.mesh, r.rank, s->peer), s->tag, 0);
     if (const auto* v = std::get_if<Recv>(&work))
       seat = message(peer_of(plan_.mesh, r.rank, v->peer), r.rank, v->tag, 1);
-    seat.meeting->seats[seat.member] = {record, r.places.data()};
+    seat.meeting->seats[seat.member] = {record, r.places.data(), nullptr, r.rank, r.is_here()};
     r.seats.push_back(seat);
   }
 }
@@ -100,6 +100,7 @@ void MeetingPlanner::choose_algorithms(const Device& device) {
   for (const Sitting& s : sittings_)
     if (s.member == 0) s.meeting->shape = shape(*s.meeting);
   if (!device.holds_data()) return;
+  std::erase_if(sittings_, [](const Sitting& s) { return !s.run->is_here(); });
   for (const Sitting& s : sittings_) {
     std::size_t& bytes = s.run->stages[s.lane].bytes;
     bytes = std::max(bytes, stage_bytes(*s.meeting));

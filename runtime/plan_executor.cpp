@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 
 #include "runtime/clock.hpp"
+#include "runtime/peers.hpp"
 #include "runtime/tensor_io.hpp"
+#include "runtime/timeline_parts.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -48,6 +51,7 @@ void PlanExecutor::execute(const Plan& plan, const Bindings& bindings) {
   if (ends_ns_.capacity() == ends_ns_.size()) ends_ns_.reserve(std::max<std::size_t>(64, 2 * ends_ns_.size()));
   if (ends_ns_.empty()) {
     plan_name_ = plan.name;
+    if (Peers* peers = device_->peers()) (void)peers->gather({});  // all start at the same instant
     origin_ns_ = now_ns();
   }
   p.execute(bindings, static_cast<std::uint32_t>(ends_ns_.size()));
@@ -77,7 +81,7 @@ void PlanExecutor::store(const Plan& plan, TensorId tensor, RankId rank, std::sp
   if (static_cast<std::int64_t>(values.size()) != elements)
     throw UserError{
         fmt::format("'{}' has {} elements, {} values are given", tensor_name(plan, tensor), elements, values.size())};
-  if (!device_->holds_data()) return;
+  if (!device_->holds_data() || !run.is_here()) return;
   write_tensor(plan, tensor, run.places[plan.owner(tensor).index()], *run.memory, values);
 }
 
@@ -92,7 +96,27 @@ void PlanExecutor::write(const Plan& plan, TensorId tensor, RankId rank, std::sp
 std::vector<double> PlanExecutor::read(const Plan& plan, TensorId tensor, RankId rank) const {
   const RankRun& run = rank_of(plan, tensor, rank);
   if (!device_->holds_data()) return std::vector<double>(static_cast<std::size_t>(plan.shape(tensor).elements()), 0.0);
+  if (!run.is_here())
+    throw UserError{fmt::format("another process executes rank {} of plan '{}'", rank.index(), plan.name)};
   return read_tensor(plan, tensor, run.places[plan.owner(tensor).index()], *run.memory);
+}
+
+bool PlanExecutor::holds(const Plan& plan, RankId rank) const {
+  const Peers* peers = device_->peers();
+  return !peers || peers->holds(rank, static_cast<std::size_t>(plan.mesh.size()));
+}
+
+std::vector<double> PlanExecutor::fetch(const Plan& plan, TensorId tensor, RankId rank) const {
+  Peers* peers = device_->peers();
+  if (!peers) return read(plan, tensor, rank);
+  const int owner = peers->process_of(rank, static_cast<std::size_t>(plan.mesh.size()));
+  std::vector<double> values;
+  if (owner == peers->process()) values = read(plan, tensor, rank);
+  const std::string bytes =
+      peers->from(owner, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
+  values.resize(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
 }
 
 Timeline PlanExecutor::take() {
@@ -109,18 +133,19 @@ Timeline PlanExecutor::take() {
               {(s.start_ns - origin_ns_) * 1000, (s.end_ns - origin_ns_) * 1000, s.op, r.rank, s.instance, 0});
         spans.clear();
       }
-  std::stable_sort(t.spans.begin(), t.spans.end(), [](const Span& a, const Span& b) {
-    return std::tuple{a.instance, a.rank, a.op} < std::tuple{b.instance, b.rank, b.op};
-  });
   for (std::size_t i = 0; i < memories_.size(); ++i) {
     memories_[i]->take_account(origin_ns_, t.peaks, t.memory);
     memories_[i]->transfers().take(RankId{i}, t.transfers);
   }
+  for (std::int64_t end : ends_ns_) t.instance_ends_ps.push_back((end - origin_ns_) * 1000);
+  ends_ns_.clear();
+  if (Peers* peers = device_->peers()) join_parts(t, *peers);
+  std::stable_sort(t.spans.begin(), t.spans.end(), [](const Span& a, const Span& b) {
+    return std::tuple{a.instance, a.rank, a.op} < std::tuple{b.instance, b.rank, b.op};
+  });
   std::stable_sort(t.memory.begin(), t.memory.end(),
                    [](const MemorySample& a, const MemorySample& b) { return a.at_ps < b.at_ps; });
-  for (std::int64_t end : ends_ns_) t.instance_ends_ps.push_back((end - origin_ns_) * 1000);
   if (!t.instance_ends_ps.empty()) t.makespan_ps = t.instance_ends_ps.back();
-  ends_ns_.clear();
   return t;
 }
 

@@ -23,6 +23,8 @@ class PlanExecutor final : public Executor {
   void write(const Plan& plan, TensorId tensor, RankId rank, std::span<const double> values) override;
   void write(const Plan& plan, TensorId tensor, RankId rank, std::span<const std::int32_t> values) override;
   std::vector<double> read(const Plan& plan, TensorId tensor, RankId rank) const override;
+  bool holds(const Plan& plan, RankId rank) const override;
+  std::vector<double> fetch(const Plan& plan, TensorId tensor, RankId rank) const override;
   Timeline take() override;
 
  private:

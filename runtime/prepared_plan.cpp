@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/meeting_planner.hpp"
+#include "runtime/peers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/plan/placement.hpp"
 
@@ -26,16 +27,18 @@ PreparedPlan::PreparedPlan(const Preparation& preparation, const Device& device)
   for (std::size_t c = 0; c < plan.classes.size(); ++c) programs_.push_back(compile(plan, ClassId{c}, device));
   const std::vector<ClassId> class_of_rank = plan.class_of_ranks();
   ranks_.resize(class_of_rank.size());
-  for (std::size_t i = 0; i < ranks_.size(); ++i)
-    ready_rank(ranks_[i], RankId{i}, class_of_rank[i], memory_of(preparation.memories, RankId{i}));
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].rank = RankId{i};
+    ranks_[i].program = &programs_[class_of_rank[i].index()];
+    if (!device.peers() || device.peers()->holds(RankId{i}, ranks_.size()))
+      ready_rank(ranks_[i], class_of_rank[i], memory_of(preparation.memories, RankId{i}));
+  }
   MeetingPlanner planner{plan, preparation.options, meetings_};
   for (RankRun& r : ranks_) planner.seat(r);
   planner.choose_algorithms(device);
 }
 
-void PreparedPlan::ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& memory) {
-  r.rank = rank;
-  r.program = &programs_[id.index()];
+void PreparedPlan::ready_rank(RankRun& r, ClassId id, RankMemory& memory) {
   r.memory = &memory;
   r.places.assign(plan_.tensors.size(), 0);
   r.signals = std::vector<Signal>(r.program->num_signals);
@@ -65,6 +68,7 @@ void PreparedPlan::place_rank_views(RankRun& r) {
 void PreparedPlan::begin(std::uint32_t instance) {
   instance_ = instance;
   for (RankRun& r : ranks_) {
+    if (!r.is_here()) continue;
     PlacementScript* script = r.program->lanes.size() == 1 ? &r.script : nullptr;
     r.memory->begin({&plan_, r.program->persistent, instance, script, r.program->marks()});
     r.counters.assign(r.program->counters.begin(), r.program->counters.end());
@@ -83,11 +87,13 @@ void PreparedPlan::execute(const Bindings& bindings, std::uint32_t instance) {
     clean_up();
     throw;
   }
-  for (RankRun& r : ranks_) r.memory->end();
+  for (RankRun& r : ranks_)
+    if (r.is_here()) r.memory->end();
 }
 
 void PreparedPlan::clean_up() {
-  for (RankRun& r : ranks_) r.memory->abandon(r.places.data());
+  for (RankRun& r : ranks_)
+    if (r.is_here()) r.memory->abandon(r.places.data());
 }
 
 }  // namespace orrery

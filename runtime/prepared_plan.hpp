@@ -32,11 +32,12 @@ struct Stage {
   std::unique_ptr<DeviceMemory> of_device;
 };
 
-/// One rank of a prepared plan: its storage table, signals and spans.
+/// One rank of a prepared plan: its storage table, signals and spans. One that another process executes has only its
+/// program and its seats.
 struct RankRun {
   RankId rank;
   const ClassProgram* program = nullptr;
-  RankMemory* memory = nullptr;
+  RankMemory* memory = nullptr;  // null: of another process
   std::vector<std::uintptr_t> places;  // per tensor of the plan
   std::array<std::byte*, kNumStreams> workspaces{};
   std::vector<Signal> signals;
@@ -45,6 +46,8 @@ struct RankRun {
   std::vector<std::vector<RawSpan>> spans;  // per lane
   std::vector<Stage> stages;                // per lane
   PlacementScript script;
+
+  bool is_here() const { return memory != nullptr; }
 };
 
 /// A plan that is ready to run: compiled classes, ranks with storage, and the meetings between them. Devices differ in
@@ -78,7 +81,7 @@ class PreparedPlan {
  private:
   void begin(std::uint32_t instance);
   void place_rank_views(RankRun& r);
-  void ready_rank(RankRun& r, RankId rank, ClassId id, RankMemory& memory);
+  void ready_rank(RankRun& r, ClassId id, RankMemory& memory);
 };
 
 }  // namespace orrery

@@ -67,6 +67,8 @@ struct Meeting {
     const OpRecord* op = nullptr;
     const std::uintptr_t* places = nullptr;
     std::byte* stage = nullptr;  // scratch of the collective's algorithm
+    RankId rank = {};
+    bool is_here = true;  // not of another process
   };
   explicit Meeting(std::size_t members) : seats(members), progress{std::make_unique<Progress[]>(members)} {}
 

@@ -52,7 +52,7 @@ std::vector<double> read_stored(const Executor& executor, const Plan& plan, Para
     out.resize(static_cast<std::size_t>(elements));
     for_each_rank(plan, p.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
       const std::vector<ElementRun> runs = runs_of(plan, stored, at);
-      if (!runs.empty()) gather(runs, executor.read(plan, stored.tensor, rank), out);
+      if (!runs.empty()) gather(runs, executor.fetch(plan, stored.tensor, rank), out);
     });
   }
   return out;
@@ -82,9 +82,9 @@ std::vector<double> read_port(const Executor& executor, const Plan& plan, std::s
     if (port.name != name) continue;
     for_each_rank(plan, port.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
       if (port.rows)
-        place_rows(port.rows(at), executor.read(plan, port.tensor, rank), out);
+        place_rows(port.rows(at), executor.fetch(plan, port.tensor, rank), out);
       else if (out.empty())
-        out = executor.read(plan, port.tensor, rank);
+        out = executor.fetch(plan, port.tensor, rank);
     });
   }
   return out;
@@ -95,7 +95,7 @@ void write_parameter(Executor& executor, const Plan& plan, ParameterId parameter
     if (p.parameter != parameter) continue;
     for_each_rank(plan, p.rank_class, [&](RankId rank, std::span<const std::int64_t> at) {
       const std::vector<ElementRun> runs = runs_of(plan, p.weight, at);
-      if (runs.empty()) return;
+      if (runs.empty() || !executor.holds(plan, rank)) return;
       const std::int64_t elements = plan.shape(p.weight.tensor).elements();
       const bool whole = runs.size() == 1 && runs.front().count == elements;
       std::vector<double> contents =
@@ -120,7 +120,8 @@ void write_master_copies(Executor& executor, const Plan& plan) {
   constexpr std::size_t kWeights = 0, kMaster = 4;  // operands of AdamW
   const auto stays = [&](const Operand& o) { return plan.tensors[plan.owner(o.tensor()).index()].persistent; };
   const std::vector<ClassId> classes = plan.class_of_ranks();
-  for (std::size_t rank = 0; rank < classes.size(); ++rank)
+  for (std::size_t rank = 0; rank < classes.size(); ++rank) {
+    if (!executor.holds(plan, RankId{rank})) continue;
     for (const Op& op : plan.ops_of(plan.classes[classes[rank].index()])) {
       const auto* update = std::get_if<AdamW>(&plan.work(op));
       if (!update || !update->master) continue;
@@ -129,6 +130,7 @@ void write_master_copies(Executor& executor, const Plan& plan) {
       executor.write(plan, operands[kMaster].tensor(), RankId{rank},
                      executor.read(plan, operands[kWeights].tensor(), RankId{rank}));
     }
+  }
 }
 
 }  // namespace orrery

@@ -107,6 +107,7 @@ GridRunners all_runners() {
   add_attention_runners(runners);
   add_expert_runners(runners);
   add_model_runners(runners);
+  add_eight_bit_runners(runners);
   return runners;
 }
 

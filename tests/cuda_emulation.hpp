@@ -146,5 +146,6 @@ void add_token_runners(GridRunners& runners);
 void add_attention_runners(GridRunners& runners);
 void add_expert_runners(GridRunners& runners);
 void add_model_runners(GridRunners& runners);
+void add_eight_bit_runners(GridRunners& runners);
 
 }  // namespace orrery::testing

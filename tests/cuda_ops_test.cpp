@@ -283,6 +283,47 @@ TEST_CASE("the optimisers move weights as on the host", "[cuda]") {
       {}, {DType::F32});
 }
 
+TEST_CASE("products in 8 bits compute what the host does, whose operands are cast alike", "[cuda]") {
+  const bool ta = GENERATE(false, true), tb = GENERATE(false, true);
+  if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
+  compare_with_host(
+      [&](OpTrial& t) {
+        // Rows of 21 numbers are not whole words of 16; the operands are of very different sizes.
+        const TensorId a = t.input("a", ta ? Shape{2, 21, 5} : Shape{2, 5, 21}, -3, 3),
+                       b = t.input("b", tb ? Shape{16, 21} : Shape{21, 16}, -0.01, 0.01);
+        const TensorId bias = t.input("bias", Shape{16}, -0.01, 0.01), c = t.input("c", Shape{2, 5, 16}, -0.1, 0.1);
+        t.result(c);
+        t.add(Gemm{.m = 5,
+                   .n = 16,
+                   .k = 21,
+                   .batch = 2,
+                   .transpose_a = ta,
+                   .transpose_b = tb,
+                   .bias = true,
+                   .accumulate = true,
+                   .eight_bit = true,
+                   .dtype = t.dtype(),
+                   .alpha = 0.5},
+              reads(a), reads(b), reads(bias), updates(c));
+      },
+      {}, {DType::BF16, DType::F16});
+}
+
+TEST_CASE("products of f32 that may round to tf32 are right to a thousandth", "[cuda]") {
+  const auto describe = [](OpTrial& t) {
+    const TensorId a = t.input("a", Shape{33, 129}), b = t.input("b", Shape{129, 65});
+    t.add(Gemm{.m = 33, .n = 65, .k = 129, .dtype = t.dtype()}, reads(a), reads(b),
+          writes(t.output("c", Shape{33, 65})));
+  };
+  OpTrial on_host{DType::F64, DType::F32}, on_gpu{DType::F32, DType::F32};
+  describe(on_host);
+  describe(on_gpu);
+  const auto host = make_host_executor();
+  const auto device = make_gpu_executor(gpu_under_test(), {}, {.fast_f32 = true});
+  const auto want = on_host.run(*host, host_workspaces(), {}), got = on_gpu.run(*device, gpu_workspaces(), {});
+  CHECK(relative_distance(got[0], want[0]) < 1e-3);
+}
+
 TEST_CASE("products over views, with bias, sums and either operand transposed", "[cuda]") {
   const bool ta = GENERATE(false, true), tb = GENERATE(false, true);
   compare_with_host([&](OpTrial& t) {

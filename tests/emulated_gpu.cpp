@@ -4,15 +4,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "tests/emulated_graph.hpp"
+#include "tests/emulated_numbers.hpp"
 
 namespace orrery::testing {
-namespace {
+
+/// What a number of 8 bits stands for: (1 + m/8)·2^(e−7), m·2⁻⁹ where e is 0.
+static double from_e4m3(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double size = (code & 0x7f) == 0x7f ? NAN
+                      : exponent == 0       ? std::ldexp(mantissa, -9)
+                                            : std::ldexp(8 + mantissa, exponent - 10);
+  return code & 0x80 ? -size : size;
+}
 
 double number(const GpuProduct::Matrix& x, std::int64_t i) {
   const auto* p = reinterpret_cast<const std::byte*>(x.at);
@@ -21,6 +31,8 @@ double number(const GpuProduct::Matrix& x, std::int64_t i) {
       return gpu::to_float(reinterpret_cast<const gpu::bf16*>(p)[i]);
     case DType::F16:
       return gpu::to_float(reinterpret_cast<const gpu::f16*>(p)[i]);
+    case DType::F8E4M3:
+      return from_e4m3(std::to_integer<std::uint8_t>(p[i]));
     default:
       return reinterpret_cast<const float*>(p)[i];
   }
@@ -37,18 +49,33 @@ void set_number(const GpuProduct::Matrix& x, std::int64_t i, double v) {
     reinterpret_cast<float*>(p)[i] = f;
 }
 
+namespace {
+
+/// With 10 bits behind the point of its mantissa, as tensor cores take it.
+double as_tf32(double x) {
+  auto bits = gpu::reinterpret_bits<std::uint32_t>(static_cast<float>(x));
+  bits = (bits + 0x1000u) & ~0x1fffu;
+  return gpu::reinterpret_bits<float>(bits);
+}
+
+double scale_of(const GpuProduct::Matrix& x) { return x.scale == 0 ? 1.0 : *reinterpret_cast<const float*>(x.scale); }
+
 void multiply_now(const GpuProduct& p) {
+  const double alpha = p.alpha * scale_of(p.a) * scale_of(p.b);
+  const auto operand = [&](const GpuProduct::Matrix& x, std::int64_t i) {
+    return p.fast_f32 && x.dtype == DType::F32 ? as_tf32(number(x, i)) : number(x, i);
+  };
   const GpuProduct::Matrix bias{p.bias, p.c.dtype, 0, 0};
   for (std::int64_t b = 0; b < p.count; ++b)
     for (std::int64_t i = 0; i < p.m; ++i)
       for (std::int64_t j = 0; j < p.n; ++j) {
         double sum = 0;
         for (std::int64_t k = 0; k < p.k; ++k)
-          sum += number(p.a, b * p.a.batch + (p.transpose_a ? k * p.a.row + i : i * p.a.row + k)) *
-                 number(p.b, b * p.b.batch + (p.transpose_b ? j * p.b.row + k : k * p.b.row + j));
+          sum += operand(p.a, b * p.a.batch + (p.transpose_a ? k * p.a.row + i : i * p.a.row + k)) *
+                 operand(p.b, b * p.b.batch + (p.transpose_b ? j * p.b.row + k : k * p.b.row + j));
         const std::int64_t at = b * p.c.batch + i * p.c.row + j;
         set_number(p.c, at,
-                   p.alpha * sum + (p.accumulate ? number(p.c, at) : 0.0) + (p.bias != 0 ? number(bias, j) : 0.0));
+                   alpha * sum + (p.accumulate ? number(p.c, at) : 0.0) + (p.bias != 0 ? number(bias, j) : 0.0));
       }
 }
 
@@ -71,6 +98,7 @@ class EmulatedGpu::Memory final : public DeviceMemory {
     std::memset(reinterpret_cast<void*>(base() + static_cast<std::uintptr_t>(grown_)), 0xff,
                 static_cast<std::size_t>(bytes - grown_));
     *used_ += bytes - grown_;
+    gpu_.ran_.push_back({gpu_.mark_, gpu_.clock_ns_, gpu_.clock_ns_, Activity::Kind::Allocation, bytes - grown_});
     grown_ = bytes;
     return true;
   }
@@ -151,7 +179,7 @@ void EmulatedGpu::maybe_fail(const char* call) {
 
 GpuInfo EmulatedGpu::info(int) const {
   return {.name = "emulated GPU",
-          .capability = 90,
+          .capability = options_.capability,
           .processors = 1,
           .memory_bytes = options_.told_bytes > 0 ? options_.told_bytes : options_.memory_bytes,
           .driver = "0"};
@@ -194,6 +222,7 @@ void EmulatedGpu::wait(GpuStream stream, GpuEvent event) {
 }
 
 bool EmulatedGpu::can_run(const Task& task) const {
+  if (task.ready && !task.ready()) return false;
   return !task.waits || reinterpret_cast<const Event*>(task.waits)->passed >= task.turn;
 }
 
@@ -204,7 +233,7 @@ void EmulatedGpu::run_one(Stream& stream) {
   if (task.work) {
     task.work();
     clock_ns_ += 1000;
-    ran_.push_back({task.mark, start, clock_ns_});
+    ran_.push_back({task.mark, start, clock_ns_, task.call == "copy" ? Activity::Kind::Copy : Activity::Kind::Kernel});
   }
   if (task.records) {
     auto& event = *reinterpret_cast<Event*>(task.records);
@@ -218,7 +247,8 @@ void EmulatedGpu::synchronize(GpuStream stream) {
   if (capture_) throw std::logic_error{"the host waits for a stream that is being captured"};
   const Stream& awaited = *streams_.at(stream);
   while (!awaited.tasks.empty())
-    if (!run_any()) throw std::logic_error{"streams wait for one another"};
+    if (!run_any() && !wait_for_others()) throw std::logic_error{"streams wait for one another"};
+  ran_.push_back({mark_, clock_ns_, clock_ns_, Activity::Kind::HostWait});
 }
 
 bool EmulatedGpu::run_any() {
@@ -249,6 +279,7 @@ std::unique_ptr<DeviceMemory> EmulatedGpu::pinned_memory() {
 
 void EmulatedGpu::copy(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) {
   maybe_fail("copy");
+  copied_ += bytes;
   enqueue(stream, "copy", [=] {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), static_cast<std::size_t>(bytes));
   });
@@ -285,7 +316,7 @@ std::shared_ptr<ActivitySource> EmulatedGpu::activities() {
       ActivityLog log;
       const auto device = [](std::int64_t ns) { return 5'000'000 + ns + ns / 1000; };
       for (const Ran& r : gpu_.ran_)
-        log.activities.push_back({r.mark, device(r.start_ns), device(r.end_ns), Activity::Kind::Kernel});
+        log.activities.push_back({r.mark, device(r.start_ns), device(r.end_ns), r.kind, r.bytes});
       log.first = {device(0), 0};
       log.last = {device(gpu_.clock_ns_ + 1'000'000), gpu_.clock_ns_ + 1'000'000};
       gpu_.ran_.clear();
@@ -297,6 +328,29 @@ std::shared_ptr<ActivitySource> EmulatedGpu::activities() {
     EmulatedGpu& gpu_;
   };
   return std::make_shared<Source>(*this);
+}
+
+std::unique_ptr<CounterSource> EmulatedGpu::counters(int, const std::vector<std::string>& names) {
+  maybe_fail("counters");
+  class Source final : public CounterSource {
+   public:
+    Source(EmulatedGpu& gpu, std::vector<std::string> names) : gpu_{gpu}, names_{std::move(names)} {}
+    std::vector<double> measure(const std::function<void()>& work) override {
+      gpu_.maybe_fail("counting");
+      work();
+      const std::int64_t before = gpu_.copied_;
+      work();
+      const auto copied = static_cast<double>(gpu_.copied_ - before);
+      std::vector<double> values;
+      for (const std::string& name : names_) values.push_back(name == kTensorShare ? 50 : copied);
+      return values;
+    }
+
+   private:
+    EmulatedGpu& gpu_;
+    std::vector<std::string> names_;
+  };
+  return std::make_unique<Source>(*this, names);
 }
 
 /// All-reduce only, in float: enough to see that the library is asked.

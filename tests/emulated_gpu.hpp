@@ -17,15 +17,19 @@
 
 namespace orrery::testing {
 
+class SharedMailbox;
+
 struct EmulationOptions {
   int devices = 1;
   std::int64_t memory_bytes = 1 << 30;  // of each device
   std::int64_t told_bytes = 0;          // that `info` tells of; 0: all of them
-  std::uint64_t seed = 1;               // of the turns
-  std::string fails_at;                 // a call of this name fails …
-  std::int64_t fails_after = -1;        // … when it is made for the n-th time, from 0; −1: never
-  bool has_library = false;             // of collectives
-  std::uint64_t drops = 0;              // records that get lost
+  int capability = 90;
+  std::uint64_t seed = 1;                            // of the turns
+  std::string fails_at;                              // a call of this name fails …
+  std::int64_t fails_after = -1;                     // … when it is made for the n-th time, from 0; −1: never
+  bool has_library = false;                          // of collectives
+  std::uint64_t drops = 0;                           // records that get lost
+  std::shared_ptr<SharedMailbox> mailbox = nullptr;  // through which it reaches GPUs of other processes
 };
 
 class EmulatedGpu final : public GpuDriver {
@@ -53,6 +57,8 @@ class EmulatedGpu final : public GpuDriver {
   void multiply(const GpuProduct& product, GpuStream stream) override;
   void call(void (*function)(void*), void* argument, GpuStream stream) override;
   bool collective(std::span<const GpuCollective> members) override;
+  void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) override;
+  void collective(const GpuGroup& group, std::span<const GpuCollective> members) override;
   /// By a clock of its own, which runs a thousandth faster than that of the host and stands elsewhere.
   void stamp(GpuEvent event, GpuStream stream) override { record(event, stream, true); }
   /// Streams that take part without having waited for the first one, and waits of the host, are errors of the test.
@@ -63,6 +69,8 @@ class EmulatedGpu final : public GpuDriver {
   bool end_update() override;
   std::shared_ptr<ActivitySource> activities() override;
   void mark(std::uint64_t id) override { mark_ = id; }
+  /// What copies move, twice; the work is run twice as well.
+  std::unique_ptr<CounterSource> counters(int device, const std::vector<std::string>& names) override;
 
   /// Handles and bytes that nobody has given back.
   std::size_t streams() const { return streams_.size(); }
@@ -76,6 +84,8 @@ class EmulatedGpu final : public GpuDriver {
   struct Ran {
     std::uint64_t mark;
     std::int64_t start_ns, end_ns;
+    Activity::Kind kind = Activity::Kind::Kernel;
+    std::int64_t bytes = 0;
   };
   const std::vector<Ran>& ran() const { return ran_; }
 
@@ -87,8 +97,9 @@ class EmulatedGpu final : public GpuDriver {
     GpuEvent waits = nullptr, records = nullptr;
     std::uint64_t turn = 0;  // of the event that it waits for, or makes
     std::uint64_t mark = 0;
-    std::string call = {};  // what asked for it
-    bool stamps = false;    // records for the clock only
+    std::string call = {};             // what asked for it
+    bool stamps = false;               // records for the clock only
+    std::function<bool()> ready = {};  // more that it waits for: other processes
   };
   struct CapturedTask;
   struct Graph;
@@ -108,7 +119,8 @@ class EmulatedGpu final : public GpuDriver {
   void maybe_fail(const char* call);
   bool can_run(const Task& task) const;
   void run_one(Stream& stream);
-  bool run_any();  // a task of a stream that can go on, by chance; false when there is none
+  bool run_any();          // a task of a stream that can go on, by chance; false when there is none
+  bool wait_for_others();  // a little, when streams wait for other processes; false when none does
 
   EmulationOptions options_;
   GridRunners runners_;
@@ -117,7 +129,7 @@ class EmulatedGpu final : public GpuDriver {
   std::map<GpuEvent, std::unique_ptr<Event>> events_;
   std::vector<std::int64_t> used_;
   std::map<std::string, std::int64_t> calls_;
-  std::int64_t clock_ns_ = 0, collectives_ = 0;
+  std::int64_t clock_ns_ = 0, collectives_ = 0, copied_ = 0;
   std::uint64_t mark_ = 0;
   std::int64_t slot_ = -1, captures_ = 0, graph_launches_ = 0, readings_ = 0;
   std::unique_ptr<Capture> capture_;
@@ -129,6 +141,8 @@ class EmulatedGpu final : public GpuDriver {
   std::deque<Event> graph_events_;
   std::vector<GpuEvent> lent_;  // to collectives of the library, until the device is gone
   std::vector<Ran> ran_;
+  std::shared_ptr<Peers> peers_;
+  std::map<std::vector<std::uint32_t>, std::int64_t> crossings_;  // collectives of a group so far
 };
 
 }  // namespace orrery::testing

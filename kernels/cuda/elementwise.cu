@@ -21,6 +21,7 @@ Entries all_entries() {
   add_attention_entries(entries);
   add_expert_entries(entries);
   add_model_entries(entries);
+  add_eight_bit_entries(entries);
   return entries;
 }
 

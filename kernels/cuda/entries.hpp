@@ -23,5 +23,6 @@ void add_update_entries(Entries& entries);
 void add_attention_entries(Entries& entries);
 void add_expert_entries(Entries& entries);
 void add_model_entries(Entries& entries);
+void add_eight_bit_entries(Entries& entries);
 
 }  // namespace orrery::kernels::cuda

@@ -2,7 +2,6 @@
 #include "runtime/cuda/activities.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace orrery {
 
@@ -15,11 +14,52 @@ std::int64_t host_time(const ActivityLog& log, std::int64_t device_ns) {
   return log.first.host_ns + passed + static_cast<std::int64_t>(static_cast<double>(passed) * drift);
 }
 
+namespace {
+
+void count_call(ActivityAccount::Calls& calls, const Activity& a) {
+  switch (a.kind) {
+    case Activity::Kind::HostWait:
+      ++calls.waits;
+      calls.wait_ns += a.end_ns - a.start_ns;
+      return;
+    case Activity::Kind::StreamWait:
+      ++calls.stream_waits;
+      return;
+    case Activity::Kind::Allocation:
+      ++calls.allocations;
+      calls.allocated += a.bytes;
+      return;
+    default:
+      ++calls.releases;
+      calls.released += a.bytes;
+  }
+}
+
+}  // namespace
+
+void ActivityAccount::add(const ActivityLog& log, std::span<const MarkedOp> marked, const Plan& plan) {
+  for (const Activity& a : log.activities) {
+    if (a.kind == Activity::Kind::Kernel) {
+      ++kernels;
+    } else if (a.kind == Activity::Kind::Copy) {
+      ++copies;
+      copied += a.bytes;
+    } else if (a.kind == Activity::Kind::Fill) {
+      ++fills;
+      filled += a.bytes;
+    } else if (a.mark == 0 || a.mark > marked.size()) {
+      count_call(outside, a);
+    } else {
+      count_call(of_op[std::string{plan.name_of(plan[marked[a.mark - 1].op])}], a);
+    }
+  }
+}
+
 Joined join_activities(const ActivityLog& log, std::span<const MarkedOp> marked) {
   Joined joined;
   joined.spans.resize(marked.size());
   for (const Activity& a : log.activities) {
-    if (a.mark == 0) continue;
+    if (a.mark == 0 || !a.is_on_device()) continue;
     if (a.mark > marked.size()) {
       ++joined.unknown;
       continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,12 +13,17 @@
 
 namespace orrery {
 
-/// Something that ran on a device: when, by its own clock, and for which mark of GpuDriver::mark; 0: for none.
+/// Something that ran on a device, or a call that waited or asked for memory: when, by the device's clock, and for
+/// which mark of GpuDriver::mark; 0: for none. Both times are 0 where they are not known.
 struct Activity {
-  enum class Kind : std::uint8_t { Kernel, Copy, Fill };
+  enum class Kind : std::uint8_t { Kernel, Copy, Fill, HostWait, StreamWait, Allocation, Release };
   std::uint64_t mark = 0;
   std::int64_t start_ns = 0, end_ns = 0;
   Kind kind = Kind::Kernel;
+  std::int64_t bytes = 0;  // of copies, fills and memory
+
+  /// Whether it took time on the device: the others are calls of the host.
+  bool is_on_device() const { return kind == Kind::Kernel || kind == Kind::Copy || kind == Kind::Fill; }
 };
 
 /// The same instant by two clocks.
@@ -59,6 +65,23 @@ struct Joined {
   std::uint64_t unknown = 0;
 };
 Joined join_activities(const ActivityLog& log, std::span<const MarkedOp> marked);
+
+/// What the records of some executions came to: how much of each kind, and the calls of the host by the op that caused
+/// them.
+struct ActivityAccount {
+  struct Calls {
+    std::int64_t waits = 0, wait_ns = 0;          // of the host
+    std::int64_t stream_waits = 0;                // that were asked of streams
+    std::int64_t allocations = 0, allocated = 0;  // and bytes
+    std::int64_t releases = 0, released = 0;
+    bool is_any() const { return waits + stream_waits + allocations + releases > 0; }
+  };
+  std::int64_t kernels = 0, copies = 0, copied = 0, fills = 0, filled = 0;
+  Calls outside;                       // of no op
+  std::map<std::string, Calls> of_op;  // by the name of the op
+
+  void add(const ActivityLog& log, std::span<const MarkedOp> marked, const Plan& plan);
+};
 
 /// An instant of the device's clock by the clock of the host.
 std::int64_t host_time(const ActivityLog& log, std::int64_t device_ns);

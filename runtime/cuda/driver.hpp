@@ -9,15 +9,18 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/kernel.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/cuda/activities.hpp"
+#include "runtime/cuda/counters.hpp"
 #include "sim/base/dtype.hpp"
 #include "sim/plan/kinds/collective.hpp"
 
 namespace orrery {
 
+class Peers;
 struct GpuStreamTag;
 struct GpuEventTag;
 using GpuStream = GpuStreamTag*;
@@ -37,13 +40,14 @@ struct GpuState {
   double clock_hz = 0, watts = 0, celsius = 0;
 };
 
-/// C[b] = alpha·op(A[b])·op(B[b]) (+ C[b]) (+ bias) of row-major matrices. `bytes` after each other from matrix to
-/// matrix, `row` from row to row, both in elements.
+/// C[b] = alpha·op(A[b])·op(B[b]) (+ C[b]) (+ bias) of row-major matrices; `batch` from matrix to matrix, `row` from
+/// row to row, both in elements. Where A and B are of 8 bits, their numbers stand for `scale` times as much.
 struct GpuProduct {
   struct Matrix {
     std::uintptr_t at = 0;
     DType dtype = DType::F32;
     std::int64_t row = 0, batch = 0;
+    std::uintptr_t scale = 0;  // of one f32; 0: none
   };
   std::int64_t m = 0, n = 0, k = 0, count = 1;
   bool transpose_a = false, transpose_b = false, accumulate = false;
@@ -55,13 +59,25 @@ struct GpuProduct {
   std::int64_t workspace_bytes = 0;
 };
 
-/// One member's part of a collective that a library does for all members at once.
+/// Ranks, in an order that counts, of which some are of other processes; and those of this one, which have a place in
+/// that order and a device.
+struct GpuGroup {
+  struct Seat {
+    std::int32_t member = 0;
+    int device = 0;
+  };
+  std::vector<std::uint32_t> ranks;
+  std::vector<Seat> here;
+};
+
+/// One member's part of a collective that a library does for all members of this process at once.
 struct GpuCollective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   ReduceOp reduce = ReduceOp::Sum;
   DType dtype = DType::F32;
   std::int32_t root = 0;
   std::int64_t elements = 0;  // of the message, as Collective counts it
+  std::int32_t member = 0;    // in the order of the group
   std::uintptr_t in = 0, out = 0;
   int device = 0;
   GpuStream stream = nullptr;
@@ -109,6 +125,12 @@ class GpuDriver {
   /// Does a collective of ranks on different devices; false when there is no library that can.
   virtual bool collective(std::span<const GpuCollective> members) = 0;
 
+  /// Readies collectives of groups that other processes have a part in, those in the same order. Throws MissingError
+  /// without a library, DeviceError when processes share a device or one of them is lost.
+  virtual void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) = 0;
+  /// The part of this process in a collective of such a group.
+  virtual void collective(const GpuGroup& group, std::span<const GpuCollective> members) = 0;
+
   /// As record, for `nanoseconds`: while streams are captured, a part of the graph that nothing waits for.
   virtual void stamp(GpuEvent event, GpuStream stream) = 0;
 
@@ -126,6 +148,8 @@ class GpuDriver {
   virtual std::shared_ptr<ActivitySource> activities() = 0;
   /// What follows on this thread belongs to an op; 0: to none.
   virtual void mark(std::uint64_t id) = 0;
+  /// Counters of a device, by NVIDIA's names. Throws MissingError when there can be none.
+  virtual std::unique_ptr<CounterSource> counters(int device, const std::vector<std::string>& names) = 0;
 };
 
 /// Owns a stream or an event.

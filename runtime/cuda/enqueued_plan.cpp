@@ -8,6 +8,8 @@
 
 #include "runtime/clock.hpp"
 #include "runtime/cuda/collectives.hpp"
+#include "runtime/cuda/crossing.hpp"
+#include "runtime/peers.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -21,6 +23,7 @@ EnqueuedPlan::EnqueuedPlan(const Preparation& preparation, const Device& device,
       host_{*driver_} {
   rank_lanes_.resize(ranks_.size());
   for (RankRun& r : ranks_) {
+    if (!r.is_here()) continue;
     RankLanes& mine = rank_lanes_[r.rank.index()];
     mine.lanes.resize(r.program->lanes.size());
     mine.signals.resize(r.program->num_signals);
@@ -28,10 +31,30 @@ EnqueuedPlan::EnqueuedPlan(const Preparation& preparation, const Device& device,
       Lane& lane = mine.lanes[i];
       lane.rank = &r;
       lane.index = i;
-      lane.stream = {*driver_, driver_->make_stream(static_cast<int>(r.rank.index()) % driver_->num_devices())};
+      lane.stream = {*driver_, driver_->make_stream(device_of(r.rank))};
     }
   }
   for (const auto& m : meetings_) seated_[m.get()].reserve(m->seats.size());
+  if (options_.peers) connect();
+}
+
+int EnqueuedPlan::device_of(RankId rank) const { return static_cast<int>(rank.index()) % driver_->num_devices(); }
+
+/// In the order of meetings, which is the same in all processes.
+void EnqueuedPlan::connect() {
+  check_crossings(meetings_, plan_);
+  std::vector<GpuGroup> groups;
+  for (const auto& m : meetings_) {
+    if (!is_crossing(*m)) continue;
+    GpuGroup group;
+    for (const Meeting::Seat& s : m->seats) {
+      if (s.is_here) group.here.push_back({static_cast<std::int32_t>(group.ranks.size()), device_of(s.rank)});
+      group.ranks.push_back(s.rank.value);
+    }
+    groups.push_back(group);
+    if (!group.here.empty()) crossing_[m.get()] = std::move(group);
+  }
+  driver_->connect(groups, options_.peers);
 }
 
 EnqueuedPlan::~EnqueuedPlan() = default;
@@ -40,7 +63,7 @@ GpuQueue EnqueuedPlan::queue_of(const Lane& lane) {
   return {.driver = *driver_,
           .host = host_,
           .stream = lane.stream.get(),
-          .device = static_cast<int>(lane.rank->rank.index()) % driver_->num_devices(),
+          .device = device_of(lane.rank->rank),
           .fast_f32 = options_.fast_f32,
           .captures = captures_};
 }
@@ -152,16 +175,15 @@ OpCall EnqueuedPlan::call_of(const Lane& lane, const OpRecord& op, GpuQueue& que
 }
 
 void EnqueuedPlan::enqueue(Lane& lane) {
-  begin_op(lane);
   const OpRecord& op = lane.op();
   GpuQueue queue = queue_of(lane);
-  if (options_.activities) {
+  if (options_.activities) {  // before it waits and takes storage: those calls are the op's as well
     marked_.push_back({op.id, static_cast<std::uint32_t>(&lane - rank_of(lane).lanes.data()) +
                                   static_cast<std::uint32_t>(lane.rank->rank.index() * kNumStreams)});
     driver_->mark(marked_.size());
-  } else if (records_spans_) {
-    lane.start = events_.stamp(queue);
   }
+  begin_op(lane);
+  if (records_spans_ && !options_.activities) lane.start = events_.stamp(queue);
   if (captures_) driver_->slot(static_cast<std::int64_t>(captured_.size()));
   op.kernel(call_of(lane, op, queue));
   if (captures_) driver_->slot(-1);
@@ -169,14 +191,17 @@ void EnqueuedPlan::enqueue(Lane& lane) {
   end_op(lane);
 }
 
-/// All members are asked for at once, when the last one has come.
+/// All members are asked for at once, when the last one of this process has come.
 void EnqueuedPlan::come(Lane& lane) {
   begin_op(lane);
   lane.has_come = true;
   const Seat seat = lane.rank->seats[static_cast<std::size_t>(lane.op().meeting)];
   std::vector<Lane*>& members = seated_.at(seat.meeting);
   members[seat.member] = &lane;
-  if (std::find(members.begin(), members.end(), nullptr) != members.end()) return;
+  const auto is_awaited = [&](std::size_t i) { return seat.meeting->seats[i].is_here && !members[i]; };
+  for (std::size_t i = 0; i < members.size(); ++i)
+    if (is_awaited(i)) return;
+  std::erase(members, nullptr);  // those of other processes
   std::vector<GpuQueue> queues;
   for (const Lane* m : members) queues.push_back(queue_of(*m));
   // The span of a meeting starts when all have come: after the slowest, as in the engine.
@@ -191,7 +216,10 @@ void EnqueuedPlan::come(Lane& lane) {
       marked_.push_back({m->op().id, static_cast<std::uint32_t>(m->index + m->rank->rank.index() * kNumStreams)});
     driver_->mark(first_mark + 1);
   }
-  enqueue_meeting(*seat.meeting, queues, events_);
+  if (const auto group = crossing_.find(seat.meeting); group != crossing_.end())
+    enqueue_crossing(*seat.meeting, group->second, queues);
+  else
+    enqueue_meeting(*seat.meeting, queues, events_);
   if (options_.activities) driver_->mark(0);
   for (Lane* m : members) {
     m->has_come = false;
@@ -239,6 +267,7 @@ void EnqueuedPlan::collect_spans() {
         fmt::format("{} records of plan '{}' were dropped, its spans would be too short: take them from "
                     "events, without --activities",
                     log.dropped, plan_.name)};
+  if (options_.account) options_.account->add(log, marked_, plan_);
   const Joined joined = join_activities(log, marked_);
   for (std::size_t i = 0; i < marked_.size(); ++i) {
     const std::size_t rank = marked_[i].lane / kNumStreams, lane = marked_[i].lane % kNumStreams;

@@ -28,6 +28,8 @@ class EnqueuedPlan final : public PreparedPlan {
     bool fast_f32 = false;
     bool graphs = false;
     ActivitySource* activities = nullptr;  // where spans come from in place of events
+    ActivityAccount* account = nullptr;
+    std::shared_ptr<Peers> peers = nullptr;  // processes that have a share of the ranks
   };
   EnqueuedPlan(const Preparation& preparation, const Device& device, std::shared_ptr<GpuDriver> driver,
                const Options& options);
@@ -92,6 +94,8 @@ class EnqueuedPlan final : public PreparedPlan {
   bool advance(RankLanes& r);  // enqueues ops of a rank until it has to wait for others; whether there were any
   bool is_ready(const RankLanes& r, const Lane& lane) const;
   void come(Lane& lane);  // to a meeting
+  void connect();         // groups of meetings with other processes
+  int device_of(RankId rank) const;
   void begin_op(Lane& lane);
   void end_op(Lane& lane);
   void take_storage(RankLanes& r, Lane& lane);
@@ -108,6 +112,7 @@ class EnqueuedPlan final : public PreparedPlan {
   HostSide host_;
   std::vector<RankLanes> rank_lanes_;
   std::map<const Meeting*, std::vector<Lane*>> seated_;  // of those that have come; looked up only
+  std::map<const Meeting*, GpuGroup> crossing_;          // of meetings with ranks of other processes; looked up only
   std::size_t left_ = 0;                                 // ops that are not enqueued
   std::vector<MarkedOp> marked_;                         // the op of mark i + 1
   const Bindings* bindings_ = nullptr;

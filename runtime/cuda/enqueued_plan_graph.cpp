@@ -65,7 +65,8 @@ void EnqueuedPlan::fork_and_join(bool joins) {
 
 std::vector<std::uint64_t> EnqueuedPlan::memory_versions() const {
   std::vector<std::uint64_t> versions;
-  for (const RankRun& r : ranks_) versions.push_back(r.memory->version());
+  for (const RankRun& r : ranks_)
+    if (r.is_here()) versions.push_back(r.memory->version());
   return versions;
 }
 

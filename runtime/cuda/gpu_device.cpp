@@ -30,11 +30,12 @@ void add_kinds(std::index_sequence<I...>, std::vector<std::size_t>& kinds) {
 class GpuDevice final : public Device {
  public:
   GpuDevice(std::shared_ptr<GpuDriver> driver, const GpuOptions& options)
-      : driver_{std::move(driver)}, options_{options} {}
+      : driver_{std::move(driver)}, options_{options}, capability_{driver_->info(0).capability} {}
 
   Kernel kernel(const Plan& plan, const Op& op) const override {
     const Work& work = plan.work(op);
     check_tiers(plan, op, work);
+    check_capability(plan, op, work);
     if (const Kernel k = find_gpu_kernel(work)) return k;
     throw UserError{
         fmt::format("op '{}' of plan '{}' cannot run on a cuda device: {}", plan.name_of(op), plan.name, to_text(work)),
@@ -52,6 +53,7 @@ class GpuDevice final : public Device {
     const GpuInfo info = driver_->info(0);
     return fmt::format("{} × {}, driver {}", driver_->num_devices(), info.name, info.driver);
   }
+  Peers* peers() const override { return options_.peers.get(); }
   std::unique_ptr<DeviceMemory> memory(Tier tier, RankId rank) const override {
     const int device = static_cast<int>(rank.index()) % driver_->num_devices();
     if (tier == Tier::Device || tier == Tier::Peer)
@@ -60,10 +62,12 @@ class GpuDevice final : public Device {
   }
   Backing file() const override { return Backing::DirectFile; }
   std::unique_ptr<PreparedPlan> prepare(const Preparation& preparation) const override {
-    return std::make_unique<EnqueuedPlan>(
-        preparation, *this, driver_,
-        EnqueuedPlan::Options{
-            .fast_f32 = options_.fast_f32, .graphs = options_.graphs, .activities = options_.activities.get()});
+    return std::make_unique<EnqueuedPlan>(preparation, *this, driver_,
+                                          EnqueuedPlan::Options{.fast_f32 = options_.fast_f32,
+                                                                .graphs = options_.graphs,
+                                                                .activities = options_.activities.get(),
+                                                                .account = options_.account.get(),
+                                                                .peers = options_.peers});
   }
 
  private:
@@ -80,8 +84,19 @@ class GpuDevice final : public Device {
     }
   }
 
+  /// Tensor cores of 8 bits came with compute capability 8.9.
+  void check_capability(const Plan& plan, const Op& op, const Work& work) const {
+    constexpr int kEightBits = 89;
+    const auto* g = std::get_if<Gemm>(&work);
+    if (!g || !g->eight_bit || capability_ >= kEightBits) return;
+    throw UserError{fmt::format("op '{}' of plan '{}' multiplies in 8 bits, which compute capability {}.{} cannot",
+                                plan.name_of(op), plan.name, capability_ / 10, capability_ % 10),
+                    "8.9 and newer can: Ada, Hopper; or leave out `eight_bit`"};
+  }
+
   std::shared_ptr<GpuDriver> driver_;
   GpuOptions options_;
+  int capability_;
 };
 
 }  // namespace
@@ -109,6 +124,9 @@ std::unique_ptr<Executor> make_gpu_executor(std::shared_ptr<GpuDriver> driver, c
   if (gpu.graphs && gpu.activities)
     throw UserError{"a replayed graph leaves records of no op: CUDA graphs and records of CUPTI exclude each other",
                     "leave out --graphs or --activities"};
+  if (gpu.graphs && gpu.peers)
+    throw UserError{"CUDA graphs are of one process: collectives with others are not captured",
+                    "leave out --graphs or --peers"};
   if (gpu.graphs && gpu.plain)
     throw UserError{"a replayed graph needs the same places in each execution, which plain allocation does not give",
                     "leave out --graphs or --plain-allocation"};

@@ -9,11 +9,15 @@
 
 namespace orrery {
 
+class Peers;
+
 struct GpuOptions {
   bool fast_f32 = false;                                 // products of f32 may round their operands to tf32
   bool plain = false;                                    // ask the device for each tensor, instead of one arena
   bool graphs = false;                                   // plans that come again are replayed by CUDA graphs
   std::shared_ptr<ActivitySource> activities = nullptr;  // where spans come from; none: events around each op
+  std::shared_ptr<ActivityAccount> account = nullptr;    // what the activities came to; none: nobody asks
+  std::shared_ptr<Peers> peers = nullptr;                // processes that execute plans together; none: this one alone
 };
 
 /// GPUs, reached through a driver. Plans in f32, bf16 or f16.

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/cuda/eight_bit.hpp"
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/op_context.hpp"
 #include "runtime/cuda/workspaces.hpp"
@@ -31,12 +34,62 @@ static void run(const Gemm& g, const GpuContext<void>& c) {
                             c.queue().stream);
 }
 
-/// Products in 8 bits, and of weights in fewer bits, need scales that a plan has no operands for.
+/// One operand, cast into scratch with k running fastest: `rows` of them, whose numbers lie `row` and `col` apart.
+template <class T>
+static GpuProduct::Matrix cast(const GpuContext<T>& c, const gpu::StridedMatrices<T>& in, std::int64_t length,
+                               std::int64_t at, std::int64_t parts_at, std::int64_t scale_at) {
+  auto* parts = c.template scratch<float>(static_cast<std::size_t>(parts_at));
+  auto* scale = c.template scratch<float>(static_cast<std::size_t>(scale_at));
+  auto* out = c.template scratch<std::uint32_t>(static_cast<std::size_t>(at));
+  const std::int64_t numbers = in.batch * in.rows * in.cols;
+  const std::int64_t blocks = std::min(gpu::kLargestBlocks, gpu::grid_for<gpu::LargestPartsKernel<T>>(numbers));
+  c.launch(gpu::LargestPartsKernel<T>{in, parts}, blocks, gpu::kLargestShared);
+  c.launch(gpu::EightBitScaleKernel{blocks, parts, scale}, 1, gpu::kLargestShared);
+  c.over(gpu::EightBitKernel<T>{in, length, scale, out}, in.batch * in.rows * length / 4);
+  return {reinterpret_cast<std::uintptr_t>(out), DType::F8E4M3, length, in.rows * length,
+          reinterpret_cast<std::uintptr_t>(scale)};
+}
+
+/// In 8 bits: both operands are cast, each with a scale of its own.
+template <class T>
+static void run(const Gemm& g, const GpuContext<T>& c) {
+  const int out = g.bias ? 3 : 2;
+  const MatrixStrides a = g.transpose_a ? c.matrix(0, g.batch, g.k, g.m) : c.matrix(0, g.batch, g.m, g.k);
+  const MatrixStrides b = g.transpose_b ? c.matrix(1, g.batch, g.n, g.k) : c.matrix(1, g.batch, g.k, g.n);
+  const MatrixStrides y = c.matrix(out, g.batch, g.m, g.n);
+  const EightBitScratch s = eight_bit_scratch(g);
+  const gpu::StridedMatrices<T> of_a{g.batch,  g.m, g.k, a.batch, g.transpose_a ? 1 : a.row, g.transpose_a ? a.row : 1,
+                                     c.data(0)};
+  const gpu::StridedMatrices<T> of_b{g.batch,  g.n, g.k, b.batch, g.transpose_b ? b.row : 1, g.transpose_b ? 1 : b.row,
+                                     c.data(1)};
+  const GpuProduct::Matrix cast_a = cast(c, of_a, s.row, s.a, s.parts, s.scales);
+  const GpuProduct::Matrix cast_b = cast(c, of_b, s.row, s.b, s.parts, s.scales + std::int64_t{sizeof(float)});
+  c.queue().driver.multiply({.m = g.m,
+                             .n = g.n,
+                             .k = s.row,
+                             .count = g.batch,
+                             .transpose_b = true,
+                             .accumulate = g.accumulate,
+                             .alpha = g.alpha,
+                             .a = cast_a,
+                             .b = cast_b,
+                             .c = {c.call().place(c.operand(out)), c.operand(out).dtype, y.row, y.batch},
+                             .bias = g.bias ? c.call().place(c.operand(2)) : 0,
+                             .workspace = reinterpret_cast<std::uintptr_t>(
+                                 c.template scratch<std::byte>(static_cast<std::size_t>(s.product))),
+                             .workspace_bytes = kProductWorkspace},
+                            c.queue().stream);
+}
+
+/// Products of weights that lie in fewer bits need scales that a plan has no operands for. cuBLASLt's products in 8
+/// bits have no bias of f32, and take whole 16 bytes of a row.
 Kernel find_gpu_product(const Work& work) {
   const auto* g = std::get_if<Gemm>(&work);
-  const bool legal = g && !g->eight_bit && g->weights == Quantised::None &&
-                     (g->dtype == DType::F32 || g->dtype == DType::BF16 || g->dtype == DType::F16);
-  return legal ? &enqueue<Gemm, void> : nullptr;
+  if (!g || g->weights != Quantised::None) return nullptr;
+  const bool narrow = g->dtype == DType::BF16 || g->dtype == DType::F16;
+  if (!g->eight_bit) return narrow || g->dtype == DType::F32 ? &enqueue<Gemm, void> : nullptr;
+  if (!narrow || (g->wide && g->bias) || g->n % gpu::kEightBitRow != 0) return nullptr;
+  return g->dtype == DType::BF16 ? &enqueue<Gemm, gpu::bf16> : &enqueue<Gemm, gpu::f16>;
 }
 
 }  // namespace orrery

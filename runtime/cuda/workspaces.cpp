@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/columns.hpp"
+#include "kernels/cuda/eight_bit.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
 
 namespace orrery {
@@ -18,7 +19,7 @@ std::int64_t queries(const AttentionShape& s) { return s.batch * s.heads * s.q; 
 
 /// Bytes of scratch of a kind: an overload for each kind whose kernels need any.
 struct Scratch {
-  std::int64_t operator()(const Gemm&) const { return kProductWorkspace; }
+  std::int64_t operator()(const Gemm& g) const { return g.eight_bit ? eight_bit_scratch(g).end : kProductWorkspace; }
   std::int64_t operator()(const AttentionForward& a) const {
     const std::int64_t splits =
         a.shape.kv.is_bound() ? key_splits(a.shape, kMostSplits * kLeastKeys) : key_splits(a.shape, a.shape.kv.base);
@@ -56,6 +57,19 @@ class GpuWorkspaces final : public WorkspaceModel {
 };
 
 }  // namespace
+
+EightBitScratch eight_bit_scratch(const Gemm& g) {
+  constexpr std::int64_t kPlace = 256;
+  const auto up = [](std::int64_t bytes) { return gpu::blocks_of(bytes, kPlace) * kPlace; };
+  EightBitScratch s;
+  s.row = gpu::blocks_of(g.k, gpu::kEightBitRow) * gpu::kEightBitRow;
+  s.b = up(g.batch * g.m * s.row);
+  s.parts = s.b + up(g.batch * g.n * s.row);
+  s.scales = s.parts + gpu::kLargestBlocks * kFloat;
+  s.product = up(s.scales + 2 * kFloat);
+  s.end = s.product + kProductWorkspace;
+  return s;
+}
 
 std::int64_t key_splits(const AttentionShape& s, std::int64_t keys) {
   const std::int64_t wanted = gpu::blocks_of(kWarpsToFill, std::max<std::int64_t>(queries(s), 1));

@@ -8,6 +8,14 @@ namespace orrery {
 /// What products may use between their steps (NVIDIA's advice for Hopper: 32 MiB).
 constexpr std::int64_t kProductWorkspace = 32 << 20;
 
+/// Where the operands of a product in 8 bits lie in its scratch, in bytes: both cast, parts of a maximum, two scales,
+/// and what the product itself uses.
+struct EightBitScratch {
+  std::int64_t row = 0;  // numbers from row to row of an operand
+  std::int64_t a = 0, b = 0, parts = 0, scales = 0, product = 0, end = 0;
+};
+EightBitScratch eight_bit_scratch(const Gemm& g);
+
 /// Blocks that rank candidates of drafted tokens, each over two rows of doubles of its own.
 constexpr std::int64_t kCandidateBlocks = 64;
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/eight_bit.hpp"
 #include "kernels/host/gemm.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
+#include "runtime/host/workspaces.hpp"
 
 namespace orrery {
 namespace {
@@ -11,29 +13,46 @@ kernels::Write write(bool accumulate) { return accumulate ? kernels::Write::Accu
 
 }  // namespace
 
+/// Both operands become numbers of 8 bits times a scale; they lie behind the scratch of the product.
+template <class T>
+void cast_operands(const Gemm& g, kernels::GemmArgs<T>& args) {
+  auto* space = static_cast<std::byte*>(args.workspace) + eight_bit_offset(g, sizeof(T));
+  auto* a = reinterpret_cast<T*>(space);
+  T* b = a + g.batch * g.m * g.k;
+  const std::int64_t rows_a = g.transpose_a ? g.k : g.m, rows_b = g.transpose_b ? g.n : g.k;
+  const std::int64_t cols_a = g.m * g.k / rows_a, cols_b = g.k * g.n / rows_b;
+  const T scale_a = kernels::cast_to_eight_bits<T>({g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a});
+  const T scale_b = kernels::cast_to_eight_bits<T>({g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b});
+  args.a = a, args.lda = cols_a, args.stride_a = rows_a * cols_a;
+  args.b = b, args.ldb = cols_b, args.stride_b = rows_b * cols_b;
+  args.alpha *= scale_a * scale_b;
+}
+
 template <class T>
 void run(const Gemm& g, const OpContext<T>& c) {
   const int out = g.bias ? 3 : 2;
   const MatrixStrides a = g.transpose_a ? c.matrix(0, g.batch, g.k, g.m) : c.matrix(0, g.batch, g.m, g.k);
   const MatrixStrides b = g.transpose_b ? c.matrix(1, g.batch, g.n, g.k) : c.matrix(1, g.batch, g.k, g.n);
   const MatrixStrides y = c.matrix(out, g.batch, g.m, g.n);
-  kernels::gemm(kernels::GemmArgs<T>{.dims = {g.m, g.n, g.k},
-                                     .transpose_a = transpose(g.transpose_a),
-                                     .transpose_b = transpose(g.transpose_b),
-                                     .a = c.data(0),
-                                     .lda = a.row,
-                                     .b = c.data(1),
-                                     .ldb = b.row,
-                                     .c = c.data(out),
-                                     .ldc = y.row,
-                                     .batch = g.batch,
-                                     .stride_a = a.batch,
-                                     .stride_b = b.batch,
-                                     .stride_c = y.batch,
-                                     .alpha = T(g.alpha),
-                                     .write = write(g.accumulate),
-                                     .bias = g.bias ? c.dense(2) : nullptr,
-                                     .workspace = c.workspace()});
+  kernels::GemmArgs<T> args{.dims = {g.m, g.n, g.k},
+                            .transpose_a = transpose(g.transpose_a),
+                            .transpose_b = transpose(g.transpose_b),
+                            .a = c.data(0),
+                            .lda = a.row,
+                            .b = c.data(1),
+                            .ldb = b.row,
+                            .c = c.data(out),
+                            .ldc = y.row,
+                            .batch = g.batch,
+                            .stride_a = a.batch,
+                            .stride_b = b.batch,
+                            .stride_c = y.batch,
+                            .alpha = T(g.alpha),
+                            .write = write(g.accumulate),
+                            .bias = g.bias ? c.dense(2) : nullptr,
+                            .workspace = c.workspace()};
+  if (g.eight_bit) cast_operands(g, args);
+  kernels::gemm(args);
 }
 
 /// Weights [groups, n, k] swap the roles of the products: forward is an input gradient and the other way round, and the
@@ -56,6 +75,10 @@ void run(const GroupedGemm& g, const OpContext<T>& c) {
   kernels::grouped_gemm(args);
 }
 
-Kernel find_gemm(const Work& work) { return find_typed<Gemm, GroupedGemm>(work); }
+/// Groups are not cast to 8 bits here.
+Kernel find_gemm(const Work& work) {
+  if (const auto* g = std::get_if<GroupedGemm>(&work); g && g->eight_bit) return nullptr;
+  return find_typed<Gemm, GroupedGemm>(work);
+}
 
 }  // namespace orrery

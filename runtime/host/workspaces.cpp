@@ -24,7 +24,9 @@ kernels::AttentionDims dims(const AttentionShape& s) {
 /// Scratch of a kind: an overload for each kind whose host function needs any.
 struct Scratch {
   std::size_t operator()(const Gemm& g) const {
-    return kernels::gemm_workspace({g.m, g.n, g.k}, element_size(g.dtype));
+    const std::size_t size = element_size(g.dtype);
+    if (!g.eight_bit) return kernels::gemm_workspace({g.m, g.n, g.k}, size);
+    return eight_bit_offset(g, size) + static_cast<std::size_t>(g.batch * g.k * (g.m + g.n)) * size;
   }
   std::size_t operator()(const GroupedGemm& g) const {
     const std::size_t size = element_size(g.dtype);
@@ -86,6 +88,10 @@ std::size_t attention_scratch(const AttentionShape& shape, std::size_t element_s
 std::size_t attention_scratch(const PagedAttention& w, std::size_t element_size) {
   const kernels::AttentionDims d{w.sequences, w.rows, w.page * w.max_pages, w.heads, w.kv_heads, w.qk_dim, w.v_dim};
   return (kernels::attention_workspace(d, element_size) + 63) / 64 * 64;
+}
+
+std::size_t eight_bit_offset(const Gemm& g, std::size_t element_size) {
+  return (kernels::gemm_workspace({g.m, g.n, g.k}, element_size) + 63) / 64 * 64;
 }
 
 const WorkspaceModel& host_workspaces() {

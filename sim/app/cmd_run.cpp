@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "sim/app/activity_report.hpp"
 #include "sim/app/commands.hpp"
 #include "sim/app/evaluation.hpp"
 #include "sim/app/instances.hpp"
+#include "sim/app/launch.hpp"
 #include "sim/app/npy.hpp"
 #include "sim/app/report.hpp"
 #include "sim/app/run_directory.hpp"
@@ -40,6 +42,15 @@ class Run final : public Command {
     text("--tokens", "IDS|FILE", "token ids instead of the scenario's text, prompt, or random tokens", tokens_);
     text("--text", "TEXT", "the same as a text for the scenario's tokenizer", text_);
     text("--save", "FILE", "write the weights as they are at the end (safetensors)", save_);
+    text("--peers", "HOW",
+         "of the device cuda: share the ranks with other processes; auto, under srun or mpirun, or I/N, process I of N "
+         "counted from 0; process 0 reports",
+         peers_);
+    text("--meet", "PLACE",
+         "where these processes meet: HOST:PORT of process 0, or a file that all of them see; srun and Open MPI's "
+         "mpirun "
+         "say it themselves",
+         meet_);
     all.push_back({"--loss", "", "print the loss of each step; of forward passes, of each next token",
                    [this](const std::string&) { loss_ = true; }});
     all.push_back({"--steps", "N", "training steps or passes to run",
@@ -66,6 +77,8 @@ class Run final : public Command {
     const DeviceKind device = choose_device(scenario);
     refuse_gpu_flags(device);
     gpu_.graphs = gpu_.graphs || scenario.options.launch == LaunchRegime::Graph;
+    if (gpu_.activities) gpu_.account = std::make_shared<ActivityAccount>();
+    if (!peers_.empty()) gpu_.peers = std::make_shared<Peers>(meeting_place(peers_, meet_, context.environment));
     const bool is_forward = !logits_.empty() || (loss_ && scenario.options.workload.generate);
     if (is_forward) make_forward_pass(scenario);
     const std::unique_ptr<Program> program =
@@ -81,7 +94,12 @@ class Run final : public Command {
     if (loss_ && scenario.options.workload.infer)
       report.loss = {next_token_loss(logits_of(scenario, *program, recording), input_tokens(recording))};
     nlohmann::json document = to_json(report);
+    if (gpu_.account) document["activities"] = to_json(*gpu_.account);
     const PlanDigests digests = digests_of(*program);
+    if (gpu_.peers && gpu_.peers->process() != 0) {
+      if (!save_.empty()) send_weights(scenario, *program, *executor);
+      return exit_code::kOk;
+    }
     write_files(context, scenario, *program, *executor, recording, digests);
     const auto folder =
         write_run_directory(context, out_, scenario, document, {{"timeline.orrery", recording.timeline, digests}});
@@ -91,11 +109,14 @@ class Run final : public Command {
 
  private:
   void refuse_gpu_flags(DeviceKind device) const {
+    if (!meet_.empty() && peers_.empty())
+      throw UserError{"option --meet says where processes meet that share a plan", "add --peers"};
     if (device == DeviceKind::Cuda) return;
     for (const auto& [given, flag] : {std::pair{gpu_.tf32, "--tf32"},
                                       {gpu_.activities, "--activities"},
                                       {gpu_.graphs, "--graphs"},
-                                      {gpu_.plain, "--plain-allocation"}})
+                                      {gpu_.plain, "--plain-allocation"},
+                                      {!peers_.empty(), "--peers"}})
       if (given) throw UserError{fmt::format("option {} is for the device cuda", flag), "add --device cuda"};
   }
 
@@ -178,13 +199,14 @@ class Run final : public Command {
     if (loss_)
       for (std::size_t i = 0; i < report.loss.size(); ++i)
         text += fmt::format("loss {:>5}  {:.9g}\n", i + 1, report.loss[i]);
+    if (gpu_.account) text += to_text(*gpu_.account);
     if (folder) text += fmt::format("\nwritten to {}\n", *folder);
     context.console.out(text);
   }
 
   ScenarioFlags scenario_;
   RunDirectoryOptions out_;
-  std::string device_, trace_, logits_, tokens_, text_, save_;
+  std::string device_, trace_, logits_, tokens_, text_, save_, peers_, meet_;
   std::optional<std::int64_t> steps_;
   std::int64_t repeat_ = 1;
   double pace_ = 1;

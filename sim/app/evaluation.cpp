@@ -151,4 +151,9 @@ void save_weights(const Scenario& s, const Program& program, const Executor& exe
   write_safetensors(path, tensors, {{"format", "pt"}});
 }
 
+void send_weights(const Scenario& s, const Program& program, const Executor& executor) {
+  for (std::size_t i = 0; i < s.model.parameters.size(); ++i)
+    (void)read_parameter(executor, program.plans()[0], ParameterId{i}, s.model.parameters[i].elements());
+}
+
 }  // namespace orrery

@@ -145,7 +145,7 @@ std::unique_ptr<Executor> Wiring::executor(DeviceKind kind, const Cluster& clust
   }
   if (kind == DeviceKind::Cuda) {
     std::shared_ptr<GpuDriver> driver = gpus();
-    GpuOptions used{.fast_f32 = gpu.tf32, .plain = gpu.plain, .graphs = gpu.graphs};
+    GpuOptions used{.fast_f32 = gpu.tf32, .plain = gpu.plain, .graphs = gpu.graphs, .account = gpu.account, .peers = gpu.peers};
     if (gpu.activities) used.activities = driver->activities();
     return make_gpu_executor(std::move(driver), options, used);
   }

@@ -18,7 +18,9 @@
 
 namespace orrery {
 
+struct ActivityAccount;
 class GpuDriver;
+class Peers;
 /// Opens the GPUs of a computer. Throws MissingError when there are none.
 using GpuSource = std::function<std::shared_ptr<GpuDriver>()>;
 
@@ -49,6 +51,8 @@ struct GpuUse {
   bool activities = false;  // times from CUPTI's records of kernels and copies, in place of events around each op
   bool graphs = false;      // plans that come again are replayed by CUDA graphs
   bool plain = false;       // ask the device for each tensor, instead of one arena
+  std::shared_ptr<ActivityAccount> account = nullptr;  // what the activities come to; null: nobody asks
+  std::shared_ptr<Peers> peers = nullptr;  // processes that have a share of the ranks; null: none but this one
 };
 
 /// Makes the objects of other folders: the only place that names concrete classes.

@@ -6,11 +6,10 @@
 
 #include <cstdlib>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "runtime/clock.hpp"
+#include "runtime/cuda/native/activity_decoder.hpp"
 #include "runtime/cuda/native/library.hpp"
 #include "sim/base/error.hpp"
 
@@ -18,8 +17,6 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kBuffer = 4 << 20, kAlignment = 8;
-constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                                         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
 struct Calls {
   explicit Calls(const Library& l) {
@@ -59,11 +56,11 @@ class Records final : public ActivityRecords {
     if (active()) bug("activity records are taken twice in one process");
     active() = this;
     check(calls_.register_callbacks(&Records::give_buffer, &Records::take_buffer), "cuptiActivityRegisterCallbacks");
-    for (const CUpti_ActivityKind kind : kKinds) check(calls_.enable(kind), "cuptiActivityEnable");
+    for (const CUpti_ActivityKind kind : activity_kinds()) check(calls_.enable(kind), "cuptiActivityEnable");
     first_ = clocks();
   }
   ~Records() override {
-    for (const CUpti_ActivityKind kind : kKinds) calls_.disable(kind);
+    for (const CUpti_ActivityKind kind : activity_kinds()) calls_.disable(kind);
     calls_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     active() = nullptr;
   }
@@ -81,13 +78,7 @@ class Records final : public ActivityRecords {
     ActivityLog log;
     log.first = first_;
     log.last = first_ = clocks();
-    for (Activity a : activities_) {
-      const auto mark = mark_of_.find(static_cast<std::uint32_t>(a.mark));  // its correlation id until now
-      a.mark = mark == mark_of_.end() ? 0 : mark->second;
-      log.activities.push_back(a);
-    }
-    activities_.clear();
-    mark_of_.clear();
+    log.activities = decoder_.take();
     log.dropped = std::exchange(dropped_, 0);
     return log;
   }
@@ -131,38 +122,14 @@ class Records final : public ActivityRecords {
   }
   void read(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t valid) {
     const std::lock_guard lock{mutex_};
-    CUpti_Activity* record = nullptr;
-    while (calls_.next(buffer, valid, &record) == CUPTI_SUCCESS) add(*record);
+    decoder_.read(buffer, valid, calls_.next);
     std::size_t lost = 0;
     if (calls_.dropped(context, stream, &lost) == CUPTI_SUCCESS) dropped_ += lost;
   }
-  void add(const CUpti_Activity& record) {
-    const auto put = [&](Activity::Kind kind, const auto& r) {
-      activities_.push_back(
-          {r.correlationId, static_cast<std::int64_t>(r.start), static_cast<std::int64_t>(r.end), kind});
-    };
-    switch (record.kind) {
-      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-        return put(Activity::Kind::Kernel, reinterpret_cast<const CUpti_ActivityKernel9&>(record));
-      case CUPTI_ACTIVITY_KIND_MEMCPY:
-        return put(Activity::Kind::Copy, reinterpret_cast<const CUpti_ActivityMemcpy6&>(record));
-      case CUPTI_ACTIVITY_KIND_MEMSET:
-        return put(Activity::Kind::Fill, reinterpret_cast<const CUpti_ActivityMemset4&>(record));
-      case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
-        const auto& r = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
-        mark_of_[r.correlationId] = r.externalId;
-        return;
-      }
-      default:
-        return;
-    }
-  }
-
   Library library_;
   Calls calls_;
   std::mutex mutex_;
-  std::vector<Activity> activities_;
-  std::unordered_map<std::uint32_t, std::uint64_t> mark_of_;  // of correlation ids
+  ActivityDecoder decoder_;
   std::uint64_t dropped_ = 0;
   ClockPair first_;
   bool marked_ = false;

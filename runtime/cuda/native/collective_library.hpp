@@ -8,14 +8,18 @@
 
 namespace orrery {
 
-/// Collectives of ranks on different devices of this computer, by NCCL.
+/// Collectives of ranks on different devices, by NCCL: of this process, or of several.
 class CollectiveLibrary {
  public:
   virtual ~CollectiveLibrary() = default;
   /// Enqueues one collective on all streams; false for kinds and types that it does not do.
   virtual bool run(std::span<const GpuCollective> members) = 0;
-  /// While collectives are on their way: throws DeviceError when one has lost a member, and gives up all of them, so that
-  /// no stream waits for ever.
+  /// As of GpuDriver. Each group has a communicator, whose identifier the process of its first rank makes and the
+  /// others are told.
+  virtual void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) = 0;
+  virtual void run(const GpuGroup& group, std::span<const GpuCollective> members) = 0;
+  /// While collectives are on their way: throws DeviceError when one has lost a member, or a process is gone, and gives
+  /// up all of them, so that no stream waits for ever.
   virtual void check() = 0;
 };
 /// Null when the build or the computer has no NCCL.

@@ -15,6 +15,7 @@
 #include "runtime/cuda/native/activity_records.hpp"
 #include "runtime/cuda/native/check.hpp"
 #include "runtime/cuda/native/collective_library.hpp"
+#include "runtime/cuda/native/counters.hpp"
 #include "runtime/cuda/native/device_memory.hpp"
 #include "runtime/cuda/native/graphs.hpp"
 #include "runtime/cuda/native/products.hpp"
@@ -179,10 +180,28 @@ class CudaDriver final : public GpuDriver {
     looked_for_collectives_ = true;
     return collectives_ && collectives_->run(members);
   }
+  void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) override {
+    if (!collectives_) collectives_ = open_collective_library();
+    looked_for_collectives_ = true;
+    if (!collectives_)
+      throw MissingError{
+          "several processes exchange tensors by NCCL, which is not here: install libnccl2, or run all "
+          "ranks in one process, without --peers"};
+    collectives_->connect(groups, peers);
+    current_ = -1;  // it has changed the current device
+  }
+  void collective(const GpuGroup& group, std::span<const GpuCollective> members) override {
+    collectives_->run(group, members);
+    current_ = -1;
+  }
   std::shared_ptr<ActivitySource> activities() override {
     std::shared_ptr<ActivityRecords> records = records_.lock();
     if (!records) records_ = records = open_activity_records();
     return records;
+  }
+  std::unique_ptr<CounterSource> counters(int device, const std::vector<std::string>& names) override {
+    use(device);
+    return open_counters(device, names);
   }
   void mark(std::uint64_t id) override {
     if (const auto records = records_.lock()) records->mark(id);

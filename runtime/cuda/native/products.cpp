@@ -6,6 +6,7 @@
 
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "runtime/cuda/native/library.hpp"
 #include "sim/base/error.hpp"
@@ -95,6 +96,13 @@ class LtProducts final : public Products {
     int device = 0;
     cudaGetDevice(&device);
     Prepared& ready = prepared(p, device);
+    // The operands change places, and so do their scales.
+    for (const auto& [attribute, scale] : {std::pair{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.scale},
+                                           std::pair{CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.scale}}) {
+      if (scale == 0) continue;
+      const auto* at = reinterpret_cast<const void*>(scale);
+      check(calls_.set_product(ready.product, attribute, &at, sizeof at), "cublasLtMatmulDescSetAttribute");
+    }
     if (p.bias != 0) {
       const auto* bias = reinterpret_cast<const void*>(p.bias);
       check(calls_.set_product(ready.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
