@@ -38,8 +38,8 @@ struct ProfileNumber {
 const std::vector<ProfileNumber>& step_numbers();
 /// The six of inference programs: in place of the network the host's time per pass.
 const std::vector<ProfileNumber>& pass_numbers();
-/// The six of servers: rates of products and of what memory limits; time of the host per step, per sequence of a step,
-/// per request and per token of a prompt.
+/// The seven of servers: rates of products and of what memory limits; launch time of ops that no graph starts; time of
+/// the host per step, per sequence of a step, per request and per token of a prompt.
 const std::vector<ProfileNumber>& server_numbers();
 
 /// Rows of tables that can be predicted under any profile.

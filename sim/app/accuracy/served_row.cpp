@@ -133,6 +133,71 @@ std::string weights_of(std::string_view model, const std::string& quant) {
   return quant.starts_with("fp8") ? "fp8" : contains(quant, "fp4") ? "fp4" : "model";
 }
 
+/// Benchmarks that draw prompts with a fixed seed send the same ones again when they are started again: earlier runs
+/// left the first ones in the server's cache. These go first here, and the run itself long behind them.
+class RepeatedPrompts final : public RequestSource {
+ public:
+  RepeatedPrompts(const TrafficOptions& run, std::int64_t seen)
+      : before_{all_at_once(run, seen)}, run_{generated_requests(run, 0)}, seen_{seen} {}
+
+  std::optional<Request> next() override {
+    constexpr double kPause = 1e6;  // seconds, until all before are answered
+    const bool is_before = made_ < seen_;
+    std::optional<Request> r = is_before ? before_->next() : run_->next();
+    if (!r) return r;
+    r->group = is_before ? made_ : made_ - seen_;
+    r->shared = r->prompt;
+    if (!is_before) r->arrival += kPause;
+    r->id = made_++;
+    return r;
+  }
+
+ private:
+  static std::unique_ptr<RequestSource> all_at_once(TrafficOptions o, std::int64_t count) {
+    o.arrival = Arrival::AllAtOnce;
+    o.requests = count;
+    return generated_requests(o, 0);
+  }
+
+  std::unique_ptr<RequestSource> before_, run_;
+  std::int64_t seen_, made_ = 0;
+};
+
+/// How many of a run's prompts its server has answered before, where it keeps them: the first one, with which the
+/// benchmark tries the server, and those of the runs above it on the page, up to one of more prompts: there the server
+/// was started anew.
+std::int64_t seen_before(const CsvRow& row, std::int64_t requests) {
+  if (!contains(row["notes"], "prefix caching on")) return 0;
+  std::int64_t seen = 1;
+  for (std::size_t i = row.index(); i-- > 0;) {
+    const CsvRow above = row.table().row(i);
+    const auto count = above.integer("concurrency");
+    if (above["section"] != row["section"] || !count || *count > requests) break;
+    if (above["isl"] == row["isl"]) seen = std::max(seen, *count);
+  }
+  return std::min(seen, requests);
+}
+
+/// Both of what pages of vLLM and SGLang print, means where there are some.
+void read_measured_run(const CsvRow& row, ServedRow& r) {
+  const bool medians = contains(row["notes"], "median");
+  const auto add = [&](std::string_view name, std::string_view mean_key, std::string_view column) {
+    if (const auto mean = extra(row, mean_key))
+      r.measured.emplace_back(name, *mean * 1e-3);
+    else if (const auto ms = row.number(column))
+      r.measured.emplace_back(fmt::format("{}{}", name, medians ? "_median" : ""), *ms * 1e-3);
+  };
+  add("tpot", "mean_tpot_ms", "tpot_ms");
+  add("ttft", "mean_ttft_ms", "ttft_ms");
+  if (const auto ms = extra(row, "median_itl_ms")) r.measured.emplace_back("itl_median", *ms * 1e-3);
+  const bool whole = contains(row["notes"], "latency_ms is the duration");
+  if (!whole) add("e2e", "mean_e2e_ms", "latency_ms");
+  if (const auto s = extra(row, "duration_s"))
+    r.measured.emplace_back("duration", *s);
+  else if (const auto ms = row.number("latency_ms"); whole && ms)
+    r.measured.emplace_back("duration", *ms * 1e-3);
+}
+
 }  // namespace
 
 ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
@@ -225,9 +290,13 @@ ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
   if (const auto most = extra(row, "max_num_batched_tokens"))
     r.options.replica.max_tokens = static_cast<std::int64_t>(*most);
   r.options.bucket = 16;
-  if (const auto ms = row.number("tpot_ms")) r.measured.emplace_back("tpot", *ms * 1e-3);
-  if (const auto ms = row.number("ttft_ms")) r.measured.emplace_back("ttft", *ms * 1e-3);
-  if (r.measured.empty()) return Skip{SkipReason::NoMeasurement, "no ttft_ms and no tpot_ms"};
+  read_measured_run(row, r);
+  if (r.measured.empty()) return Skip{SkipReason::NoMeasurement, "no time of the run or of its requests"};
+  if (const std::int64_t seen = seen_before(row, t.requests); seen > 0) {
+    r.options.replica.prefix_sharing = true;
+    r.requests = [run = t, seen] { return std::make_unique<RepeatedPrompts>(run, seen); };
+    r.first = seen;
+  }
   return r;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/app/accuracy/serving_fit.hpp"
 
+#include <array>
 #include <cmath>
 
 #include "sim/app/accuracy/left_out.hpp"
@@ -50,12 +51,12 @@ ProfileCases served_cases(const std::vector<CsvTable>& tables, const Wiring& wir
   }
   // Times of the device stay as long as its rates do: most tries of a search change the host only.
   struct Known {
-    std::pair<double, double> rates;
+    std::array<double, 3> rates;
     std::unique_ptr<Deployments> deployments;
   };
   const auto known = std::make_shared<Known>();
   out.errors = [&wiring, rows, known](const std::vector<std::size_t>& which, const SoftwareProfile& p) {
-    const std::pair rates{p.products, p.streams};
+    const std::array rates{p.products, p.streams, p.launch};
     if (!known->deployments || known->rates != rates)
       *known = {rates, std::make_unique<Deployments>(wiring, rows->size())};
     return errors(*known->deployments, *rows, which, p);

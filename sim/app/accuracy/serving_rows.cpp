@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/base/error.hpp"
@@ -31,7 +32,8 @@ void Deployments::forget_oldest() {
 std::shared_ptr<Deployments::Entry> Deployments::find(const ServedRow& row, const SoftwareProfile& profile) {
   const ServeOptions& o = row.options;
   const std::string key =
-      fmt::format("{} {} {} {} {} {} tp{} {} {} {} {}", profile.name, profile.products, profile.streams, row.model_name,
+      fmt::format("{} {} {} {} {} {} {} tp{} {} {} {} {}", profile.name, profile.products, profile.streams,
+                  profile.launch, row.model_name,
                   row.cluster.device, row.cluster.num_ranks(), row.tp, int(o.dtype), o.weights, int(o.replica.kv_type),
                   row.cluster.devices_per_node);
   const std::lock_guard lock{mutex_};
@@ -85,11 +87,16 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
   const ServeOptions& o = row.options;
   const ReplicaMemory memory = entry.times->memory(o.replica);
   if (memory.blocks == 0) throw UserError{"weights and activations leave no room for keys and values"};
-  WarmRequests source{row.requests ? row.requests() : make_requests(o.traffic, 0), row.first,
-                      static_cast<std::uint64_t>(o.traffic.seed)};
+  const std::unique_ptr<RequestSource> source =
+      row.requests ? row.requests()
+                   : std::make_unique<WarmRequests>(make_requests(o.traffic, 0), row.first,
+                                                    static_cast<std::uint64_t>(o.traffic.seed));
   return serve({.options = o,
-                .blocks = {.device = memory.blocks, .host = 0, .tokens = o.replica.block, .sharing = false},
-                .source = source,
+                .blocks = {.device = memory.blocks,
+                           .host = 0,
+                           .tokens = o.replica.block,
+                           .sharing = o.replica.prefix_sharing},
+                .source = *source,
                 .times = *entry.times,
                 .on_answer = on_answer});
 }
@@ -104,24 +111,49 @@ double Deployments::first_wave(const ServedRow& row, const SoftwareProfile& prof
   return sum / double(std::max<std::int64_t>(1, result.answered));
 }
 
+namespace {
+
+/// Times of the requests that count.
+struct Times {
+  std::vector<double> ttft, tpot, e2e;
+  double start = std::numeric_limits<double>::infinity(), end = 0;
+
+  void add(const Answer& a) {
+    ttft.push_back(a.ttft());
+    e2e.push_back(a.e2e());
+    if (a.output > 1) tpot.push_back(a.tpot());
+    start = std::min(start, a.arrival);
+    end = std::max(end, a.last_token);
+  }
+};
+
+void summarise(const std::string& name, std::vector<double> values, std::map<std::string, double>& out) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  out[name] = out[name + "_median"] = sum / double(std::max<std::size_t>(1, values.size()));
+  if (values.empty()) return;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  out[name + "_median"] = *middle;
+}
+
+}  // namespace
+
 std::map<std::string, double> Deployments::predict(const ServedRow& row, const SoftwareProfile& profile) {
-  std::map<std::string, double> sums;
-  std::int64_t count = 0, several = 0;
+  Times times;
   const ServingResult result = simulate(row, profile, [&](const Answer& a) {
-    if (a.id < row.first) return;
-    ++count;
-    several += a.output > 1;
-    sums["ttft"] += a.ttft();
-    sums["e2e"] += a.e2e();
-    sums["tpot"] += a.tpot();
+    if (a.id >= row.first) times.add(a);
   });
-  if (count == 0) throw UserError{"no request of the row fits into the pool of keys and values"};
-  sums["ttft"] /= double(count);
-  sums["e2e"] /= double(count);
-  sums["tpot"] /= double(std::max<std::int64_t>(1, several));
-  sums["duration"] = result.seconds;
-  if (row.at_once > 0) sums["ttft"] += row.at_once * (first_wave(row, profile) - sums["ttft"]);
-  return sums;
+  if (times.e2e.empty()) throw UserError{"no request of the row fits into the pool of keys and values"};
+  std::map<std::string, double> out;
+  summarise("ttft", times.ttft, out);
+  summarise("tpot", times.tpot, out);
+  summarise("e2e", times.e2e, out);
+  out["itl"] = result.itl.mean();
+  out["itl_median"] = result.itl.quantile(0.5);
+  out["duration"] = times.end - times.start;
+  if (row.at_once > 0) out["ttft"] += row.at_once * (first_wave(row, profile) - out["ttft"]);
+  return out;
 }
 
 namespace {

@@ -28,9 +28,11 @@ struct ServedRow {
   ServeOptions options;
   /// Makes the requests; empty: as the options say.
   std::function<std::unique_ptr<RequestSource>()> requests = {};
-  std::int64_t first = 0;                                // requests from here on count: those before fill the server
-  double at_once = 0;                                    // part of the requests that came together at the start
-  std::vector<std::pair<std::string, double>> measured;  // "ttft" and the like, seconds
+  std::int64_t first = 0;  // requests from here on count: those before fill the server, or its cache of prompts
+  double at_once = 0;      // part of the requests that came together at the start
+  /// Seconds by what they are: "ttft", "tpot", "e2e", "itl" are means over requests that count, with "_median" behind
+  /// it their median; "duration" is from the first of these to the last token.
+  std::vector<std::pair<std::string, double>> measured;
 };
 using ServedRowOf = std::variant<ServedRow, Skip>;
 ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations);
@@ -41,10 +43,10 @@ ServedRowOf served_run(std::string_view gpu, std::string_view model, const Locat
 /// Times of steps for rows, made once for what rows have in common. Safe to call from several threads.
 class Deployments {
  public:
-  /// Times are kept for the `most` deployments that were asked for last: each takes much memory.
-  explicit Deployments(const Wiring& wiring, std::size_t most = 2);
+  /// Times are kept for the `most` deployments that were asked for last.
+  explicit Deployments(const Wiring& wiring, std::size_t most = 32);
   ~Deployments();
-  /// Means over the requests that count, by the names of `ServedRow::measured`.
+  /// Of the requests that count, by the names of `ServedRow::measured`.
   std::map<std::string, double> predict(const ServedRow& row, const SoftwareProfile& profile);
   /// Mean time to the first token of so many prompts as there are clients, all at once.
   double first_wave(const ServedRow& row, const SoftwareProfile& profile);

@@ -150,6 +150,7 @@ struct PlanTimes::Template {
   Plan once, twice;
   bool additive = false;
   std::int64_t body = 0;  // picoseconds without attention
+  std::int64_t least = 0;  // of the plan of one period
   std::unordered_map<std::size_t, std::int64_t> executed;
 };
 
@@ -215,7 +216,10 @@ std::int64_t PlanTimes::padded(std::int64_t rows, Regime regime) const {
 
 /// t(lead + n·p) = t(lead + p) + (n − 1)·(t(lead + 2p) − t(lead + p)).
 std::int64_t PlanTimes::extrapolated(const Template& t, const Bindings& bindings, Regime regime) const {
-  const std::int64_t one = execute(t.once, bindings, machine(regime));
+  return continued(t, execute(t.once, bindings, machine(regime)), bindings, regime);
+}
+
+std::int64_t PlanTimes::continued(const Template& t, std::int64_t one, const Bindings& bindings, Regime regime) const {
   if (layers_.times == 1) return one;
   return one + (layers_.times - 1) * (execute(t.twice, bindings, machine(regime)) - one);
 }
@@ -266,7 +270,8 @@ PlanTimes::Template& PlanTimes::find(std::int64_t rows, std::int64_t sequences, 
     for (std::size_t w = 0; w < attentions_.size(); ++w) all += counts_[w] * picoseconds(attention(w, shape));
     return all;
   };
-  const std::int64_t first = extrapolated(t, least.bindings(), regime),
+  t.least = execute(t.once, least.bindings(), machine(regime));
+  const std::int64_t first = continued(t, t.least, least.bindings(), regime),
                      second = extrapolated(t, more.bindings(), regime);
   t.body = first - attend(least);
   t.additive = second - first == attend(more) - attend(least) && t.body >= 0;
@@ -289,9 +294,15 @@ std::optional<std::int64_t> PlanTimes::body(std::int64_t rows, Regime regime) {
   return *low + (*high - *low) * (rows - below) / step;
 }
 
+/// What more sequences add behind the last layer: the same for any number of layers, so one period of them will do.
 std::int64_t PlanTimes::head(std::int64_t sequences, Regime regime) {
   const auto [at, is_new] = heads_.try_emplace({sequences, regime}, 0);
-  if (is_new && sequences > 1) at->second = find(sequences, sequences, regime).body - find(sequences, 1, regime).body;
+  if (is_new && sequences > 1) {
+    BatchShape least;
+    least.add(0, 1, true);
+    at->second = execute(kernels(once_, sequences, sequences), least.bindings(), machine(regime)) -
+                 find(sequences, 1, regime).least;
+  }
   return at->second;
 }
 

@@ -82,6 +82,7 @@ class PlanTimes final : public StepTimes {
   Plan lower(const Model& model, std::int64_t rows, std::int64_t sequences) const;
   Plan kernels(const Model& model, std::int64_t rows, std::int64_t sequences) const;
   std::int64_t extrapolated(const Template& t, const Bindings& bindings, Regime regime) const;
+  std::int64_t continued(const Template& t, std::int64_t one, const Bindings& bindings, Regime regime) const;
   BatchShape bucketed(BatchShape shape) const;
   std::int64_t context() const;
 
