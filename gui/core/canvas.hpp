@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,10 @@ class Canvas {
   virtual void hatch(Rect r, Color c) = 0;
   virtual void text(const Text& t) = 0;
   virtual Font& font() = 0;
+  /// Calls `draw` at least once, maybe on several threads at a time, each with a canvas of its own onto this picture.
+  /// The calls share out among themselves what has no pixel in common. Texts come on top of all else that they draw, and
+  /// their fonts must not be asked for widths.
+  virtual void together(const std::function<void(Canvas&)>& draw) { draw(*this); }
 };
 
 /// Draws text with "…" where it does not fit, in the middle of the height of `box`.

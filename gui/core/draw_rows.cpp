@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "gui/core/draw.hpp"
 #include "gui/core/lane_raster.hpp"
@@ -374,14 +377,21 @@ Rect part_of_row(Rect row, std::size_t i, std::size_t n) {
 }
 
 void draw_rows(Canvas& canvas, const Scene& scene, const Regions& parts) {
-  RowPainter painter{canvas, scene, parts};
+  using Rows = std::vector<std::pair<const Row*, Rect>>;
+  const auto paint = [&](const Rows& rows) {
+    std::atomic<std::size_t> next = 0;
+    canvas.together([&](Canvas& part) {
+      RowPainter painter{part, scene, parts};
+      for (std::size_t i = next++; i < rows.size(); i = next++) painter.draw(*rows[i].first, rows[i].second);
+    });
+  };
   // Rows that scroll first: what sticks out at the top is painted over by the pinned ones, titles and ruler.
-  each_visible(scene, parts, [&](const Row& row, Rect r) {
-    if (r.y + r.h > parts.rows.y && r.y >= parts.pinned.bottom() - row.height) painter.draw(row, r);
-  });
+  Rows scrolled, pinned;
+  each_scrolled(scene, parts, [&](const Row& row, Rect r) { scrolled.emplace_back(&row, r); });
+  paint(scrolled);
   if (parts.pinned.h == 0) return;
-  for (const Row& row : scene.layout.pinned)
-    if (const Rect r = rect_of(row, true, parts, scene.view); !r.is_empty()) painter.draw(row, r);
+  each_pinned(scene, parts, [&](const Row& row, Rect r) { pinned.emplace_back(&row, r); });
+  paint(pinned);
   canvas.fill({0, parts.pinned.bottom() - 2, parts.pinned.right(), 2}, theme(scene.view.theme).border);
 }
 

@@ -45,11 +45,11 @@ class Matcher {
     std::vector<Readings> all;
     for (const auto& [key, both] : segments) {
       all.push_back(read(both.first, both.second, MatchTier::Marked, {}));
-      seen |= all.back().seen;
+      seen += all.back().seen;
     }
     std::size_t i = 0;
     for (const auto& [key, both] : segments) {
-      const Readings r = seen.swaps ? read(both.first, both.second, MatchTier::Marked, seen) : std::move(all[i]);
+      const Readings r = seen.swapped > 0 ? read(both.first, both.second, MatchTier::Marked, seen) : std::move(all[i]);
       take(both.first, both.second, r, MatchTier::Marked);
       ++i;
     }

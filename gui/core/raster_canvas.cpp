@@ -4,11 +4,31 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gui/core/parallel.hpp"
 
 namespace orrery::gui {
 namespace {
 
 constexpr int kHatchPeriod = 6;
+/// More would wait for memory.
+constexpr std::size_t kMostThreads = 4;
+
+/// Draws into an image beside others, all but texts: labels are kept by the font, which is for one thread.
+class PartCanvas final : public RasterCanvas {
+ public:
+  using RasterCanvas::RasterCanvas;
+  void text(const Text& t) override { texts_.emplace_back(t, std::string{t.text}); }
+  void draw_texts(RasterCanvas& on) const {
+    for (const auto& [t, letters] : texts_) on.text({t.box, letters, t.color, t.style});
+  }
+
+ private:
+  std::vector<std::pair<Text, std::string>> texts_;
+};
 
 }  // namespace
 
@@ -81,9 +101,11 @@ void RasterCanvas::bars(Rect r, const Bars& bars) {
   std::size_t pixels = 0;
   for (std::size_t x = 0; x < tops_.size(); ++x) {
     const float high = std::clamp(bars.high[x], 0.0f, static_cast<float>(r.h));
-    tops_[x] = r.bottom() - static_cast<int>(high);
+    const auto whole = static_cast<int>(high);
+    tops_[x] = r.bottom() - whole;
     bottoms_[x] = r.bottom() - static_cast<int>(bars.low[x]);
-    if (high > bars.low[x]) blend(r.x + static_cast<int>(x), tops_[x] - 1, bars.color[x], high - std::floor(high));
+    if (const float rest = high - static_cast<float>(whole); rest > 0 && high > bars.low[x])
+      blend(r.x + static_cast<int>(x), tops_[x] - 1, bars.color[x], rest);
     pixels += static_cast<std::size_t>(std::max(0, bottoms_[x] - tops_[x]));
     if (tops_[x] < bottoms_[x]) first = std::min(first, tops_[x]), last = std::max(last, bottoms_[x]);
   }
@@ -166,6 +188,14 @@ void RasterCanvas::stamp(const Label& label, int x, int y, Rect r, Color c) {
     for (int i = 0; i < visible.w; ++i)
       if (from[i] != 0) to[i] = mix(to[i], c, from[i] + (from[i] >> 7u));
   }
+}
+
+void RasterCanvas::together(const std::function<void(Canvas&)>& draw) {
+  const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  if (threads == 1) return draw(*this);
+  std::vector<PartCanvas> parts(threads, PartCanvas{image_, font_});
+  in_parallel(threads, [&](std::size_t i) { draw(parts[i]); });
+  for (const PartCanvas& p : parts) p.draw_texts(*this);
 }
 
 void RasterCanvas::text(const Text& t) {

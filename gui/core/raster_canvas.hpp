@@ -8,7 +8,7 @@
 namespace orrery::gui {
 
 /// Draws into an image. The image and the font outlive the canvas.
-class RasterCanvas final : public Canvas {
+class RasterCanvas : public Canvas {
  public:
   RasterCanvas(Image& image, Font& font) : image_{image}, font_{font} {}
 
@@ -22,6 +22,7 @@ class RasterCanvas final : public Canvas {
   void hatch(Rect r, Color c) override;
   void text(const Text& t) override;
   Font& font() override { return font_; }
+  void together(const std::function<void(Canvas&)>& draw) override;
 
  private:
   void blend(int x, int y, Color c, double coverage);

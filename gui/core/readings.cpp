@@ -13,6 +13,8 @@ constexpr std::size_t kMaxCells = 4'000'000;
 constexpr std::uint32_t kMissing = 2, kOtherKind = 3, kSwapped = 2;
 /// So much more than the best readings may cost one that has to be thought of as well; and where much was done.
 constexpr std::uint32_t kDoubt = 2, kMoreDoubt = 4;
+/// Much was done where more than one layer in so many was.
+constexpr std::uint64_t kOften = 20;
 
 /// Kinds that occur once on both sides, in the same order on both: those that do not cross.
 Places unique_pairs(const Sequence& a, const Sequence& b) {
@@ -86,9 +88,10 @@ class Reader {
     Readings out;
     walk_back(0);
     const std::vector<Parts> best_a = parts_a_, best_b = parts_b_;
-    out.seen = seen_;
-    const std::uint32_t best = at(to_, a_.size(), b_.size());
-    walk_back(elsewhere_.swaps && elsewhere_.changes && best >= kMoreDoubt ? kMoreDoubt : kDoubt);
+    out.seen = {1, has_swaps_, has_changes()};
+    const auto is_often = [&](std::uint64_t layers) { return kOften * layers > elsewhere_.layers; };
+    const bool has_cost = at(to_, a_.size(), b_.size()) > 0;
+    walk_back(has_cost && is_often(elsewhere_.swapped) && is_often(elsewhere_.changed) ? kMoreDoubt : kDoubt);
     for (std::size_t i = 0; i < a_.size(); ++i) {
       const Parts& p = parts_a_[i];
       if (p.is_sure(Part::Role::Pair)) out.sure.emplace_back(i, p.part.first);
@@ -105,6 +108,17 @@ class Reader {
   }
 
  private:
+  /// The two sides have other ops, in whatever order.
+  bool has_changes() const {
+    const auto kinds = [](const Sequence& s) {
+      std::vector<std::uint64_t> out;
+      for (const SequenceItem& i : s) out.push_back(i.kind);
+      std::sort(out.begin(), out.end());
+      return out;
+    };
+    return kinds(a_) != kinds(b_);
+  }
+
   std::uint32_t& at(std::vector<std::uint32_t>& cells, std::size_t i, std::size_t j) const {
     return cells[i * width_ + j];
   }
@@ -128,7 +142,7 @@ class Reader {
     if (longest_ > 1 && n > 1 && m > 1 && are_swapped(i, j)) visit(2, 2, kSwapped);
     for (std::size_t k = 2; k <= std::min(longest_, n); ++k) visit(k, 1, cost_of_run(k, b_[j].is_fused));
     for (std::size_t l = 2; l <= std::min(longest_, m); ++l) visit(1, l, cost_of_run(l, a_[i].is_fused));
-    if (elsewhere_.swaps) each_swapped_run(i, j, visit);
+    if (elsewhere_.swapped > 0) each_swapped_run(i, j, visit);
   }
 
   /// Steps in which an op changed places with a run behind it, or with one before it.
@@ -170,7 +184,7 @@ class Reader {
 
   void note(std::size_t i, std::size_t j, std::size_t k, std::size_t l) {
     using enum Part::Role;
-    (k > 1 && l > 1 ? seen_.swaps : seen_.changes) |= k != 1 || l != 1 || !(a_[i] == b_[j]);
+    has_swaps_ = has_swaps_ || (k > 1 && l > 1);
     if (l == 0) return parts_a_[i].note({});
     if (k == 0) return parts_b_[j].note({});
     if (k == 2 && l == 2) {
@@ -219,13 +233,21 @@ class Reader {
   std::size_t width_;
   std::vector<std::uint32_t> to_;
   std::vector<Parts> parts_a_, parts_b_;
-  Readings::Seen seen_;  // in the readings that were walked
+  bool has_swaps_ = false;  // one of the readings that were walked has
 };
 
 }  // namespace
 
+Readings::Seen& Readings::Seen::operator+=(const Seen& o) {
+  layers += o.layers;
+  swapped += o.swapped;
+  changed += o.changed;
+  return *this;
+}
+
 Readings readings(const Sequence& a, const Sequence& b, std::size_t longest_run, const Readings::Seen& elsewhere) {
   Readings out;
+  out.seen.layers = 1;
   if (a == b) {
     for (std::size_t i = 0; i < a.size(); ++i) out.sure.emplace_back(i, i);
     return out;

@@ -30,17 +30,19 @@ using Places = std::vector<std::pair<std::size_t, std::size_t>>;
 /// be that op alone. The same holds beside neighbours that changed places: one may have been run together with what is
 /// before it, and what looks like it be another op. Where ops of the same recording changed places (`Seen`), a kernel
 /// that does several ops may have changed places with an op too, which then looks like one of those that it does; and
-/// where more was done besides, a layer that needs 4 is read with a doubt of 4. `gui_readings_test` counts what that
+/// where one layer in twenty has ops that changed places and one in twenty has others than the other side, layers that
+/// cost anything are read with a doubt of 4: three things done to a layer can look like one. `gui_readings_seeds_test` counts what that
 /// finds in random layers.
 struct Readings {
   /// `num_a` ops from `a` on are the `num_b` from `b` on; one of the numbers is 1.
   struct Run {
     std::size_t a = 0, num_a = 0, b = 0, num_b = 0;
   };
-  /// What the best readings of a layer, or of all layers of a recording, say that was done to it.
+  /// How many layers were looked at, in how many the best readings have ops that changed places, and in how many the
+  /// two sides have other ops: missing, added, fused or of another kind.
   struct Seen {
-    bool swaps = false, changes = false;  // ops changed places; are missing, added, fused or of another kind
-    Seen& operator|=(const Seen& o) { return swaps |= o.swaps, changes |= o.changes, *this; }
+    std::uint64_t layers = 0, swapped = 0, changed = 0;
+    Seen& operator+=(const Seen& o);
     bool operator==(const Seen&) const = default;
   };
   Places sure;             // op for op
