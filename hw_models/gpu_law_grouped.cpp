@@ -43,6 +43,8 @@ std::array<double, kQuantiles> loads(double mean, double skew) {
 ///   math = max(1, tiles/SMs + ½) · ( 2·tm·tn·(k + loop) / (peak/SMs·rate) + wave )
 ///   memory = ( weights of active groups + rows ) / ( bandwidth·memory·min(1, 2·tiles/SMs) )
 ///
+/// Tiles of few rows lose rate, but for weights in fewer bits: kernels for these lay the rows along the side of the
+/// tensor cores that may be narrow.
 /// A product of weight gradients (k summed over rows) is taken as groups of [k, n] over the rows. Leaves out the order
 /// of groups. Parameters: fits of tables of kernels.
 LawTime time_of(const double* p, const Work& work, const Bindings&, const GpuFacts& gpu) {
@@ -57,15 +59,16 @@ LawTime time_of(const double* p, const Work& work, const Bindings&, const GpuFac
   const double weight = size_quantised(g.weights, g.arithmetic(), kScaledRun).base() / double(kScaledRun);
   const double bytes = weight * active * n * k + element * double(g.rows) * (n + k);
   LawTime t;
+  const bool swapped = g.weights != Quantised::None;
   double best = HUGE_VAL;
   for (const Tile& tile : kTiles) {
     double rows = 0;
     for (const double v : x) rows += v > tile.m ? v / tile.m + 0.5 : 1 - std::exp(-v);
     const double tiles = groups * rows / kQuantiles * std::ceil(n / tile.n), filled = tiles / gpu.sms;
     const double inner = gradient ? mean : k;
-    const double math =
-        std::max(1.0, filled > 1 ? filled + 0.5 : 1.0) *
-        (2 * tile.m * tile.n * (inner + p[kLoop]) * gpu.sms / (gpu.peak * p[kRate] * tile.share) + p[kWave]);
+    const double rate = gpu.peak * p[kRate] * (swapped ? 1.0 : tile.share);
+    const double math = std::max(1.0, filled > 1 ? filled + 0.5 : 1.0) *
+                        (2 * tile.m * tile.n * (inner + p[kLoop]) * gpu.sms / rate + p[kWave]);
     const double memory = bytes / (gpu.bandwidth * p[kMemory] * std::min(1.0, 2 * filled));
     const double fourth = power4(math) + power4(memory);
     if (fourth < best) best = fourth, t.math = math, t.memory = memory, t.sm_share = std::min(1.0, filled);

@@ -144,7 +144,9 @@ ServedRow served(const std::string& rest) {
 
 TEST_CASE("a row of a server says its limits, its weights, and how its requests came", "[published]") {
   const ServedRow rc3 = served("Qwen/Qwen3-32B,H100-80GB-SXM,2,trtllm,1.0.0rc3,agg,fp8,9000,128,16,16,2,300,14");
-  CHECK(rc3.options.replica.max_sequences == 15);      // a client always waits
+  CHECK(rc3.options.replica.max_sequences == 2048);
+  const ServedRow wide = served("Qwen/Qwen3-32B,H100-80GB-SXM,2,trtllm,1.0.0rc3,agg,,9000,128,16,16,2,300,14");
+  CHECK(wide.options.replica.max_sequences == 15);     // a client always waits
   CHECK(rc3.options.replica.max_tokens == 9000 + 16);  // a whole prompt beside those that decode
   CHECK(rc3.options.weights == "fp8");
   CHECK(rc3.first == 16);

@@ -254,7 +254,7 @@ class Server {
 }  // namespace
 
 bool ServingResult::is_overloaded() const {
-  return refused > 0 || double(waiting_at_end) > kOverloaded * double(requests);
+  return refused > 0 || (waiting_at_end > 1 && double(waiting_at_end) > kOverloaded * double(requests));
 }
 
 ServingResult serve(const ServingRequest& request) { return Server{request}.run(); }

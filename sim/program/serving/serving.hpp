@@ -46,8 +46,8 @@ struct ServingResult {
   std::int64_t most_waiting = 0, waiting_at_end = 0;  // the latter when the last request arrived
   double busy = 0;                                    // part of the time that replicas were computing
 
-  /// Requests came faster than they were answered: some were refused, or more waited when the last one came than a
-  /// fifth of all.
+  /// Requests came faster than they were answered: some were refused, or more than the last one waited when it came,
+  /// and more than a fifth of all.
   bool is_overloaded() const;
   double goodput() const { return seconds > 0 ? double(within_slo) / seconds : 0; }
   double output_rate() const { return seconds > 0 ? double(output_tokens) / seconds : 0; }
