@@ -204,6 +204,33 @@ TEST_CASE("a bias of each class is recovered within half a percent", "[gui]") {
   CHECK(share(e, "collective").bias == Approx(kCollectiveBias - 1).margin(0.005));
 }
 
+TEST_CASE("collectives in a node and between nodes are told apart", "[gui]") {
+  // Two nodes of two ranks: the groups "tp", {0, 1} and {2, 3}, stay in a node, "dp", {0, 2} and {1, 3}, do not.
+  SmallPlan p;
+  p.plan.mesh.axes = {{"dp", 2}, {"tp", 2}};
+  p.plan.groups = {{"dp", {0}, {}}, {"tp", {1}, {}}};
+  p.plan.classes = {{"all", {{0, 2}, {0, 2}}, 0, 0}};
+  const OpId in_node = p.add("in", Collective{.group = GroupId{1}, .bytes = Bytes{1e6}}, Stream::Comm);
+  const OpId between = p.add("between", Collective{.group = GroupId{0}, .bytes = Bytes{1e6}}, Stream::Comm, {in_node});
+  Trace predicted, measured;
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    ran(predicted.timeline, in_node, rank, 0, 10);
+    ran(predicted.timeline, between, rank, 10, 30);
+    ran(measured.timeline, in_node, rank, 0, 11);
+    ran(measured.timeline, between, rank, 11, 41);
+  }
+  for (Trace* t : {&predicted, &measured}) {
+    t->plans = describe(p.plan);
+    t->metadata.emplace_back("devices_per_node", "2");
+  }
+  const Document main{std::move(predicted), "p"}, other{std::move(measured), "m"};
+  const Insight of_main{*main.trace()}, of_other{*other.trace()};
+  const Explanation e = explain(main, of_main, other, of_other, match(main, other).partner_of_main);
+  CHECK(share(e, "collective in a node").mean() == Approx(1e-6));
+  CHECK(share(e, "collective between nodes").mean() == Approx(10e-6));
+  CHECK(share(e, "collective between nodes").bias == Approx(0.5));
+}
+
 TEST_CASE("shares add up to the difference, and to those of a chain", "[gui]") {
   Biased b = biased();
   const Document main{std::move(b.predicted), "p"}, other{std::move(b.measured), "m"};
@@ -341,6 +368,45 @@ TEST_CASE("a comparison is the same bytes each time, in every mode, as PNG and a
   }
   CHECK(all[0] == all[1]);
   CHECK(std::set<std::string>{all[0].begin(), all[0].end()}.size() == all[0].size());
+}
+
+TEST_CASE("what is drawn as the error of an op can be chosen", "[gui]") {
+  // Two ops, the second 2 us late and 5 us longer: 10 to 20 against 12 to 27.
+  SmallPlan p;
+  const OpId a = p.add("a", gemm()), b = p.add("b", gemm());
+  Trace predicted, measured;
+  ran(predicted.timeline, a, 0, 0, 10);
+  ran(predicted.timeline, b, 0, 10, 20);
+  ran(measured.timeline, a, 0, 0, 10);
+  ran(measured.timeline, b, 0, 12, 27);
+  for (Trace* t : {&predicted, &measured}) t->plans = describe(p.plan);
+  measured.timeline.source = TimelineSource::Measured;
+  Explorer e;
+  e.open(Document{std::move(predicted), "p"});
+  e.compare(compare_documents(e.document(), Document{std::move(measured), "m"}, {}));
+  const auto picoseconds = [&](ErrorChannel channel) {
+    e.view().error_channel = channel;
+    e.refresh();
+    const ShownErrors shown = e.other()->shown();
+    return std::vector{shown.values[0] / kErrorRange * shown.range_ps, shown.values[1] / kErrorRange * shown.range_ps};
+  };
+  using Approximately = std::vector<double>;
+  const auto is = [](const std::vector<double>& found, const Approximately& wanted) {
+    return std::abs(found[0] - wanted[0]) < 1 && std::abs(found[1] - wanted[1]) < 1;
+  };
+  CHECK(is(picoseconds(ErrorChannel::Time), {0, 5e6}));
+  CHECK(is(picoseconds(ErrorChannel::Start), {0, 2e6}));
+  CHECK(is(picoseconds(ErrorChannel::Gap), {0, 2e6}));
+  CHECK(is(picoseconds(ErrorChannel::Overlap), {0, 0}));
+  e.view().error_channel = ErrorChannel::Time;
+  e.view().colour_by = ColourBy::Error;
+  e.refresh();
+  CHECK(e.colouring().legend[4].name == "+5 us");  // the end of the scale
+  CHECK(title_of({.kind = RowKind::Errors}, e.layout(), e.document(), e.view()) == "error: time");
+  e.view().error_channel = ErrorChannel::Duration;
+  e.refresh();
+  CHECK(e.other()->shown().values[1] == Approx(std::log(1.5)));
+  CHECK(e.colouring().legend[4].name == "+30 %");
 }
 
 TEST_CASE("error buckets keep mean, mean size and the worst op apart", "[gui]") {
