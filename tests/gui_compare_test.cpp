@@ -370,45 +370,6 @@ TEST_CASE("a comparison is the same bytes each time, in every mode, as PNG and a
   CHECK(std::set<std::string>{all[0].begin(), all[0].end()}.size() == all[0].size());
 }
 
-TEST_CASE("what is drawn as the error of an op can be chosen", "[gui]") {
-  // Two ops, the second 2 us late and 5 us longer: 10 to 20 against 12 to 27.
-  SmallPlan p;
-  const OpId a = p.add("a", gemm()), b = p.add("b", gemm());
-  Trace predicted, measured;
-  ran(predicted.timeline, a, 0, 0, 10);
-  ran(predicted.timeline, b, 0, 10, 20);
-  ran(measured.timeline, a, 0, 0, 10);
-  ran(measured.timeline, b, 0, 12, 27);
-  for (Trace* t : {&predicted, &measured}) t->plans = describe(p.plan);
-  measured.timeline.source = TimelineSource::Measured;
-  Explorer e;
-  e.open(Document{std::move(predicted), "p"});
-  e.compare(compare_documents(e.document(), Document{std::move(measured), "m"}, {}));
-  const auto picoseconds = [&](ErrorChannel channel) {
-    e.view().error_channel = channel;
-    e.refresh();
-    const ShownErrors shown = e.other()->shown();
-    return std::vector{shown.values[0] / kErrorRange * shown.range_ps, shown.values[1] / kErrorRange * shown.range_ps};
-  };
-  using Approximately = std::vector<double>;
-  const auto is = [](const std::vector<double>& found, const Approximately& wanted) {
-    return std::abs(found[0] - wanted[0]) < 1 && std::abs(found[1] - wanted[1]) < 1;
-  };
-  CHECK(is(picoseconds(ErrorChannel::Time), {0, 5e6}));
-  CHECK(is(picoseconds(ErrorChannel::Start), {0, 2e6}));
-  CHECK(is(picoseconds(ErrorChannel::Gap), {0, 2e6}));
-  CHECK(is(picoseconds(ErrorChannel::Overlap), {0, 0}));
-  e.view().error_channel = ErrorChannel::Time;
-  e.view().colour_by = ColourBy::Error;
-  e.refresh();
-  CHECK(e.colouring().legend[4].name == "+5 us");  // the end of the scale
-  CHECK(title_of({.kind = RowKind::Errors}, e.layout(), e.document(), e.view()) == "error: time");
-  e.view().error_channel = ErrorChannel::Duration;
-  e.refresh();
-  CHECK(e.other()->shown().values[1] == Approx(std::log(1.5)));
-  CHECK(e.colouring().legend[4].name == "+30 %");
-}
-
 TEST_CASE("error buckets keep mean, mean size and the worst op apart", "[gui]") {
   // +25 % and −25 % cancel in the mean.
   Columns columns;

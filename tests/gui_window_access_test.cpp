@@ -80,7 +80,8 @@ TEST_CASE("at any scale from 100 to 200 % buttons and boxes have room for their 
     for (const QWidget* w : f.window.findChildren<QWidget*>()) {
       const auto* button = qobject_cast<const QAbstractButton*>(w);
       const bool has_text = (button != nullptr && !button->text().isEmpty()) ||
-                            qobject_cast<const QComboBox*>(w) != nullptr || qobject_cast<const QLineEdit*>(w) != nullptr;
+                            qobject_cast<const QComboBox*>(w) != nullptr ||
+                            qobject_cast<const QLineEdit*>(w) != nullptr;
       if (!has_text || !w->isVisible()) continue;
       INFO(last << ": " << w->metaObject()->className() << " '" << w->objectName().toStdString() << "' "
                 << w->accessibleName().toStdString());

@@ -38,9 +38,7 @@ struct Companion {
   EventErrors of_channel;
   double channel_range_ps = 0;
 
-  ShownErrors shown() const {
-    return {channel == ErrorChannel::Duration ? errors : of_channel, channel_range_ps};
-  }
+  ShownErrors shown() const { return {channel == ErrorChannel::Duration ? errors : of_channel, channel_range_ps}; }
 };
 
 /// What two timelines are called where both are shown: "predicted" and "measured", or "first" and "second" when they

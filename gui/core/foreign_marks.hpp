@@ -43,7 +43,7 @@ class ForeignMarks {
   std::optional<std::uint64_t> around(std::uint32_t event, const Ranges& ranges) const;
 
   const ForeignTrace& trace_;
-  std::vector<std::uint32_t> source_;  // per event: where its arrow comes from; UINT32_MAX: it has none
+  std::vector<std::uint32_t> source_;         // per event: where its arrow comes from; UINT32_MAX: it has none
   Ranges layers_, microbatches_, gradients_;  // by thread
   Ranges step_ranges_;                        // by process
   std::vector<std::uint64_t> steps_;

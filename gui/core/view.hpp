@@ -31,9 +31,9 @@ std::string_view word_of(E value) {
   return {};
 }
 
-/// What of a matched op is drawn as its error: how much longer it takes, as a share or in time; how much later it begins
-/// after alignment; how much longer its lane is idle before it; how much longer its rank computes and communicates at
-/// once while it runs.
+/// What of a matched op is drawn as its error: how much longer it takes, as a share or in time; how much later it
+/// begins after alignment; how much longer its lane is idle before it; how much longer its rank computes and
+/// communicates at once while it runs.
 enum class ErrorChannel : std::uint8_t { Duration, Time, Start, Gap, Overlap };
 std::span<const EnumName<ErrorChannel>> enum_names(ErrorChannel);
 

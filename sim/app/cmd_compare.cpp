@@ -39,11 +39,12 @@ std::string matching_text(const gui::Companion& c) {
     table.add({std::string{name_of(static_cast<gui::MatchTier>(t))},
                std::to_string(c.matching.pairs[static_cast<std::size_t>(t)])});
   return table.text("  ") +
-         fmt::format("  {} fused kernels; without a partner: {} ops of the reference ({}), {} of the candidate ({})\n"
-                     "  starts of pairs are {} apart\n",
-                     c.matching.fusions.size(), c.matching.unmatched_main, to_text(c.matching.unmatched_main_time),
-                     c.matching.unmatched_other, to_text(c.matching.unmatched_other_time),
-                     to_text(Seconds{c.residual_ns * 1e-9}));
+         fmt::format(
+             "  {} fused kernels; without a partner: {} ops of the reference ({}), {} of the candidate ({})\n"
+             "  starts of pairs are {} apart\n",
+             c.matching.fusions.size(), c.matching.unmatched_main, to_text(c.matching.unmatched_main_time),
+             c.matching.unmatched_other, to_text(c.matching.unmatched_other_time),
+             to_text(Seconds{c.residual_ns * 1e-9}));
 }
 
 class Compare final : public Command {
@@ -71,8 +72,8 @@ class Compare final : public Command {
                                                         {"repairs_of_reference", repairs_json(main)},
                                                         {"repairs_of_candidate", repairs_json(other)},
                                                         {"matching", matching_json(*pairs)}}
-                                               .dump(2) +
-                                           "\n"
+                                                 .dump(2) +
+                                             "\n"
                                        : matching_text(*pairs));
       return exit_code::kOk;
     }
