@@ -186,6 +186,29 @@ TEST_CASE("a timeline is converted, shown and compared") {
   CHECK(orrery({"trace", "info", folder.file("bad.orrery", "no trace")}).code == 2);
 }
 
+TEST_CASE("a timeline is compared with a trace of another program, and with --strict only with one without repairs") {
+  const TemporaryFolder folder;
+  REQUIRE(tiny("simulate", {"--no-out", "--trace", folder / "p.orrery"}).code == 0);
+  using orrery::testing::orrery;
+  const std::string kernel = R"({"ph": "X", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": 7, "ts": 1)";
+  const std::string whole = folder.file("whole.json", R"({"traceEvents": [)" + kernel + R"(, "dur": 5}]})");
+  const std::string odd = folder.file("odd.json", R"({"traceEvents": [)" + kernel + R"(}]})");
+  const json c = parsed(orrery({"compare", folder / "p.orrery", whole, "--json", "--strict"}));
+  std::int64_t pairs = 0;
+  for (const auto& [tier, count] : c["matching"]["pairs"].items()) pairs += count.get<std::int64_t>();
+  CHECK(c["matching"]["pairs"].size() == 4);
+  // The kernel of 5 us has a partner or has none.
+  CHECK(double(pairs) * 5e-6 + c["matching"]["unmatched_candidate"].get<double>() == Approx(5e-6));
+  CHECK(c["repairs_of_candidate"].empty());
+  CHECK(parsed(orrery({"compare", folder / "p.orrery", odd, "--json"}))["repairs_of_candidate"] ==
+        json{{"have no duration and are drawn empty", 1}});
+  const CommandResult refused = orrery({"compare", folder / "p.orrery", odd, "--strict"});
+  CHECK(refused.code == 2);
+  CHECK(refused.err == "orrery: " + odd +
+                           ": 1 events have no duration and are drawn empty\n"
+                           "  hint: without --strict such traces are compared too\n");
+}
+
 TEST_CASE("logits and loss of given tokens agree with each other") {
   const TemporaryFolder folder;
   const auto evaluate = [&](const std::string& dtype) {

@@ -204,6 +204,33 @@ TEST_CASE("a bias of each class is recovered within half a percent", "[gui]") {
   CHECK(share(e, "collective").bias == Approx(kCollectiveBias - 1).margin(0.005));
 }
 
+TEST_CASE("collectives in a node and between nodes are told apart", "[gui]") {
+  // Two nodes of two ranks: the groups "tp", {0, 1} and {2, 3}, stay in a node, "dp", {0, 2} and {1, 3}, do not.
+  SmallPlan p;
+  p.plan.mesh.axes = {{"dp", 2}, {"tp", 2}};
+  p.plan.groups = {{"dp", {0}, {}}, {"tp", {1}, {}}};
+  p.plan.classes = {{"all", {{0, 2}, {0, 2}}, 0, 0}};
+  const OpId in_node = p.add("in", Collective{.group = GroupId{1}, .bytes = Bytes{1e6}}, Stream::Comm);
+  const OpId between = p.add("between", Collective{.group = GroupId{0}, .bytes = Bytes{1e6}}, Stream::Comm, {in_node});
+  Trace predicted, measured;
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    ran(predicted.timeline, in_node, rank, 0, 10);
+    ran(predicted.timeline, between, rank, 10, 30);
+    ran(measured.timeline, in_node, rank, 0, 11);
+    ran(measured.timeline, between, rank, 11, 41);
+  }
+  for (Trace* t : {&predicted, &measured}) {
+    t->plans = describe(p.plan);
+    t->metadata.emplace_back("devices_per_node", "2");
+  }
+  const Document main{std::move(predicted), "p"}, other{std::move(measured), "m"};
+  const Insight of_main{*main.trace()}, of_other{*other.trace()};
+  const Explanation e = explain(main, of_main, other, of_other, match(main, other).partner_of_main);
+  CHECK(share(e, "collective in a node").mean() == Approx(1e-6));
+  CHECK(share(e, "collective between nodes").mean() == Approx(10e-6));
+  CHECK(share(e, "collective between nodes").bias == Approx(0.5));
+}
+
 TEST_CASE("shares add up to the difference, and to those of a chain", "[gui]") {
   Biased b = biased();
   const Document main{std::move(b.predicted), "p"}, other{std::move(b.measured), "m"};

@@ -150,6 +150,49 @@ TEST_CASE("a trace of the PyTorch profiler keeps every event", "[gui]") {
   CHECK(t.events[0].is_marker);
 }
 
+TEST_CASE("marks of a recorded trace say step, layer, microbatch and phase of its kernels", "[gui]") {
+  // A forward kernel that is launched in layer 4 of microbatch 2, and the gradient of the op that launched it.
+  Document d{read_chrome_events(R"({"schemaVersion": 1, "traceEvents": [
+{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 7, "tid": 7, "ts": 0, "dur": 10},
+{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#4", "pid": 7, "tid": 7, "ts": 10, "dur": 90},
+{"ph": "X", "cat": "user_annotation", "name": "microbatch 2", "pid": 7, "tid": 7, "ts": 11, "dur": 60},
+{"ph": "X", "cat": "user_annotation", "name": "layer 4", "pid": 7, "tid": 7, "ts": 12, "dur": 30},
+{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 13, "dur": 8},
+{"ph": "s", "id": 1, "pid": 7, "tid": 7, "ts": 14, "cat": "fwdbwd", "name": "fwdbwd"},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7, "ts": 15, "dur": 2},
+{"ph": "s", "id": 2, "pid": 7, "tid": 7, "ts": 15, "cat": "ac2g", "name": "ac2g"},
+{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 20, "ts": 80, "dur": 5, "args": {"est. achieved occupancy %": 60}},
+{"ph": "f", "id": 2, "pid": 0, "tid": 20, "ts": 80, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+{"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "pid": 7, "tid": 8, "ts": 50, "dur": 8},
+{"ph": "f", "id": 1, "pid": 7, "tid": 8, "ts": 51, "cat": "fwdbwd", "name": "fwdbwd", "bp": "e"},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 8, "ts": 52, "dur": 2},
+{"ph": "s", "id": 3, "pid": 7, "tid": 8, "ts": 52, "cat": "ac2g", "name": "ac2g"},
+{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 21, "ts": 82, "dur": 5, "args": {"est. achieved occupancy %": "50"}},
+{"ph": "f", "id": 3, "pid": 0, "tid": 21, "ts": 82, "cat": "ac2g", "name": "ac2g", "bp": "e"}
+]})",
+                                "x.json"),
+             "x.json"};
+  std::size_t kernels = 0;
+  for (EventIndex e = 0; e < d.events().size(); ++e) {
+    if (d.events().name(e) != "gemm") continue;
+    const Facets f = d.events().facets(e);
+    CHECK(f.instance == 1);  // the second of the recorded steps
+    CHECK(f.layer == 4);
+    CHECK(f.microbatch == 2);
+    CHECK(f.phase == (d.start(e) == 80'000'000 ? Phase::Forward : Phase::Backward));
+    ++kernels;
+  }
+  CHECK(kernels == 2);
+  View view;
+  view.colour_by = ColourBy::Layer;
+  CHECK(colour(d, view, nullptr, nullptr).legend.back().name == "layer 4");
+  // 60 % from 80 us, with 50 % more from 82: all; 50 % from 85, nothing from 87.
+  REQUIRE(d.counters().size() == 1);
+  CHECK(d.counters()[0].name == "SM occupancy");
+  CHECK(d.counters()[0].at == std::vector<std::int64_t>{80'000'000, 82'000'000, 85'000'000, 87'000'000});
+  CHECK(d.counters()[0].value == std::vector<double>{60, 100, 50, 0});
+}
+
 TEST_CASE("kernels that overlap on a stream get a lane more, and none is lost", "[gui]") {
   const Document d{read_chrome_events(kKineto, "x.json"), "x.json"};
   CHECK(d.num_slices() == 6);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs, clocks and worst ops of two small timelines that are written by hand.
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "gui/core/alignment.hpp"
+#include "gui/core/explorer.hpp"
 #include "gui/core/retime.hpp"
 #include "tests/timeline_testing.hpp"
 
@@ -95,4 +97,42 @@ TEST_CASE("the worst op is the one that adds most to the critical path, not the 
   REQUIRE(worst.size() == 2);
   CHECK(main.events().name(worst[0]) == "a");
   CHECK(main.events().name(worst[1]) == "b");
+}
+
+TEST_CASE("what is drawn as the error of an op can be chosen", "[gui]") {
+  // Two ops, the second 2 us late and 5 us longer: 10 to 20 against 12 to 27.
+  SmallPlan p;
+  const OpId a = p.add("a", gemm()), b = p.add("b", gemm());
+  Trace predicted, measured;
+  ran(predicted.timeline, a, 0, 0, 10);
+  ran(predicted.timeline, b, 0, 10, 20);
+  ran(measured.timeline, a, 0, 0, 10);
+  ran(measured.timeline, b, 0, 12, 27);
+  for (Trace* t : {&predicted, &measured}) t->plans = describe(p.plan);
+  measured.timeline.source = TimelineSource::Measured;
+  Explorer e;
+  e.open(Document{std::move(predicted), "p"});
+  e.compare(compare_documents(e.document(), Document{std::move(measured), "m"}, {}));
+  const auto picoseconds = [&](ErrorChannel channel) {
+    e.view().error_channel = channel;
+    e.refresh();
+    const ShownErrors shown = e.other()->shown();
+    return std::vector{shown.values[0] / kErrorRange * shown.range_ps, shown.values[1] / kErrorRange * shown.range_ps};
+  };
+  const auto is = [](const std::vector<double>& found, const std::vector<double>& wanted) {
+    return std::abs(found[0] - wanted[0]) < 1 && std::abs(found[1] - wanted[1]) < 1;
+  };
+  CHECK(is(picoseconds(ErrorChannel::Time), {0, 5e6}));
+  CHECK(is(picoseconds(ErrorChannel::Start), {0, 2e6}));
+  CHECK(is(picoseconds(ErrorChannel::Gap), {0, 2e6}));
+  CHECK(is(picoseconds(ErrorChannel::Overlap), {0, 0}));
+  e.view().error_channel = ErrorChannel::Time;
+  e.view().colour_by = ColourBy::Error;
+  e.refresh();
+  CHECK(e.colouring().legend[4].name == "+5 us");  // the end of the scale
+  CHECK(title_of({.kind = RowKind::Errors}, e.layout(), e.document(), e.view()) == "error: time");
+  e.view().error_channel = ErrorChannel::Duration;
+  e.refresh();
+  CHECK(e.other()->shown().values[1] == Approx(std::log(1.5)));
+  CHECK(e.colouring().legend[4].name == "+30 %");
 }

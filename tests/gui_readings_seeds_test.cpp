@@ -107,7 +107,8 @@ TEST_CASE("layers with fused, swapped or late ops have no wrong pair that is sur
   for (const auto& [name, rates, least] :
        {Case{"epilogues", {.epilogue = 0.15}, 0.9}, Case{"compiler", {.compiler = 0.1}, 0.85},
         Case{"both", {.epilogue = 0.15, .compiler = 0.1}, 0.78}, Case{"swaps", {.swap = 0.1}, 0.65},
-        Case{"late", {.late = 0.3}, 0.88}, Case{"late and fused", {.epilogue = 0.1, .compiler = 0.1, .late = 0.3}, 0.72},
+        Case{"late", {.late = 0.3}, 0.88},
+        Case{"late and fused", {.epilogue = 0.1, .compiler = 0.1, .late = 0.3}, 0.72},
         Case{"late and swapped", {.swap = 0.1, .late = 0.3}, 0.33},
         Case{"fused and swapped", {.epilogue = 0.15, .swap = 0.1}, 0.25},
         Case{"all at once", {.epilogue = 0.15, .compiler = 0.1, .swap = 0.1, .late = 0.3}, 0.16},

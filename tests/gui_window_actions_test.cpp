@@ -121,6 +121,7 @@ std::vector<Line> lines_of_compare_and_help() {
        [](Fixture& f) { return f.view().compare_mode == CompareMode::Blink && f.view().blink_other; }},
       {"colour_error", "colour_by class", [](Fixture& f) { return f.view().colour_by == ColourBy::Error; }},
       {"compare_mode", "", chooses},
+      {"error_channel", "", chooses},
       {"align", "", chooses},
       {"lock_alignment", "align step",
        [](Fixture& f) { return !f.window.actions().find("lock_alignment")->is_checked(); }},
@@ -161,6 +162,7 @@ bool is_of_family(Fixture& f, const QString& id) {
   const auto is = [&](std::string_view is_word) { return word.toStdString() == is_word; };
   if (id.startsWith("colour_by_")) return is(word_of(v.colour_by));
   if (id.startsWith("compare_mode_")) return is(word_of(v.compare_mode));
+  if (id.startsWith("error_channel_")) return is(word_of(v.error_channel));
   if (id.startsWith("align_")) return f.window.findChild<QComboBox*>("align")->currentText() == word;
   return id.startsWith("panel_") && f.window.findChild<QDockWidget*>("dock_" + id.mid(6))->isVisible();
 }
@@ -187,7 +189,7 @@ TEST_CASE("every line of the menus does what it says", "[gui]") {
   std::set<QString> tested;
   for (const Action& a : f.window.actions().all()) {
     if (!a.id.startsWith("colour_by_") && !a.id.startsWith("compare_mode_") && !a.id.startsWith("align_") &&
-        !a.id.startsWith("panel_"))
+        !a.id.startsWith("error_channel_") && !a.id.startsWith("panel_"))
       continue;
     trigger(f, a.id);
     INFO(a.id.toStdString());
@@ -312,9 +314,13 @@ TEST_CASE("all texts of the window grow with its scale, rows of tables too", "[g
   QApplication::processEvents();
   CHECK(f.view().scale == Approx(2));
   CHECK(table->verticalHeader()->defaultSectionSize() == 2 * row);
-  for (const QWidget* w : std::initializer_list<const QWidget*>{table, box, f.window.menuBar(), f.window.statusBar()}) {
+  const auto* dock = f.window.findChild<QDockWidget*>("dock_details");
+  const std::initializer_list<const QWidget*> all{table, box, dock, f.window.menuBar(), f.window.statusBar()};
+  for (const QWidget* w : all) {
     INFO(w->metaObject()->className());
     CHECK(w->font().pixelSize() == 2 * text);
   }
   f.window.execute("normal_size");
+  QApplication::processEvents();
+  for (const QWidget* w : all) CHECK(w->font().pixelSize() == text);
 }

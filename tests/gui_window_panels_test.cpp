@@ -33,6 +33,19 @@ TEST_CASE("a comparison shows how it was matched, where the error comes from, an
   CHECK_FALSE(f.window.actions().find("lock_alignment")->is_checked());
 }
 
+TEST_CASE("details of an op do not speak of a comparison that has ended", "[gui]") {
+  Fixture f;
+  f.compare();
+  f.window.execute("next_worst");
+  const auto* details = f.window.findChild<QDockWidget*>("dock_details")->findChild<QTableWidget*>();
+  REQUIRE(details != nullptr);
+  const auto tells = [&](const char* what) { return !details->findItems(what, Qt::MatchExactly).isEmpty(); };
+  CHECK(tells("partner"));
+  f.window.execute("end_comparison");
+  CHECK(tells("duration"));
+  CHECK_FALSE(tells("partner"));
+}
+
 TEST_CASE("an unlocked second timeline is dragged, or moved by a number", "[gui]") {
   Fixture f;
   f.compare();

@@ -70,6 +70,9 @@ std::unique_ptr<Companion> compare_documents(const Document& main, Document othe
 /// The same pair aligned another way.
 void realign(const Document& main, Companion& other, const CompareOptions& options);
 
+/// Draws another channel of errors: time above all is scaled so that one op in twenty is beyond kErrorRange.
+void show_errors(const Document& main, Companion& other, ErrorChannel channel);
+
 /// What one op of a pair is off by, after alignment.
 struct OpError {
   double ratio = 0;                // ln(measured / predicted)

@@ -53,8 +53,8 @@ class Canvas {
   virtual void text(const Text& t) = 0;
   virtual Font& font() = 0;
   /// Calls `draw` at least once, maybe on several threads at a time, each with a canvas of its own onto this picture.
-  /// The calls share out among themselves what has no pixel in common. Texts come on top of all else that they draw, and
-  /// their fonts must not be asked for widths.
+  /// The calls share out among themselves what has no pixel in common. Texts come on top of all else that they draw,
+  /// and their fonts must not be asked for widths.
   virtual void together(const std::function<void(Canvas&)>& draw) { draw(*this); }
 };
 

@@ -30,7 +30,7 @@ void draw_waterfall(Canvas& canvas, const Explanation& e, const View& view) {
       unchanged += (unchanged.empty() ? "" : ", ") + s.name;
   const int count = static_cast<int>(shares.size()) + (unchanged.empty() ? 2 : 3),
             row = std::clamp((all.h - 8) / count, view.px(16), view.px(28));
-  const int name_width = view.px(110), value_width = view.px(150);
+  const int name_width = view.px(150), value_width = view.px(150);
   const Rect plot{name_width, 4, std::max(20, all.w - name_width - value_width), row * count};
   double low = std::min(e.main, e.other), high = std::max(e.main, e.other), at = e.main;
   for (const Share& s : shares) {

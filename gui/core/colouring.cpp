@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gui/core/draw.hpp"
+
 namespace orrery::gui {
 namespace {
 
@@ -71,17 +73,23 @@ Colouring by_phase(Document& document) {
 
 constexpr int kErrorSteps = 15;  // on each side of zero
 
-Colouring by_error(Document& document, const Theme& look, const EventErrors* errors) {
+/// What an error that is drawn as `share` of the scale's kErrorRange means.
+std::string error_text(double share, const ShownErrors* errors) {
+  if (errors != nullptr && errors->range_ps > 0) return signed_text(share / kErrorRange * errors->range_ps * 1e-12);
+  return share == 0 ? "0 %" : fmt::format("{:+.0f} %", share * 100);
+}
+
+Colouring by_error(Document& document, const Theme& look, const ShownErrors* errors) {
   Colouring c;
   for (int i = -kErrorSteps; i <= kErrorSteps; ++i)
     c.colors[static_cast<std::size_t>(i + kErrorSteps)] = error_color(look, kErrorRange * i / kErrorSteps);
   c.colors[kNothing] = look.grid;
   for (const int percent : {-30, -15, 0, 15, 30})
-    c.legend.push_back({percent == 0 ? "0 %" : fmt::format("{:+} %", percent), error_color(look, percent / 100.0)});
+    c.legend.push_back({error_text(percent / 100.0, errors), error_color(look, percent / 100.0)});
   c.legend.push_back({"unmatched", look.grid});
   document.categorise([&](EventIndex e) {
-    if (errors == nullptr || e >= errors->size() || std::isnan((*errors)[e])) return kNothing;
-    const double step = std::clamp(double((*errors)[e]) / kErrorRange, -1.0, 1.0) * kErrorSteps;
+    if (errors == nullptr || e >= errors->values.size() || std::isnan(errors->values[e])) return kNothing;
+    const double step = std::clamp(double(errors->values[e]) / kErrorRange, -1.0, 1.0) * kErrorSteps;
     return static_cast<std::uint8_t>(std::lround(step) + kErrorSteps);
   });
   return c;
@@ -109,7 +117,7 @@ Colouring by_slack(Document& document, const Theme& look, const Insight* insight
 
 }  // namespace
 
-Colouring colour(Document& document, const View& view, const Insight* insight, const EventErrors* errors) {
+Colouring colour(Document& document, const View& view, const Insight* insight, const ShownErrors* errors) {
   const Theme& look = theme(view.theme);
   const EventSource& events = document.events();
   switch (view.colour_by) {

@@ -31,9 +31,14 @@ struct Companion {
   Colouring colouring;
   Matching matching;
   double residual_ns = 0;                            // of the alignment
-  EventErrors errors;                                // per event of the main document
+  EventErrors errors;                                // of durations, per event of the main document
   std::vector<std::vector<std::uint32_t>> lanes_of;  // per track of the main document: those of the other one
-  std::vector<ErrorBuckets> strips;                  // per track of the main document
+  std::vector<ErrorBuckets> strips;                  // per track of the main document: of what is shown
+  ErrorChannel channel = ErrorChannel::Duration;     // what is shown, and its errors where they are not `errors`
+  EventErrors of_channel;
+  double channel_range_ps = 0;
+
+  ShownErrors shown() const { return {channel == ErrorChannel::Duration ? errors : of_channel, channel_range_ps}; }
 };
 
 /// What two timelines are called where both are shown: "predicted" and "measured", or "first" and "second" when they

@@ -124,6 +124,63 @@ EventErrors errors_of(const Document& main, const Document& other, const Matchin
   return out;
 }
 
+namespace {
+
+void make_strips(const Document& main, Companion& other) {
+  const EventErrors& errors = other.shown().values;
+  other.strips.resize(main.tracks().size());
+  in_parallel(main.tracks().size(),
+              [&](std::size_t t) { other.strips[t] = error_buckets(main.tracks()[t].slices, errors); });
+}
+
+std::int64_t of_channel(const OpError& error, ErrorChannel channel) {
+  switch (channel) {
+    case ErrorChannel::Start:
+      return error.start_skew_ps;
+    case ErrorChannel::Gap:
+      return error.gap_ps;
+    case ErrorChannel::Overlap:
+      return error.overlap_ps;
+    default:
+      return error.absolute_ps;
+  }
+}
+
+/// The size that 19 of 20 do not exceed, rounded up to 1, 2 or 5 times a power of ten; at least a nanosecond.
+double usual_size(const EventErrors& errors) {
+  std::vector<float> sizes;
+  for (const float e : errors)
+    if (!std::isnan(e)) sizes.push_back(std::abs(e));
+  double out = 1000;
+  if (sizes.empty()) return out;
+  const auto at = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() * 19 / 20);
+  std::nth_element(sizes.begin(), at, sizes.end());
+  for (int i = 0; out < double(*at); ++i) out *= i % 3 == 1 ? 2.5 : 2;
+  return out;
+}
+
+}  // namespace
+
+void show_errors(const Document& main, Companion& other, ErrorChannel channel) {
+  other.channel = channel;
+  other.of_channel.clear();
+  other.channel_range_ps = 0;
+  if (channel != ErrorChannel::Duration) {
+    const bool is_reverse = main.source() == "measured" && other.document.source() == "predicted";
+    other.of_channel.assign(main.events().size(), NAN);
+    in_parallel(main.tracks().size(), [&](std::size_t t) {
+      for (const EventIndex e : main.tracks()[t].slices.event) {
+        if (other.matching.partner_of_main[e] == kNoEvent) continue;
+        const std::int64_t ps = of_channel(op_error(main, other, e), channel);
+        other.of_channel[e] = static_cast<float>(is_reverse ? -ps : ps);
+      }
+    });
+    other.channel_range_ps = usual_size(other.of_channel);
+    for (float& e : other.of_channel) e = static_cast<float>(double(e) / other.channel_range_ps * kErrorRange);
+  }
+  make_strips(main, other);
+}
+
 void realign(const Document& main, Companion& other, const CompareOptions& options) {
   const Aligned aligned = align(main, other.document, other.matching, options.alignment, options.manual_ps);
   other.document.move_times([&](std::uint32_t owner, std::int64_t at) {
@@ -131,6 +188,7 @@ void realign(const Document& main, Companion& other, const CompareOptions& optio
     return it != aligned.warps.end() ? it->second(at) : at;
   });
   other.residual_ns = aligned.residual_ns;
+  if (other.channel != ErrorChannel::Duration) show_errors(main, other, other.channel);
 }
 
 std::unique_ptr<Companion> compare_documents(const Document& main, Document other, const CompareOptions& options) {
@@ -141,9 +199,7 @@ std::unique_ptr<Companion> compare_documents(const Document& main, Document othe
   assign_by_partners(main, out->document, out->matching, lanes);
   out->lanes_of = with_further_lanes(out->document, lanes);
   realign(main, *out, options);
-  out->strips.resize(main.tracks().size());
-  in_parallel(main.tracks().size(),
-              [&](std::size_t t) { out->strips[t] = error_buckets(main.tracks()[t].slices, out->errors); });
+  make_strips(main, *out);
   return out;
 }
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -123,6 +125,7 @@ Document::Document(ForeignTrace trace, std::string name)
     lanes.add(e.start_ps, e.end_ps, i);
     if (e.is_marker) markers_.push_back({std::string{f.names[e.name]}, e.start_ps, e.end_ps});
   }
+  add_occupancy(f);
   for (const ForeignCounter& c : f.counters) {
     Counter& counter = counters_.emplace_back();
     counter.name = c.name;
@@ -182,10 +185,11 @@ std::vector<Change> rate_changes(const Trace& trace, const std::vector<const Tra
   return all;
 }
 
-Counter rate_counter(const std::vector<Change>& changes, bool is_link, std::uint32_t owner) {
+/// The sum of what runs at a time.
+Counter counter_of(const std::vector<Change>& changes, const char* name, const char* unit, std::uint32_t owner) {
   Counter c;
-  c.name = is_link ? "link use" : "arithmetic";
-  c.unit = is_link ? "B/s" : "FLOP/s";
+  c.name = name;
+  c.unit = unit;
   c.owner = owner;
   double level = 0;
   int running = 0;
@@ -199,7 +203,33 @@ Counter rate_counter(const std::vector<Change>& changes, bool is_link, std::uint
   return c;
 }
 
+/// How many of a kernel's warps an SM holds at a time, of those that it could, in percent, as the profiler of PyTorch
+/// estimates it; 0 where it does not say.
+double occupancy_of(const ForeignTrace& trace, const ForeignEvent& e) {
+  double percent = 0;
+  const std::string_view text = e.is_device ? trace.argument(e, "est. achieved occupancy %") : std::string_view{};
+  std::from_chars(text.data(), text.data() + text.size(), percent);
+  return std::isfinite(percent) ? std::clamp(percent, 0.0, 100.0) : 0;
+}
+
 }  // namespace
+
+void Document::add_occupancy(const ForeignTrace& trace) {
+  std::vector<std::vector<Change>> changes(owners_.size());
+  for (const ForeignEvent& e : trace.events) {
+    const double percent = occupancy_of(trace, e);
+    if (percent <= 0 || e.end_ps <= e.start_ps) continue;
+    changes[trace.threads[e.thread].process].push_back({e.start_ps, percent});
+    changes[trace.threads[e.thread].process].push_back({e.end_ps, -percent});
+  }
+  for (std::size_t o = 0; o < owners_.size(); ++o) {
+    if (changes[o].empty()) continue;
+    std::sort(changes[o].begin(), changes[o].end(), [](const Change& a, const Change& b) { return a.at < b.at; });
+    Counter c = counter_of(changes[o], "SM occupancy", "%", static_cast<std::uint32_t>(o));
+    for (double& v : c.value) v = std::min(v, 100.0);  // kernels that run at once share the SMs
+    counters_.push_back(std::move(c));
+  }
+}
 
 void Document::add_rates(const Trace& trace) {
   std::vector<std::vector<const Track*>> lanes(owners_.size());
@@ -208,7 +238,8 @@ void Document::add_rates(const Trace& trace) {
   for (const bool is_link : {true, false}) {
     std::vector<Counter> rates(owners_.size());
     in_parallel(owners_.size(), [&](std::size_t o) {
-      rates[o] = rate_counter(rate_changes(trace, lanes[o], is_link), is_link, static_cast<std::uint32_t>(o));
+      rates[o] = counter_of(rate_changes(trace, lanes[o], is_link), is_link ? "link use" : "arithmetic",
+                            is_link ? "B/s" : "FLOP/s", static_cast<std::uint32_t>(o));
     });
     for (Counter& c : rates)
       if (!c.at.empty()) counters_.push_back(std::move(c));
@@ -259,6 +290,17 @@ std::string_view Document::source() const {
 }
 
 std::string Document::machine() const { return trace_ ? trace_->timeline.machine : foreign_->program; }
+
+std::int64_t Document::devices_per_node() const {
+  if (!trace_) return kNoNodes;
+  for (const auto& [key, value] : trace_->metadata) {
+    if (key != "devices_per_node") continue;
+    std::int64_t n = 0;
+    std::from_chars(value.data(), value.data() + value.size(), n);
+    return std::max(n, kNoNodes);
+  }
+  return kNoNodes;
+}
 
 std::int64_t Document::start(EventIndex e) const { return tracks_[places_[e].track].slices.start[places_[e].slice]; }
 std::int64_t Document::end(EventIndex e) const { return tracks_[places_[e].track].slices.end[places_[e].slice]; }

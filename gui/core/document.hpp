@@ -70,6 +70,9 @@ class Document {
   const Trace* trace() const { return trace_.get(); }
   std::shared_ptr<const Trace> shared_trace() const { return trace_; }
   const ForeignTrace* foreign() const { return foreign_.get(); }
+  /// The devices of a node as the trace says; kNoNodes when it does not.
+  std::int64_t devices_per_node() const;
+  static constexpr std::int64_t kNoNodes = 0;
 
   Place place(EventIndex e) const { return places_[e]; }
   std::int64_t start(EventIndex e) const;
@@ -109,6 +112,7 @@ class Document {
   void add_owner(std::uint32_t id, std::string name);
   void add_memory(const Timeline& timeline);
   void add_rates(const Trace& trace);
+  void add_occupancy(const ForeignTrace& trace);
   void finish();
   void find_range();
 

@@ -200,11 +200,12 @@ class RowPainter {
   /// Slices themselves, where a pixel is narrower than buckets are.
   void add_errors(const Columns& slices, double per_pixel) {
     const int width = static_cast<int>(errors_.size());
+    const EventErrors& errors = scene_.other->shown().values;
     for (std::size_t i = slices.first_after(view_.time.begin); i < slices.size() && slices.start[i] < view_.time.end;
          ++i) {
       const double left = double(slices.start[i] - view_.time.begin) / per_pixel,
                    right = double(slices.end[i] - view_.time.begin) / per_pixel;
-      const float error = scene_.other->errors[slices.event[i]];
+      const float error = errors[slices.event[i]];
       const int last = std::min(width, std::max(static_cast<int>(std::ceil(right)), static_cast<int>(left) + 1));
       for (int x = std::max(0, static_cast<int>(left)); x < last; ++x)
         errors_[static_cast<std::size_t>(x)] += ErrorCell::of(

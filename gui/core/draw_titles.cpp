@@ -21,7 +21,7 @@ void draw_row_titles(Canvas& canvas, const Scene& scene, const Regions& parts) {
     const bool is_other = row.kind == RowKind::OtherLane || row.kind == RowKind::Errors;
     const int height = row.kind == RowKind::Counter ? r.h / 2 : r.h;  // below stands how much it is at most
     const Rect text{x, r.y, parts.headers.w - x - view.px(8), height};
-    draw_text(canvas, text, title_of(row, scene.layout, scene.document), is_other ? look.muted : look.text,
+    draw_text(canvas, text, title_of(row, scene.layout, scene.document, scene.view), is_other ? look.muted : look.text,
               {view.px(12), is_title || row.kind == RowKind::CriticalPath ? Weight::Bold : Weight::Regular});
     if (row.kind == RowKind::OtherLane && scene.other != nullptr)
       draw_text_right(canvas, text, side_name(scene.document, scene.other->document, Side::Other), look.muted,

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "gui/core/foreign_marks.hpp"
 #include "sim/base/units.hpp"
 
 namespace orrery::gui {
@@ -64,7 +69,20 @@ class Spans final : public EventSource {
 
 class Slices final : public EventSource {
  public:
-  explicit Slices(const ForeignTrace& trace) : trace_{trace} {}
+  explicit Slices(const ForeignTrace& trace) : trace_{trace} {
+    const ForeignMarks marks{trace};
+    const std::vector<std::uint64_t>& steps = marks.steps();
+    places_.resize(trace.events.size());
+    for (EventIndex e = 0; e < places_.size(); ++e) {
+      const ForeignPlace p = marks.place(e);
+      Place& to = places_[e];
+      if (p.step)
+        to.step = static_cast<std::uint32_t>(std::lower_bound(steps.begin(), steps.end(), *p.step) - steps.begin());
+      if (p.layer) to.layer = shown(*p.layer);
+      if (p.microbatch) to.microbatch = shown(*p.microbatch);
+      if (p.is_backward) to.phase = Phase::Backward;
+    }
+  }
 
   std::size_t size() const override { return trace_.events.size(); }
   std::string_view name(EventIndex e) const override { return trace_.names[trace_.events[e].name]; }
@@ -74,10 +92,9 @@ class Slices final : public EventSource {
   std::int64_t end(EventIndex e) const override { return trace_.events[e].end_ps; }
   Facets facets(EventIndex e) const override {
     const ForeignEvent& event = trace_.events[e];
-    Facets f;
-    f.rank = static_cast<std::uint32_t>(trace_.processes[trace_.threads[event.thread].process].rank);
-    f.op_class = event.op_class;
-    return f;
+    const Place& place = places_[e];
+    const std::int64_t rank = trace_.processes[trace_.threads[event.thread].process].rank;
+    return {static_cast<std::uint32_t>(rank), place.step, place.layer, place.microbatch, place.phase, event.op_class};
   }
   std::vector<Detail> details(EventIndex e) const override {
     const ForeignEvent& event = trace_.events[e];
@@ -85,6 +102,7 @@ class Slices final : public EventSource {
     std::vector<Detail> out = {{"class", std::string{orrery::name_of(event.op_class)}},
                                {"thread", thread.name},
                                {"process", trace_.processes[thread.process].name}};
+    if (places_[e].layer >= 0) out.push_back({"layer", std::to_string(places_[e].layer)});
     for (std::size_t i = 0; i < event.num_arguments; ++i) {
       const auto& [name, value] = trace_.arguments[event.first_argument + i];
       out.push_back({std::string{trace_.names[name]}, std::string{trace_.names[value]}});
@@ -93,7 +111,19 @@ class Slices final : public EventSource {
   }
 
  private:
+  /// What the marks around an event say.
+  struct Place {
+    std::uint32_t step = 0;
+    std::int32_t layer = -1, microbatch = 0;
+    Phase phase = Phase::Forward;
+  };
+  /// Numbers in names can be anything.
+  static std::int32_t shown(std::uint64_t number) {
+    return static_cast<std::int32_t>(std::min<std::uint64_t>(number, std::numeric_limits<std::int32_t>::max()));
+  }
+
   const ForeignTrace& trace_;
+  std::vector<Place> places_;
 };
 
 }  // namespace

@@ -53,10 +53,16 @@ void Explorer::set_insight(std::unique_ptr<const Insight> insight) {
 
 void Explorer::refresh() {
   if (document_ == nullptr) return;
+  if (other_ != nullptr && other_->channel != view_.error_channel) {
+    show_errors(*document_, *other_, view_.error_channel);
+    coloured_ = {};
+  }
   const ColourKey key{view_.colour_by, view_.theme, view_.colour_by == ColourBy::Slack ? insight_.get() : nullptr,
                       other_.get(), document_.get()};
   if (!(key == coloured_)) {
-    colouring_ = colour(*document_, view_, insight_.get(), other_ != nullptr ? &other_->errors : nullptr);
+    const std::optional<ShownErrors> errors =
+        other_ != nullptr ? std::optional{other_->shown()} : std::optional<ShownErrors>{};
+    colouring_ = colour(*document_, view_, insight_.get(), errors ? &*errors : nullptr);
     if (other_ != nullptr) {
       View plain = view_;
       if (plain.colour_by == ColourBy::Error || plain.colour_by == ColourBy::Slack) plain.colour_by = ColourBy::Class;

@@ -41,8 +41,11 @@ ForeignMarks::ForeignMarks(const ForeignTrace& trace) : trace_{trace}, source_(t
     }
     if (const auto layer = number_behind(name, "layer"))
       layers_[event.thread].push_back({event.start_ps, event.end_ps, *layer});
+    for (const char* word : {"microbatch", "micro_batch", "micro-batch"})
+      if (const auto microbatch = number_behind(name, word))
+        microbatches_[event.thread].push_back({event.start_ps, event.end_ps, *microbatch});
   }
-  for (Ranges* all : {&layers_, &gradients_, &step_ranges_})
+  for (Ranges* all : {&layers_, &microbatches_, &gradients_, &step_ranges_})
     for (auto& [key, ranges] : *all)
       std::stable_sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   std::sort(steps_.begin(), steps_.end());
@@ -78,15 +81,16 @@ std::optional<std::uint64_t> ForeignMarks::at(const Ranges& ranges, std::uint32_
   return {};
 }
 
-std::optional<std::uint64_t> ForeignMarks::layer_around(std::uint32_t event) const {
-  return at(layers_, trace_.events[event].thread, trace_.events[event].start_ps);
+std::optional<std::uint64_t> ForeignMarks::around(std::uint32_t event, const Ranges& ranges) const {
+  return at(ranges, trace_.events[event].thread, trace_.events[event].start_ps);
 }
 
 ForeignPlace ForeignMarks::place(std::uint32_t e) const {
   const ForeignEvent& event = trace_.events[e];
   const std::uint32_t launch = event.is_device ? source_[e] : kNoSource;
   ForeignPlace out;
-  out.layer = layer_around(e);
+  out.layer = around(e, layers_);
+  out.microbatch = around(e, microbatches_);
   if (launch == kNoSource) {
     // Without its launch, marks on the same GPU are right, and those of the host too early.
     out.step = at(step_ranges_, process_of(e), event.start_ps);
@@ -95,10 +99,14 @@ ForeignPlace ForeignMarks::place(std::uint32_t e) const {
   const ForeignEvent& call = trace_.events[launch];
   out.step = step_at(process_of(launch), call.start_ps);
   if (!out.step) out.step = at(step_ranges_, process_of(e), event.start_ps);
-  if (!out.layer) out.layer = layer_around(launch);
-  if (out.layer) return out;
+  if (!out.layer) out.layer = around(launch, layers_);
+  if (!out.microbatch) out.microbatch = around(launch, microbatches_);
+  if (out.layer && out.microbatch) return out;
   const auto forward = at(gradients_, call.thread, call.start_ps);
-  if (forward) out.layer = layer_around(static_cast<std::uint32_t>(*forward));
+  if (!forward) return out;
+  if (!out.microbatch) out.microbatch = around(static_cast<std::uint32_t>(*forward), microbatches_);
+  if (out.layer) return out;
+  out.layer = around(static_cast<std::uint32_t>(*forward), layers_);
   out.is_backward = out.layer.has_value();
   return out;
 }

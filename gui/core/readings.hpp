@@ -31,8 +31,8 @@ using Places = std::vector<std::pair<std::size_t, std::size_t>>;
 /// before it, and what looks like it be another op. Where ops of the same recording changed places (`Seen`), a kernel
 /// that does several ops may have changed places with an op too, which then looks like one of those that it does; and
 /// where one layer in twenty has ops that changed places and one in twenty has others than the other side, layers that
-/// cost anything are read with a doubt of 4: three things done to a layer can look like one. `gui_readings_seeds_test` counts what that
-/// finds in random layers.
+/// cost anything are read with a doubt of 4: three things done to a layer can look like one. `gui_readings_seeds_test`
+/// counts what that finds in random layers.
 struct Readings {
   /// `num_a` ops from `a` on are the `num_b` from `b` on; one of the numbers is 1.
   struct Run {

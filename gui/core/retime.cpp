@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 namespace orrery::gui {
 namespace {
@@ -70,22 +72,60 @@ std::int64_t Retimer::makespan() const {
 
 namespace {
 
-constexpr std::size_t kGaps = kNumOpClasses;
+/// Classes of durations: those of ops, and collectives between nodes.
+constexpr std::size_t kBetweenNodes = kNumOpClasses, kNumClasses = kNumOpClasses + 1;
+constexpr std::size_t kGaps = kNumClasses;
+
+/// Which collectives have partners on several nodes.
+class NodeBorders {
+ public:
+  explicit NodeBorders(const Document& document) : trace_{*document.trace()}, per_node_{document.devices_per_node()} {}
+
+  bool are_crossed(const Span& span) {
+    if (per_node_ == Document::kNoNodes) return false;
+    const PlanDigest& plan = plan_of(trace_.timeline, trace_.plans, span);
+    const GroupId group = plan.work(span.op).group;
+    if (group.is_none()) return false;
+    const auto key = std::tuple{trace_.timeline.plan_of(span.instance), group.value, span.rank.value};
+    const auto [it, is_new] = known_.try_emplace(key, false);
+    if (!is_new) return it->second;
+    const std::vector<RankId> all = members(plan.mesh, plan.groups[group.index()], span.rank);
+    return it->second = std::any_of(all.begin(), all.end(), [&](RankId r) {
+             return std::int64_t{r.value} / per_node_ != std::int64_t{span.rank.value} / per_node_;
+           });
+  }
+
+ private:
+  const Trace& trace_;
+  std::int64_t per_node_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, bool> known_;  // plan, group, rank
+};
+
+std::string name_of_class(std::size_t c, bool has_nodes) {
+  if (c == kGaps) return "launch gaps";
+  if (c == kBetweenNodes) return "collective between nodes";
+  const auto op_class = static_cast<OpClass>(c);
+  return std::string{orrery::name_of(op_class)} + (has_nodes && op_class == OpClass::Collective ? " in a node" : "");
+}
 
 /// The numbers of both runs for the spans that have a partner.
 struct Substitution {
   Retimer main;
   std::vector<std::int64_t> durations, gaps;  // of the partners; of the span itself without one
   std::vector<std::size_t> class_of;
-  std::array<double, kNumOpClasses> sum_main{}, sum_other{};
-  std::array<std::uint64_t, kNumOpClasses> pairs{};
+  std::array<double, kNumClasses> sum_main{}, sum_other{};
+  std::array<std::uint64_t, kNumClasses> pairs{};
 
   Substitution(const Document& m, const Insight& mi, const Document& o, const Insight& oi,
                const std::vector<EventIndex>& partner)
       : main{m.trace()->timeline, mi.graph}, durations{main.durations}, gaps{main.gaps}, class_of(durations.size()) {
     const Retimer other{o.trace()->timeline, oi.graph};
+    NodeBorders borders{m};
     for (EventIndex e = 0; e < durations.size(); ++e) {
       class_of[e] = static_cast<std::size_t>(m.events().facets(e).op_class);
+      if (class_of[e] == static_cast<std::size_t>(OpClass::Collective) &&
+          borders.are_crossed(m.trace()->timeline.spans[e]))
+        class_of[e] = kBetweenNodes;
       if (partner[e] == kNoEvent) continue;
       durations[e] = other.durations[partner[e]];
       gaps[e] = other.gaps[partner[e]];
@@ -98,10 +138,10 @@ struct Substitution {
   /// Seconds that each class adds when put in after those before it.
   std::vector<double> run(bool is_reverse) const {
     Retimer now = main;
-    std::vector<double> out(kNumOpClasses + 1);
+    std::vector<double> out(kNumClasses + 1);
     std::int64_t last = now.makespan();
-    for (std::size_t k = 0; k <= kNumOpClasses; ++k) {
-      const std::size_t c = is_reverse ? kNumOpClasses - k : k;
+    for (std::size_t k = 0; k <= kNumClasses; ++k) {
+      const std::size_t c = is_reverse ? kNumClasses - k : k;
       for (EventIndex e = 0; e < durations.size(); ++e) {
         if (c == kGaps) now.gaps[e] = gaps[e];
         if (class_of[e] == c) now.durations[e] = durations[e];
@@ -123,13 +163,13 @@ Explanation explain(const Document& main, const Insight& main_insight, const Doc
   Explanation out;
   out.main = double(main.trace()->timeline.makespan_ps) * 1e-12;
   out.other = double(other.trace()->timeline.makespan_ps) * 1e-12;
+  const bool has_nodes = main.devices_per_node() != Document::kNoNodes;
   Share structure{.name = "structure", .forward = out.other - out.main, .reverse = out.other - out.main};
-  for (std::size_t c = 0; c <= kNumOpClasses; ++c) {
+  for (std::size_t c = 0; c <= kNumClasses; ++c) {
     structure.forward -= forward[c];
     structure.reverse -= reverse[c];
     if (c != kGaps && s.pairs[c] == 0) continue;
-    Share share{.forward = forward[c], .reverse = reverse[c]};
-    share.name = c == kGaps ? "launch gaps" : std::string{orrery::name_of(static_cast<OpClass>(c))};
+    Share share{.name = name_of_class(c, has_nodes), .forward = forward[c], .reverse = reverse[c]};
     if (c != kGaps) {
       share.pairs = s.pairs[c];
       share.bias = s.sum_main[c] > 0 ? s.sum_other[c] / s.sum_main[c] - 1 : 0;

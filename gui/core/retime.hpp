@@ -31,7 +31,7 @@ class Retimer {
 
 /// One row of an explanation of the difference in time between two runs of one plan.
 struct Share {
-  std::string name;                 // an op class, "launch gaps" or "structure"
+  std::string name;                 // an op class, "collective between nodes", "launch gaps" or "structure"
   double forward = 0, reverse = 0;  // seconds, when classes are put in one after another, in both orders
   double bias = 0;                  // Σ other / Σ main of the matched durations − 1
   std::uint64_t pairs = 0;
@@ -40,10 +40,11 @@ struct Share {
 
 /// Explains why `other` takes longer or shorter than `main`: plays `main` again with the durations of `other`, class
 /// after class. Each order telescopes, so the rows with "structure" (order, overlap, ops without a partner) add up to
-/// the difference exactly.
+/// the difference exactly. Where the trace says how many devices a node has, collectives between nodes are a class of
+/// their own.
 struct Explanation {
   double main = 0, other = 0;  // seconds
-  std::vector<Share> shares;   // in the order of OpClass, then gaps, then structure
+  std::vector<Share> shares;   // in the order of OpClass, collectives between nodes, then gaps, then structure
 };
 Explanation explain(const Document& main, const Insight& main_insight, const Document& other,
                     const Insight& other_insight, const std::vector<EventIndex>& partner_of_main);

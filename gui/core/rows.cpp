@@ -11,19 +11,6 @@ namespace orrery::gui {
 namespace {
 
 constexpr double kLaneHeight = 22, kTitleHeight = 22, kCounterHeight = 40, kErrorHeight = 18, kOverflowHeight = 16;
-constexpr std::int64_t kNoNodes = 0;
-
-/// The devices of a node as the trace says; kNoNodes when it does not.
-std::int64_t devices_per_node(const Document& document) {
-  if (document.trace() == nullptr) return kNoNodes;
-  for (const auto& [key, value] : document.trace()->metadata) {
-    if (key != "devices_per_node") continue;
-    std::int64_t n = 0;
-    std::from_chars(value.data(), value.data() + value.size(), n);
-    return std::max(n, kNoNodes);
-  }
-  return kNoNodes;
-}
 
 std::size_t axis_of(const Document& document, const std::string& by) {
   if (document.trace() == nullptr || document.trace()->plans.empty()) return SIZE_MAX;
@@ -97,21 +84,21 @@ class Builder {
 
 std::vector<std::string> groupings_of(const Document& document) {
   std::vector<std::string> out;
-  if (devices_per_node(document) != kNoNodes) out.emplace_back("node");
+  if (document.devices_per_node() != Document::kNoNodes) out.emplace_back("node");
   if (document.trace() == nullptr || document.trace()->plans.empty()) return out;
   for (const Axis& a : document.trace()->plans.front().mesh.axes) out.push_back(a.name);
   return out;
 }
 
 std::vector<Group> groups_of(const Document& document, const std::string& by) {
-  const std::int64_t per_node = by == "node" ? devices_per_node(document) : kNoNodes;
+  const std::int64_t per_node = by == "node" ? document.devices_per_node() : Document::kNoNodes;
   const std::size_t axis = axis_of(document, by);
   std::map<std::int64_t, Group> groups;
   for (std::uint32_t o = 0; o < document.owners().size(); ++o) {
     const std::uint32_t id = document.owners()[o].id;
     std::int64_t key = 0;
     std::string name;
-    if (per_node != kNoNodes) {
+    if (per_node != Document::kNoNodes) {
       key = id / per_node;
       name = fmt::format("node {}", key);
     } else if (axis != SIZE_MAX && id < document.trace()->plans.front().mesh.size()) {
@@ -137,7 +124,7 @@ Layout layout(const Document& document, const Companion* other, const View& view
   return out;
 }
 
-std::string title_of(const Row& row, const Layout& layout, const Document& document) {
+std::string title_of(const Row& row, const Layout& layout, const Document& document, const View& view) {
   switch (row.kind) {
     case RowKind::Group:
       return fmt::format("{} · {} {}", layout.groups[row.index].name, layout.groups[row.index].owners.size(),
@@ -149,7 +136,8 @@ std::string title_of(const Row& row, const Layout& layout, const Document& docum
     case RowKind::OtherLane:
       return document.tracks()[row.index].name;
     case RowKind::Errors:
-      return "error";
+      return view.error_channel == ErrorChannel::Duration ? "error"
+                                                          : fmt::format("error: {}", word_of(view.error_channel));
     case RowKind::Counter:
       return document.counters()[row.index].name;
     case RowKind::CriticalPath:

@@ -42,6 +42,6 @@ struct Layout {
 Layout layout(const Document& document, const Companion* other, const View& view, bool has_critical_path);
 
 /// What stands in front of a row.
-std::string title_of(const Row& row, const Layout& layout, const Document& document);
+std::string title_of(const Row& row, const Layout& layout, const Document& document, const View& view);
 
 }  // namespace orrery::gui

@@ -18,10 +18,17 @@ constexpr EnumName<CompareMode> kCompareModes[] = {{CompareMode::Lanes, "lanes"}
                                                    {CompareMode::Blink, "blink"},
                                                    {CompareMode::Difference, "difference"}};
 
+constexpr EnumName<ErrorChannel> kErrorChannels[] = {{ErrorChannel::Duration, "duration"},
+                                                     {ErrorChannel::Time, "time"},
+                                                     {ErrorChannel::Start, "start"},
+                                                     {ErrorChannel::Gap, "gap"},
+                                                     {ErrorChannel::Overlap, "overlap"}};
+
 }  // namespace
 
 std::span<const EnumName<ColourBy>> enum_names(ColourBy) { return kColourBy; }
 std::span<const EnumName<CompareMode>> enum_names(CompareMode) { return kCompareModes; }
+std::span<const EnumName<ErrorChannel>> enum_names(ErrorChannel) { return kErrorChannels; }
 
 TimeRange zoomed(TimeRange time, std::int64_t around, double factor, TimeRange whole) {
   const double longest = std::max<double>(kShortest, 1.2 * double(whole.length()));

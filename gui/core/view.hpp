@@ -31,6 +31,12 @@ std::string_view word_of(E value) {
   return {};
 }
 
+/// What of a matched op is drawn as its error: how much longer it takes, as a share or in time; how much later it
+/// begins after alignment; how much longer its lane is idle before it; how much longer its rank computes and
+/// communicates at once while it runs.
+enum class ErrorChannel : std::uint8_t { Duration, Time, Start, Gap, Overlap };
+std::span<const EnumName<ErrorChannel>> enum_names(ErrorChannel);
+
 struct Mark {
   std::int64_t at = 0;
   std::string label;
@@ -57,6 +63,7 @@ struct View {
   double scale = 1;  // of all sizes, 1 to 2
   ColourBy colour_by = ColourBy::Class;
   CompareMode compare_mode = CompareMode::Lanes;
+  ErrorChannel error_channel = ErrorChannel::Duration;
   bool blink_other = false;  // in CompareMode::Blink: the other one is to be seen
   std::string group_by;      // "", "node", or an axis of the mesh
   bool show_counters = true, show_flows = true, show_critical_path = true;

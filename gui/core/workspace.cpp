@@ -45,6 +45,7 @@ json to_json(const View& v) {
             {"scale", v.scale},
             {"colour_by", word_of(v.colour_by)},
             {"compare_mode", word_of(v.compare_mode)},
+            {"error_channel", word_of(v.error_channel)},
             {"group_by", v.group_by},
             {"counters", v.show_counters},
             {"flows", v.show_flows},
@@ -65,6 +66,7 @@ View view_of(const json& j) {
   read_value(j, "scale", v.scale);
   read_word(j, "colour_by", v.colour_by);
   read_word(j, "compare_mode", v.compare_mode);
+  read_word(j, "error_channel", v.error_channel);
   read_value(j, "group_by", v.group_by);
   read_value(j, "counters", v.show_counters);
   read_value(j, "flows", v.show_flows);

@@ -180,7 +180,6 @@ void MainWindow::look_changed() {
   const Theme& look = theme(explorer_.view().theme);
   QFont f = QApplication::font();
   f.setPixelSize(explorer_.view().px(12));
-  QApplication::setFont(f, "QDockWidgetTitle");
   QApplication::setFont(f);  // before the style sheet, which keeps what it finds
   QPalette palette = palette_of(look);
   setPalette(palette);

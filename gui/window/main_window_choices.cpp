@@ -76,6 +76,7 @@ void MainWindow::add_compare_actions() {
                   other_path_.clear();
                   fill_comparison();
                   view_changed();
+                  selection_changed();
                 },
                 false,
                 {},
@@ -84,6 +85,10 @@ void MainWindow::add_compare_actions() {
       "Compare", "compare_mode", "Show as", words(CompareMode{}),
       [this](const QString& w) { explorer_.view().compare_mode = value_of<CompareMode>(w); },
       [this] { return qt(word_of(explorer_.view().compare_mode)); });
+  add_choices(
+      "Compare", "error_channel", "Error of", words(ErrorChannel{}),
+      [this](const QString& w) { explorer_.view().error_channel = value_of<ErrorChannel>(w); },
+      [this] { return qt(word_of(explorer_.view().error_channel)); });
   actions_.add({"overlay", "Compare", "Lanes or overlay", "O", [this](const QString&) {
                   CompareMode& m = explorer_.view().compare_mode;
                   m = m == CompareMode::Lanes ? CompareMode::Overlay : CompareMode::Lanes;

@@ -34,6 +34,7 @@ QString style_sheet_of(const Theme& t, double scale) {
       "QMainWindow, QDockWidget > QStackedWidget, QDockWidget > QStackedWidget > QWidget { background: %1; }"
       "QTreeView::indicator { border: 1px solid %5; background: %9; width: %8; height: %8; }"
       "QTreeView::indicator:checked { background: %10; }"
+      "QDockWidget { font-size: %8; }"
       "QDockWidget::title { background: %1; padding: %6 %7; border-bottom: 1px solid %2; }"
       "QToolTip { background: %1; color: %3; border: 1px solid %2; padding: %6; }"
       "QTableView { gridline-color: %4; border: none; }"

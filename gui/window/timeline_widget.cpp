@@ -78,10 +78,16 @@ Image TimelineWidget::image() {
       draw_text_centred(canvas, {0, y + view.px(below), r.w, view.px(24)}, text, c, style);
     };
     line(-40, opening_.isEmpty() ? "No timeline is open" : "Opening", look.text, {view.px(18), Weight::Bold});
-    line(-8,
-         opening_.isEmpty() ? "Drop a trace here, press Ctrl+O, or choose Help, Example comparison"
-                            : opening_.toStdString(),
-         look.muted, {view.px(13)});
+    const FontStyle small{view.px(13)};
+    if (!opening_.isEmpty()) {
+      line(-8, opening_.toStdString(), look.muted, small);
+    } else if (const std::string hint = "Drop a trace here, press Ctrl+O, or choose Help, Example comparison";
+               font_.width(hint, small) <= r.w) {
+      line(-8, hint, look.muted, small);
+    } else {
+      line(-8, "Drop a trace here, press Ctrl+O,", look.muted, small);
+      line(16, "or choose Help, Example comparison", look.muted, small);
+    }
   }
   return image_;
 }

@@ -43,6 +43,7 @@ WhatIfPanel::WhatIfPanel(Resimulator* resimulator, Run run, std::function<void(c
   debounce_.setInterval(kDebounce);
   connect(&debounce_, &QTimer::timeout, this, [this] { run_(state_); });
   scenarios_->setAccessibleName("scenario");
+  scroll_->setAccessibleName("sliders and options");
   scenarios_->addItem("choose a scenario");
   if (resimulator_ != nullptr)
     for (const std::string& s : resimulator_->scenarios()) scenarios_->addItem(qt(s));

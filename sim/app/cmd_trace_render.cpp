@@ -38,6 +38,8 @@ class Render final : public Command {
         {"--compare", "OTHER", "lay a second timeline beside it", [this](const std::string& v) { other_ = v; }},
         {"--mode", "HOW", "lanes, overlay, blink or difference; default lanes",
          [this](const std::string& v) { mode_ = word("--mode", v, gui::CompareMode{}); }},
+        {"--error", "OF", "duration, time, start, gap or overlap; default duration",
+         [this](const std::string& v) { channel_ = word("--error", v, gui::ErrorChannel{}); }},
         {"--align", "BY", "step, op, clock or manual; default step",
          [this](const std::string& v) { alignment_ = word("--align", v, gui::Alignment{}); }},
         {"--group-by", "AXIS", "node or an axis of the mesh", [this](const std::string& v) { group_by_ = v; }},
@@ -88,6 +90,7 @@ class Render final : public Command {
     view.scale = scale_;
     view.colour_by = colour_by_;
     view.compare_mode = mode_;
+    view.error_channel = channel_;
     if (from_) view.time.begin = *from_;
     if (to_) view.time.end = *to_;
     if (view.time.length() <= 0)
@@ -161,6 +164,7 @@ class Render final : public Command {
   double scale_ = 1;
   std::string other_;
   gui::CompareMode mode_ = gui::CompareMode::Lanes;
+  gui::ErrorChannel channel_ = gui::ErrorChannel::Duration;
   gui::Alignment alignment_ = gui::Alignment::Step;
   bool fold_ = false;
   std::optional<std::uint32_t> memory_of_;
