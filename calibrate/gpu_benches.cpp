@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "calibrate/gpu_indexed_benches.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
 
 namespace orrery {
@@ -25,6 +26,9 @@ class Benches {
       for (int i = 0; i < points(40); ++i) product(t, i);
       for (int i = 0; i < points(12); ++i) attention(t, i);
       for (int i = 0; i < points(8); ++i) streams(t, i);
+      indexed(t);
+      if (t != DType::F32)
+        for (const bool backward : {false, true}) long_attention(t, backward);
     }
     for (int i = 0; i < points(8); ++i) copies(i);
     for (int i = 0; i < points(8); ++i) exchange(i);
@@ -112,19 +116,32 @@ class Benches {
     s.qk_dim = s.v_dim = dim;
     s.scale = 1 / std::sqrt(double(dim));
     s.dtype = t;
+    attention_of(s, !decode && i % 3 == 1);
+  }
+
+  /// Over 8192 tokens, where it should be as fast as products are.
+  void long_attention(DType t, bool backward) {
+    constexpr std::int64_t kTokens = 8192, kHeads = 32, kDim = 128;
+    AttentionShape s{.batch = 1, .heads = kHeads, .kv_heads = kHeads, .q = kTokens};
+    s.kv = Extent{kTokens};
+    s.qk_dim = s.v_dim = kDim;
+    s.scale = 1 / std::sqrt(double(kDim));
+    s.dtype = t;
+    attention_of(s, backward);
+  }
+  void attention_of(const AttentionShape& s, bool backward) {
+    const DType t = s.dtype;
     PlanBuilder b{"attention"};
-    const Shape queries{s.batch, s.q, s.heads, dim}, keys{s.batch, tokens, s.kv_heads, dim};
+    const Shape queries{s.batch, s.q, s.heads, s.qk_dim}, keys{s.batch, s.kv.base, s.kv_heads, s.qk_dim};
     const TensorId q = persistent(b, "q", queries, t), k = persistent(b, "k", keys, t), v = persistent(b, "v", keys, t);
     const TensorId o = persistent(b, "o", queries, t), lse = persistent(b, "lse", Shape{s.batch, s.heads, s.q}, t);
-    const bool backward = !decode && i % 3 == 1;
     b.add(backward ? "forward" : "measured", AttentionForward{s},
           {reads(q), reads(k), reads(v), writes(o), writes(lse)});
     if (backward)
       measured(b, AttentionBackward{s},
                {reads(q), reads(k), reads(v), reads(o), reads(lse), reads(o), writes(persistent(b, "dq", queries, t)),
                 writes(persistent(b, "dk", keys, t)), writes(persistent(b, "dv", keys, t))});
-    const Work work = backward ? Work{AttentionBackward{s}} : Work{AttentionForward{s}};
-    add("attention", b, work);
+    add("attention", b, backward ? Work{AttentionBackward{s}} : Work{AttentionForward{s}});
   }
 
   /// A kernel of each family that memory limits, over one size.
@@ -175,6 +192,14 @@ class Benches {
           return std::vector{reads(persistent(b, "cos", angles, t)), reads(persistent(b, "sin", angles, t)),
                              updates(persistent(b, "x", Shape{rows, heads, kHead}, t))};
         });
+  }
+  void indexed(DType t) {
+    IndexedSizes sizes;
+    for (int i = 0; i < points(4); ++i)
+      sizes.rows.push_back(std::max<std::int64_t>(
+          64, std::llround(size(i, points(4), 4 * kLeastBytes, kMostBytes) / (bits(t) / 8.0) / double(sizes.cols))));
+    for (GpuBench& bench : gpu_indexed_benches(t, sizes, random_))
+      if (memory_of(bench.plan) < 0.8 * memory_) benches_.push_back(std::move(bench));
   }
   void update(std::int64_t n) {
     AdamW a{.elements = n, .step = Extent{1}, .master = true, .dtype = DType::BF16, .gradient = DType::BF16};

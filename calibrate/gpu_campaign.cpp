@@ -9,6 +9,7 @@
 
 #include "calibrate/gpu_benches.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
+#include "runtime/whole_arrays.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -49,6 +50,8 @@ GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>&
   if (bench.records) use.activities = driver->activities();
   const auto executor =
       make_gpu_executor(driver, {.record_spans = !bench.whole || bench.spans, .record_memory = false}, use);
+  executor->prepare(bench.plan);
+  write_constants(*executor, bench.plan);
   return {bench.name, bench.group, summarise(times_of(bench, *executor)), bench.flops, bench.bytes, bench.work};
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/app/node_report.hpp"
+#include "sim/app/node_shares.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/emulated_gpu.hpp"
 
@@ -97,7 +98,9 @@ TEST_CASE("a report of a node measures, fits, predicts and executes into one fol
     CHECK(p.last_loss > 0);
   }
   CHECK(report.exact_peaks() == 3);
-  for (const char* file : {"/measurements.tsv", "/clocks.tsv", "/params/h100_sxm.yaml", "/two.ranks.orrery"})
+  CHECK(!report.counts.ops.empty());
+  for (const char* file :
+       {"/counters.tsv", "/measurements.tsv", "/clocks.tsv", "/params/h100_sxm.yaml", "/two.ranks.orrery"})
     CHECK(std::filesystem::exists(out + file));
 
   // Another report measures nothing again, even without time: what it says is in the folder.
@@ -110,4 +113,33 @@ TEST_CASE("a report of a node measures, fits, predicts and executes into one fol
   REQUIRE(again.plans.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(to_line(again.plans[i]) == to_line(report.plans[i]));
   CHECK(gpu->bytes_in_use(0) == 0);
+}
+
+TEST_CASE("kernels are compared with the fastest copy and the fastest product of their type", "[cuda]") {
+  const auto result = [](const char* group, const Work& work, double flops, double bytes, double seconds) {
+    GpuResult r{.name = to_text(work), .group = group, .flops = flops, .bytes = bytes, .work = work};
+    r.seconds.median = seconds;
+    return r;
+  };
+  AttentionShape s{.batch = 1, .heads = 1, .kv_heads = 1, .q = 8192};
+  s.dtype = DType::BF16;
+  const Copy copy{Bytes{5e8}};
+  const Add large{.rows = 1 << 14, .cols = 1 << 10, .dtype = DType::F32};
+  const std::vector<GpuResult> results{
+      result("memory", copy, 0, 1e9, 1e-3),                                                   // 1 TB/s
+      result("memory", copy, 0, 1e6, 1e-9),                                                   // from a cache: too small
+      result("memory", large, 1, 0.9e9, 1e-3),                                                // 0.9 TB/s
+      result("memory", large, 1, 0.7e9, 1e-3),                                                // 0.7 TB/s: median 0.8
+      result("products", Gemm{.m = 1, .n = 1, .k = 1, .dtype = DType::BF16}, 1e12, 1, 1e-3),  // 1 PFLOP/s
+      result("attention", AttentionForward{s}, 0.65e12, 1, 1e-3)};
+  const std::vector<KernelShare> shares = kernel_shares(results);
+  REQUIRE(shares.size() == 3);
+  CHECK(shares[0].kind == "add f32");
+  CHECK(shares[0].share == Approx(0.8));
+  CHECK(!shares[0].is_enough());
+  CHECK(shares[1].kind == "attention bf16");
+  CHECK(shares[1].share == Approx(0.65));
+  CHECK(shares[1].is_enough());
+  CHECK(shares[2].kind == "copy");
+  CHECK(shares[2].share == 1);
 }

@@ -14,6 +14,7 @@
 #include "hw_models/device_model.hpp"
 #include "sim/app/commands.hpp"
 #include "sim/app/node_report.hpp"
+#include "sim/app/node_shares.hpp"
 #include "sim/app/report.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/scenario_flags.hpp"
@@ -32,17 +33,23 @@ struct SelfTest {
   bool is_there = false, passed = false;
 };
 
+constexpr int kSelfTestSeconds = 120;
+
 SelfTest run_self_test() {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "gpu_ops_test";
   if (!fs::exists(program))
     return {fmt::format("{} is not there: it is built where Catch2 is\n", program.filename().string()), false, false};
   SelfTest test{.is_there = true};
-  FILE* pipe = popen(fmt::format("'{}' 2>&1", program.string()).c_str(), "r");
+  // What hangs must not take the time of all that follows.
+  FILE* pipe = popen(fmt::format("timeout -k 5 {} '{}' 2>&1", kSelfTestSeconds, program.string()).c_str(), "r");
   if (!pipe) throw DeviceError{"the self-test cannot be started"};
   std::array<char, 4096> buffer;
   while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) test.text.append(buffer.data(), n);
   const int status = pclose(pipe);
   test.passed = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  constexpr int kTimedOut = 124;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kTimedOut)
+    test.text += fmt::format("stopped after {} s\n", kSelfTestSeconds);
   return test;
 }
 
@@ -112,6 +119,11 @@ class ReportNode final : public Command {
     document["laws"] = report.parameters.fitted;
     document["benches"] = {{"measured", report.measured.results.size()}, {"left", report.measured.left}};
     document["benches"]["skipped"] = report.measured.skipped;
+    document["shares"] = nlohmann::json::array();
+    for (const KernelShare& s : kernel_shares(report.measured.results))
+      document["shares"].push_back(
+          {{"kernel", s.kind}, {"share", s.share}, {"wanted", s.wanted}, {"points", s.points}});
+    document["not_counted"] = report.counts.problem;
     document["plans_left"] = report.plans_left;
     document["plans"] = nlohmann::json::array();
     for (const NodePlan& p : report.plans)
@@ -152,17 +164,34 @@ class ReportNode final : public Command {
     return table;
   }
 
+  static std::string counts_text(const GpuCounts& counts) {
+    std::string text;
+    Table table{{{"counted"}, {"traffic", Align::Right}, {"as said", Align::Right}, {"tensor cores", Align::Right}}};
+    for (const CountedOp& c : counts.ops)
+      table.add({c.name, to_text(Bytes{c.read + c.written}),
+                 c.said > 0 ? fmt::format("{:.2f}", (c.read + c.written) / c.said) : "",
+                 fmt::format("{:.0f} %", 100 * c.tensor_share)});
+    if (!counts.ops.empty()) text += table.text("  ") + "\n";
+    if (!counts.problem.empty()) text += fmt::format("not counted: {}\n", counts.problem);
+    return text;
+  }
+
   std::string summary(const nlohmann::json& document, const SelfTest& test, const NodeReport& report) const {
     std::string text = fmt::format("{} × {}, {}\n", document["gpus"].size(),
                                    document["gpus"][0]["name"].get<std::string>(), document["date"].get<std::string>());
     text += fmt::format("self-test: {}\n\n", test.is_there ? test.passed ? "passed" : "FAILED" : "not built");
-    text += text_of(report.measured.results) + "\n";
+    text += report.measured.results.empty() ? std::string{"nothing was measured on a GPU\n"}
+                                            : text_of(report.measured.results) + "\n";
     for (const std::string& s : report.measured.skipped) text += fmt::format("not measured: {}\n", s);
+    text += text_of(kernel_shares(report.measured.results)) + "\n";
+    text += counts_text(report.counts);
     text += fmt::format("laws fitted: {}\n\n", fmt::join(report.parameters.fitted, ", "));
     text += table_of(report.plans).text("  ");
-    text += fmt::format("\nmean error {:.1f} % over {} of {} plans, worst {:.1f} %; of ops {:.1f} % (median)\n",
-                        100 * report.mean_abs_error(), report.predicted(), report.plans.size() + report.plans_left,
-                        100 * report.worst_abs_error(), 100 * report.op_error());
+    if (report.predicted() == 0) text += "\nno plan was measured on a GPU as it was predicted\n";
+    if (report.predicted() > 0)
+      text += fmt::format("\nmean error {:.1f} % over {} of {} plans, worst {:.1f} %; of ops {:.1f} % (median)\n",
+                          100 * report.mean_abs_error(), report.predicted(), report.plans.size() + report.plans_left,
+                          100 * report.worst_abs_error(), 100 * report.op_error());
     if (report.predicted() < report.ran())
       text += fmt::format("the ranks of {} more shared GPUs, which the prediction gives one each (`shared`)\n",
                           report.ran() - report.predicted());

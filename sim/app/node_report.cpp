@@ -178,6 +178,14 @@ void save_clocks(const std::vector<ClockSample>& samples, const std::string& pat
   write_file_atomically(path, text);
 }
 
+void save_counts(const GpuCounts& counts, const std::string& path) {
+  if (counts.ops.empty()) return;
+  std::string text = "op\tbytes_read\tbytes_written\tbytes_said\ttensor_share\n";
+  for (const CountedOp& c : counts.ops)
+    text += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\t{:.4g}\n", c.name, c.read, c.written, c.said, c.tensor_share);
+  write_file_atomically(path, text);
+}
+
 /// What is left of a time that began when this was made.
 class Budget {
  public:
@@ -248,6 +256,13 @@ NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeRepor
     context.console.progress("clock and power", done);
   });
   save_clocks(r.clocks, o.folder + "/clocks.tsv");
+  if (budget.left() > Seconds{0}) {
+    r.counts = count_gpu(driver, {.quick = o.quick, .seed = o.seed, .progress = [&](double, const std::string& name) {
+                                    context.interrupt.check();
+                                    context.console.progress(name, 0);
+                                  }});
+    save_counts(r.counts, o.folder + "/counters.tsv");
+  }
   r.parameters = fit_node(r.measured.results, node.device, info, context);
   // Predictions below look for parameters in the folder of the report first, and run on the GPUs that are open.
   Environment environment = context.environment;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "calibrate/gpu_benches.hpp"
+#include "calibrate/gpu_counters.hpp"
 #include "sim/app/command.hpp"
 #include "sim/app/scenario.hpp"
 #include "sim/app/table_calibration.hpp"
@@ -60,6 +61,7 @@ struct NodeReport {
   GpuMeasurements measured;
   TableCalibration parameters;
   std::vector<ClockSample> clocks;
+  GpuCounts counts;
   std::vector<NodePlan> plans;
   std::size_t plans_left = 0;  // for another run
 
