@@ -24,31 +24,6 @@ const Transformer& transformer_of(const Model& model) {
   return *t;
 }
 
-/// Whether plans of two blocks do the same work.
-bool alike(const Block& a, const Block& b) {
-  return a.attention.window == b.attention.window && a.ffn.index() == b.ffn.index() &&
-         a.attention.projections.index() == b.attention.projections.index();
-}
-
-/// How many blocks at the end are, each, like the one `period` before it.
-std::int64_t repeated(const std::vector<Block>& blocks, std::size_t period) {
-  std::int64_t count = 0;
-  for (std::size_t i = blocks.size(); i-- > period && alike(blocks[i], blocks[i - period]);) ++count;
-  return count;
-}
-
-/// The fewest layers that stand for all: DeepSeek-V3 has three dense ones in front of 58 alike, hence 3 and 1.
-LayerPeriod period_of(const std::vector<Block>& blocks) {
-  const auto n = static_cast<std::int64_t>(blocks.size());
-  LayerPeriod best{.lead = 0, .period = n, .times = 1};
-  for (std::int64_t p = 1; 2 * p <= n; ++p) {
-    const std::int64_t times = repeated(blocks, static_cast<std::size_t>(p)) / p + 1;
-    const std::int64_t fewest = best.times > 1 ? best.lead + 2 * best.period : n;
-    if (times > 1 && n - times * p + 2 * p < fewest) best = {.lead = n - times * p, .period = p, .times = times};
-  }
-  return best;
-}
-
 Model first_layers(Model model, std::int64_t layers) {
   std::get<Transformer>(model.network).decoder.resize(static_cast<std::size_t>(layers));
   return model;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hw_models/software_profile.hpp"
+#include "sim/app/serving/layer_period.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/program/serving/serving.hpp"
 #include "sim/strategy/strategy.hpp"
@@ -29,11 +30,6 @@ struct Deployment {
 struct ReplicaMemory {
   Bytes capacity, weights, activations, pool;
   std::int64_t blocks = 0, host_blocks = 0;  // of keys and values
-};
-
-/// Layers of a network: `lead` of them, then `period` of them so many times over.
-struct LayerPeriod {
-  std::int64_t lead = 0, period = 1, times = 1;
 };
 
 /// Times of steps from plans. A step is a template, a plan lowered for so many rows, under bindings, what its sequences
