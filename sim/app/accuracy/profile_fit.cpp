@@ -128,10 +128,10 @@ const std::vector<ProfileNumber>& pass_numbers() {
 
 const std::vector<ProfileNumber>& server_numbers() {
   static const std::vector<ProfileNumber> all = {
-      factor<&SoftwareProfile::products>(0.2, 2),        factor<&SoftwareProfile::streams>(0.2, 2),
-      factor<&SoftwareProfile::launch>(0.2, 24, {4, 8}),
-      time_of_host<&SoftwareProfile::host_step>(20000),  time_of_host<&SoftwareProfile::host_sequence>(1000),
-      time_of_host<&SoftwareProfile::host_request>(1e6), time_of_host<&SoftwareProfile::host_token>(1000)};
+      factor<&SoftwareProfile::products>(0.2, 2),          factor<&SoftwareProfile::streams>(0.2, 2),
+      factor<&SoftwareProfile::launch>(0.2, 24, {4, 8}),   time_of_host<&SoftwareProfile::host_step>(20000),
+      time_of_host<&SoftwareProfile::host_sequence>(1000), time_of_host<&SoftwareProfile::host_request>(1e6),
+      time_of_host<&SoftwareProfile::host_token>(1000)};
   return all;
 }
 

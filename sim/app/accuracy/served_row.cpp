@@ -104,8 +104,8 @@ bool is_burst(const CsvRow& row) {
 constexpr double kWaves = 10;
 
 /// What runs of TensorRT-LLM 1.0.0rc3 in 16 bits show by Little's law: of c clients one waits for a whole answer of the
-/// others (TTFT ≈ prompt + osl·TPOT / (c − 1)), so the server takes one sequence less than there are clients. Those in 8
-/// bits do not show it.
+/// others (TTFT ≈ prompt + osl·TPOT / (c − 1)), so the server takes one sequence less than there are clients. Those in
+/// 8 bits do not show it.
 bool lacks_a_place(const CsvRow& row) {
   return row["software"] == "trtllm" && row["software_version"] == "1.0.0rc3" && !row["gemm_quant"].starts_with("fp8");
 }

@@ -33,9 +33,8 @@ std::shared_ptr<Deployments::Entry> Deployments::find(const ServedRow& row, cons
   const ServeOptions& o = row.options;
   const std::string key =
       fmt::format("{} {} {} {} {} {} {} tp{} {} {} {} {}", profile.name, profile.products, profile.streams,
-                  profile.launch, row.model_name,
-                  row.cluster.device, row.cluster.num_ranks(), row.tp, int(o.dtype), o.weights, int(o.replica.kv_type),
-                  row.cluster.devices_per_node);
+                  profile.launch, row.model_name, row.cluster.device, row.cluster.num_ranks(), row.tp, int(o.dtype),
+                  o.weights, int(o.replica.kv_type), row.cluster.devices_per_node);
   const std::lock_guard lock{mutex_};
   if (const auto known = entries_.find(key); known != entries_.end()) {
     known->second.asked = ++questions_;
@@ -91,14 +90,12 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
       row.requests ? row.requests()
                    : std::make_unique<WarmRequests>(make_requests(o.traffic, 0), row.first,
                                                     static_cast<std::uint64_t>(o.traffic.seed));
-  return serve({.options = o,
-                .blocks = {.device = memory.blocks,
-                           .host = 0,
-                           .tokens = o.replica.block,
-                           .sharing = o.replica.prefix_sharing},
-                .source = *source,
-                .times = *entry.times,
-                .on_answer = on_answer});
+  return serve(
+      {.options = o,
+       .blocks = {.device = memory.blocks, .host = 0, .tokens = o.replica.block, .sharing = o.replica.prefix_sharing},
+       .source = *source,
+       .times = *entry.times,
+       .on_answer = on_answer});
 }
 
 double Deployments::first_wave(const ServedRow& row, const SoftwareProfile& profile) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/app/serving/layer_period.hpp"
 
+#include <variant>
+
 namespace orrery {
 namespace {
 
@@ -28,6 +30,11 @@ LayerPeriod period_of(const std::vector<Block>& blocks) {
     if (times > 1 && n - times * p + 2 * p < fewest) best = {.lead = n - times * p, .period = p, .times = times};
   }
   return best;
+}
+
+Model first_layers(Model model, std::int64_t layers) {
+  std::get<Transformer>(model.network).decoder.resize(static_cast<std::size_t>(layers));
+  return model;
 }
 
 }  // namespace orrery

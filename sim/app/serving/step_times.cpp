@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "hw_models/graph_launch.hpp"
+#include "sim/app/serving/plan_room.hpp"
 #include "sim/base/error.hpp"
 #include "sim/strategy/kernel_fusion.hpp"
 
@@ -15,18 +16,14 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kRowBuckets = 8;
-constexpr double kBucketDoubt = 0.25;  // of half a bucket over the mean context: how far attention may be off
+constexpr std::size_t kMostRoom = 32 << 20;  // bytes of plans
+constexpr double kBucketDoubt = 0.25;        // of half a bucket over the mean context: how far attention may be off
 
 const Transformer& transformer_of(const Model& model) {
   const auto* t = std::get_if<Transformer>(&model.network);
   if (!t || t->decoder.empty() || !t->encoder.empty())
     throw UserError{fmt::format("{} is no decoder: only those are served", model.name), "use `infer` for it"};
   return *t;
-}
-
-Model first_layers(Model model, std::int64_t layers) {
-  std::get<Transformer>(model.network).decoder.resize(static_cast<std::size_t>(layers));
-  return model;
 }
 
 /// Types of the matrices of blocks in memory. Those of experts alone in 4 bits are widened on their way into products
@@ -91,18 +88,6 @@ Bytes parameter_bytes(const Plan& plan, const WeightTypes& weights, DType as_is)
   return all;
 }
 
-Bytes most_live(const Plan& plan) {
-  Bytes live, most;
-  for (const Op& op : plan.ops_of(plan.classes.front())) {
-    for (const Operand& o : plan.operands_of(op))
-      if (o.allocates()) live += plan.size(plan.owner(o.tensor()));
-    most = std::max(most, live);
-    for (const Operand& o : plan.operands_of(op))
-      if (o.frees()) live -= plan.size(plan.owner(o.tensor()));
-  }
-  return most;
-}
-
 Machine machine_of(const Deployment& d) {
   Machine m = d.wiring.machine(d.cluster);
   d.profile.apply(*m.cost);
@@ -122,9 +107,10 @@ std::int64_t context_of(const Model& model, const ServeOptions& o) {
 
 /// Plans of one and of two periods, and the time of both under bindings that ask for least.
 struct PlanTimes::Template {
+  std::int64_t rows = 0, sequences = 0;
   Plan once, twice;
   bool additive = false;
-  std::int64_t body = 0;  // picoseconds without attention
+  std::int64_t body = 0;   // picoseconds without attention
   std::int64_t least = 0;  // of the plan of one period
   std::unordered_map<std::size_t, std::int64_t> executed;
 };
@@ -214,8 +200,8 @@ double PlanTimes::attention(std::size_t w, const BatchShape& shape) {
     seconds += at->second;
   }
   if (shape.prompts == 0) return seconds;
-  const auto [at, is_new] =
-      memos_[w].prompts.try_emplace({shape.prompts, shape.prompt_rows, shape.prompt_keys, shape.prompt_pairs}, 0.0);
+  const std::array key{shape.prompts, shape.prompt_rows, shape.prompt_keys, shape.prompt_pairs};
+  const auto [at, is_new] = memos_[w].prompts.try_emplace(key, 0.0);
   if (is_new)
     at->second = ask({.prompts = shape.prompts,
                       .prompt_rows = shape.prompt_rows,
@@ -235,8 +221,8 @@ PlanTimes::Template& PlanTimes::find(std::int64_t rows, std::int64_t sequences, 
   if (slot) return *slot;
   slot = std::make_unique<Template>();
   Template& t = *slot;
-  t.once = kernels(once_, rows, sequences);
-  if (layers_.times > 1) t.twice = kernels(twice_, rows, sequences);
+  t.rows = rows, t.sequences = sequences;
+  lower_into(t);
   BatchShape least, more;
   least.add(0, 1, true);
   more.add(context() - 1, 1, true);
@@ -250,8 +236,29 @@ PlanTimes::Template& PlanTimes::find(std::int64_t rows, std::int64_t sequences, 
                      second = extrapolated(t, more.bindings(), regime);
   t.body = first - attend(least);
   t.additive = second - first == attend(more) - attend(least) && t.body >= 0;
-  if (t.additive) t.once = Plan{}, t.twice = Plan{};  // not asked again; moved, since a copy would keep the room
+  if (t.additive) forget_plans(t);  // not asked again
   return t;
+}
+
+/// Plans that were lowered longest ago give their room back: they are lowered again when they are asked.
+void PlanTimes::lower_into(Template& t) {
+  const auto lowered = [&](const Model& model) {
+    Plan plan = kernels(model, t.rows, t.sequences);
+    plan.placements = {};  // of which a model of hundreds of experts has more than ops
+    return plan;
+  };
+  t.once = lowered(once_);
+  if (layers_.times > 1) t.twice = lowered(twice_);
+  with_plans_.push_back(&t);
+  room_ += room_of(t.once) + room_of(t.twice);
+  while (room_ > kMostRoom && with_plans_.size() > 1) forget_plans(*with_plans_.front());
+}
+
+/// Moved, since a copy would keep the room.
+void PlanTimes::forget_plans(Template& t) {
+  room_ -= room_of(t.once) + room_of(t.twice);
+  std::erase(with_plans_, &t);
+  t.once = Plan{}, t.twice = Plan{};
 }
 
 /// Nothing where attention does not add up. With buckets the line between the rows that are lowered: eight numbers of
@@ -296,7 +303,10 @@ std::int64_t PlanTimes::device_time(const BatchShape& shape, Regime regime) {
                 static_cast<std::uint64_t>(shape.prompt_pairs)),
             chain_hash(static_cast<std::uint64_t>(shape.prompts), static_cast<std::uint64_t>(shape.prompt_keys))),
         0);
-    if (is_new) at->second = extrapolated(whole, shape.bindings(), regime);
+    if (is_new) {
+      if (whole.once.ops.empty()) lower_into(whole);
+      at->second = extrapolated(whole, shape.bindings(), regime);
+    }
     return at->second;
   }
   std::int64_t all = *known + head(sequences, regime);

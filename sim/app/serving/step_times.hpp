@@ -71,6 +71,8 @@ class PlanTimes final : public StepTimes {
   std::int64_t padded(std::int64_t rows, Regime regime) const;
   const Machine& machine(Regime regime) const { return regime == Regime::Graph ? graphs_ : eager_; }
   Template& find(std::int64_t rows, std::int64_t sequences, Regime regime);
+  void lower_into(Template& t);
+  void forget_plans(Template& t);
   std::int64_t device_time(const BatchShape& shape, Regime regime);
   std::optional<std::int64_t> body(std::int64_t rows, Regime regime);
   std::int64_t head(std::int64_t sequences, Regime regime);
@@ -87,6 +89,8 @@ class PlanTimes final : public StepTimes {
   LayerPeriod layers_;
   Model once_, twice_;
   std::map<std::tuple<std::int64_t, std::int64_t, Regime>, std::unique_ptr<Template>> templates_;
+  std::vector<Template*> with_plans_;  // in the order in which they were lowered
+  std::size_t room_ = 0;               // that these take
   std::map<std::pair<std::int64_t, Regime>, std::int64_t> heads_;
   std::vector<Work> attentions_;  // different ones, over all layers
   std::vector<std::int64_t> counts_;
