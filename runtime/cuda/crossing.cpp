@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -59,23 +57,12 @@ bool is_crossing(const Meeting& m) {
 }
 
 void check_crossings(std::span<const std::unique_ptr<Meeting>> meetings, const Plan& plan) {
-  std::map<std::pair<RankId, RankId>, std::vector<std::pair<OpId, OpId>>> messages;
-  const auto refuse = [&](OpId op, const char* problem) {
-    throw UserError{fmt::format("op '{}' of plan '{}' {}, which several processes cannot do on cuda devices",
-                                plan.name_of(plan[op]), plan.name, problem),
-                    "run all ranks in one process, without --peers"};
-  };
   for (const auto& m : meetings) {
     if (!is_crossing(*m)) continue;
-    const OpRecord& op = *m->seats.front().op;
-    if (const char* problem = problem_of(*m)) refuse(op.id, problem);
-    if (op.encounter != Encounter::Collective)
-      messages[{m->seats[0].rank, m->seats[1].rank}].emplace_back(op.id, m->seats[1].op->id);
-  }
-  for (auto& [pair, ids] : messages) {
-    std::sort(ids.begin(), ids.end());
-    for (std::size_t i = 1; i < ids.size(); ++i)
-      if (ids[i].second < ids[i - 1].second) refuse(ids[i].first, "is a message that overtakes another on its way");
+    if (const char* problem = problem_of(*m))
+      throw UserError{fmt::format("op '{}' of plan '{}' {}, which several processes cannot do on cuda devices",
+                                  plan.name_of(plan[m->seats.front().op->id]), plan.name, problem),
+                      "run all ranks in one process, without --peers"};
   }
 }
 

@@ -15,7 +15,7 @@ namespace orrery {
 bool is_crossing(const Meeting& meeting);
 
 /// Throws UserError for such meetings that a library cannot do: rows whose number depends on data, barriers, messages
-/// that are not contiguous, or that one rank sends to another in an order in which that one does not take them.
+/// that are not contiguous.
 void check_crossings(std::span<const std::unique_ptr<Meeting>> meetings, const Plan& plan);
 
 /// Enqueues what the members of this process do, each on the stream of its queue (in the order of the group's seats). A

@@ -23,7 +23,6 @@ EnqueuedPlan::EnqueuedPlan(const Preparation& preparation, const Device& device,
       host_{*driver_} {
   rank_lanes_.resize(ranks_.size());
   for (RankRun& r : ranks_) {
-    if (!r.is_here()) continue;
     RankLanes& mine = rank_lanes_[r.rank.index()];
     mine.lanes.resize(r.program->lanes.size());
     mine.signals.resize(r.program->num_signals);
@@ -31,7 +30,7 @@ EnqueuedPlan::EnqueuedPlan(const Preparation& preparation, const Device& device,
       Lane& lane = mine.lanes[i];
       lane.rank = &r;
       lane.index = i;
-      lane.stream = {*driver_, driver_->make_stream(device_of(r.rank))};
+      if (r.is_here()) lane.stream = {*driver_, driver_->make_stream(device_of(r.rank))};
     }
   }
   for (const auto& m : meetings_) seated_[m.get()].reserve(m->seats.size());
@@ -87,7 +86,7 @@ void EnqueuedPlan::start() {
   left_ = 0;
   for (auto& [meeting, lanes] : seated_) lanes.assign(meeting->seats.size(), nullptr);
   for (RankLanes& r : rank_lanes_) {
-    std::fill(r.signals.begin(), r.signals.end(), nullptr);
+    std::fill(r.signals.begin(), r.signals.end(), std::nullopt);
     r.origin = nullptr;
     for (Lane& lane : r.lanes) {
       lane.next = 0;
@@ -116,7 +115,7 @@ void EnqueuedPlan::enqueue_all() {
 void EnqueuedPlan::start_clocks() {
   if (!records_spans_ || options_.activities) return;
   for (RankLanes& r : rank_lanes_) {
-    if (r.lanes.empty()) continue;
+    if (r.lanes.empty() || !r.lanes.front().is_here()) continue;
     if (r.origin)
       driver_->record(r.origin, r.lanes.front().stream.get());
     else
@@ -129,7 +128,7 @@ void EnqueuedPlan::start_clocks() {
 bool EnqueuedPlan::is_ready(const RankLanes& r, const Lane& lane) const {
   if (lane.is_done() || lane.has_come) return false;
   const auto& waits = lane.op().waits;
-  return std::all_of(waits.begin(), waits.end(), [&](std::uint32_t s) { return r.signals[s] != nullptr; });
+  return std::all_of(waits.begin(), waits.end(), [&](std::uint32_t s) { return r.signals[s].has_value(); });
 }
 
 bool EnqueuedPlan::advance(RankLanes& r) {
@@ -149,7 +148,7 @@ bool EnqueuedPlan::advance(RankLanes& r) {
 void EnqueuedPlan::begin_op(Lane& lane) {
   RankLanes& r = rank_of(lane);
   const OpRecord& op = lane.op();
-  for (const std::uint32_t signal : op.waits) driver_->wait(lane.stream.get(), r.signals[signal]);
+  for (const std::uint32_t signal : op.waits) driver_->wait(lane.stream.get(), *r.signals[signal]);
   if (!op.takes.empty()) take_storage(r, lane);
 }
 
@@ -175,6 +174,7 @@ OpCall EnqueuedPlan::call_of(const Lane& lane, const OpRecord& op, GpuQueue& que
 }
 
 void EnqueuedPlan::enqueue(Lane& lane) {
+  if (!lane.is_here()) return leave(lane);
   const OpRecord& op = lane.op();
   GpuQueue queue = queue_of(lane);
   if (options_.activities) {  // before it waits and takes storage: those calls are the op's as well
@@ -191,17 +191,26 @@ void EnqueuedPlan::enqueue(Lane& lane) {
   end_op(lane);
 }
 
-/// All members are asked for at once, when the last one of this process has come.
 void EnqueuedPlan::come(Lane& lane) {
-  begin_op(lane);
+  if (lane.is_here()) begin_op(lane);
   lane.has_come = true;
   const Seat seat = lane.rank->seats[static_cast<std::size_t>(lane.op().meeting)];
   std::vector<Lane*>& members = seated_.at(seat.meeting);
   members[seat.member] = &lane;
-  const auto is_awaited = [&](std::size_t i) { return seat.meeting->seats[i].is_here && !members[i]; };
-  for (std::size_t i = 0; i < members.size(); ++i)
-    if (is_awaited(i)) return;
-  std::erase(members, nullptr);  // those of other processes
+  if (std::find(members.begin(), members.end(), nullptr) != members.end()) return;
+  const auto elsewhere = std::stable_partition(members.begin(), members.end(), [](Lane* m) { return m->is_here(); });
+  if (elsewhere != members.begin()) meet(*seat.meeting, {members.begin(), elsewhere});
+  for (Lane* m : members) {
+    m->has_come = false;
+    if (m->is_here())
+      end_op(*m);
+    else
+      leave(*m);
+  }
+}
+
+/// All members of this process are asked for at once.
+void EnqueuedPlan::meet(const Meeting& meeting, std::span<Lane* const> members) {
   std::vector<GpuQueue> queues;
   for (const Lane* m : members) queues.push_back(queue_of(*m));
   // The span of a meeting starts when all have come: after the slowest, as in the engine.
@@ -216,15 +225,11 @@ void EnqueuedPlan::come(Lane& lane) {
       marked_.push_back({m->op().id, static_cast<std::uint32_t>(m->index + m->rank->rank.index() * kNumStreams)});
     driver_->mark(first_mark + 1);
   }
-  if (const auto group = crossing_.find(seat.meeting); group != crossing_.end())
-    enqueue_crossing(*seat.meeting, group->second, queues);
+  if (const auto group = crossing_.find(&meeting); group != crossing_.end())
+    enqueue_crossing(meeting, group->second, queues);
   else
-    enqueue_meeting(*seat.meeting, queues, events_);
+    enqueue_meeting(meeting, queues, events_);
   if (options_.activities) driver_->mark(0);
-  for (Lane* m : members) {
-    m->has_come = false;
-    end_op(*m);
-  }
 }
 
 void EnqueuedPlan::end_op(Lane& lane) {
@@ -245,13 +250,20 @@ void EnqueuedPlan::end_op(Lane& lane) {
   const Work& work = plan_.work(plan_[op.id]);
   // The host reads what is bound when it comes to its work, so that such an op stays as it is.
   if (captures_) captured_.push_back({&lane, &op, is_bound(work) && !runs_on_host(work)});
+  leave(lane);
+}
+
+void EnqueuedPlan::leave(Lane& lane) {
+  const std::int32_t signal = lane.op().signal;
+  if (!lane.is_here() && signal >= 0) rank_of(lane).signals[static_cast<std::size_t>(signal)] = nullptr;
   ++lane.next;
   --left_;
 }
 
 void EnqueuedPlan::synchronize() {
   for (RankLanes& r : rank_lanes_)
-    for (Lane& lane : r.lanes) driver_->synchronize(lane.stream.get());
+    for (Lane& lane : r.lanes)
+      if (lane.is_here()) driver_->synchronize(lane.stream.get());
   host_.check(plan_);
 }
 
@@ -289,7 +301,7 @@ void EnqueuedPlan::clean_up() {
   graph_.reset();  // storage that is taken anew may lie elsewhere
   for (RankLanes& r : rank_lanes_)
     for (Lane& lane : r.lanes) try {
-        driver_->synchronize(lane.stream.get());
+        if (lane.is_here()) driver_->synchronize(lane.stream.get());
       } catch (const DeviceError&) {
       }
   PreparedPlan::clean_up();

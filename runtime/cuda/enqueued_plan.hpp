@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/cuda/activities.hpp"
@@ -15,6 +17,10 @@ namespace orrery {
 /// A plan whose lanes are streams of GPUs. One thread of the host goes through the ops of all ranks, each rank's in
 /// plan order as far as its partners in collectives and messages have come, and tells the streams what to do: what an
 /// op waits for on another stream is an event. Ranks share GPUs where there are fewer.
+///
+/// Where processes share the ranks, each goes through the ops of all of them and enqueues those of its own: all come to
+/// meetings in one order, in which every op waits only for such as were enqueued before it. Were each rank enqueued as
+/// far as it goes by itself, storage that is reused could make streams of two processes wait for one another.
 ///
 /// Storage is taken and given back when ops are enqueued; a stream that takes storage first waits for all other streams
 /// of the rank that have given some back. Spans are measured by events around each op, or come from activity records.
@@ -44,7 +50,7 @@ class EnqueuedPlan final : public PreparedPlan {
   struct Lane {
     RankRun* rank = nullptr;
     std::size_t index = 0;  // in the rank
-    GpuOwned<GpuStream> stream;
+    GpuOwned<GpuStream> stream;  // none: of another process
     std::size_t next = 0;        // op to enqueue
     bool has_come = false;       // to the meeting of that op
     GpuEvent start = nullptr;    // of that op
@@ -54,12 +60,14 @@ class EnqueuedPlan final : public PreparedPlan {
     std::vector<TimedOp> timed;
 
     const OpRecord& op() const { return rank->program->lanes[index][next]; }
+    bool is_here() const { return rank->is_here(); }
     bool is_done() const { return next == rank->program->lanes[index].size(); }
   };
   struct RankLanes {
     std::vector<Lane> lanes;
-    std::vector<GpuEvent> signals;  // raised so far in this execution; they pass when their op has ended
-    GpuEvent origin = nullptr;      // passed at origin_ns
+    // Raised so far in this execution; they pass when their op has ended. No event where that is of another process.
+    std::vector<std::optional<GpuEvent>> signals;
+    GpuEvent origin = nullptr;  // passed at origin_ns
     std::int64_t origin_ns = 0;
   };
 
@@ -94,6 +102,8 @@ class EnqueuedPlan final : public PreparedPlan {
   bool advance(RankLanes& r);  // enqueues ops of a rank until it has to wait for others; whether there were any
   bool is_ready(const RankLanes& r, const Lane& lane) const;
   void come(Lane& lane);  // to a meeting
+  void meet(const Meeting& meeting, std::span<Lane* const> members);
+  void leave(Lane& lane);  // goes behind its op
   void connect();         // groups of meetings with other processes
   int device_of(RankId rank) const;
   void begin_op(Lane& lane);
