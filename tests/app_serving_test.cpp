@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serving as predicted: times of steps against whole executions, traffic against what follows from it by hand.
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "sim/app/serving/serve_report.hpp"
 #include "sim/app/serving/serve_search.hpp"
 #include "sim/model/load.hpp"
+#include "sim/timeline/compressed.hpp"
+#include "sim/timeline/foreign_readers.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/user_error.hpp"
 
@@ -192,6 +195,44 @@ TEST_CASE("the command reports times, and refuses what cannot be served", "[serv
   const auto large = testing::orrery({"serve", "--model", "llama-3-70b", "--fail", scenario("{}")});
   CHECK(large.code == 1);  // 141 GB of weights on one device
   CHECK(large.out.find("does not fit") != std::string::npos);
+}
+
+TEST_CASE("the steps of replicas are written one after the other, with what they compute", "[serving][trace]") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "steps.json";
+  const std::string served =
+      "{replicas: 2, context: 4096, traffic: {rate: 40, prompt: {mean: 300}, output: {mean: 20}, requests: 50}}";
+  const auto r = testing::orrery(
+      {"serve", folder.file("scenario.yaml", "model: llama-3-8b\ncluster: dgx_h100\nstrategy: [parallel: {mesh: tp1}]\n"
+                                             "workload: {serve: " + served + "}\n"),
+       "--json", "--no-interval", "--trace", file});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const auto report = nlohmann::json::parse(r.out);
+  const ForeignTrace trace = parse_foreign(read_plain(file), file);
+  CHECK(repairs_text(trace).empty());
+  CHECK(trace.processes.size() == 2);
+  CHECK(trace.events.size() == report.at("steps").get<std::size_t>());
+  std::int64_t prompts = 0, answers = 0, busy = 0;
+  std::map<std::uint32_t, std::int64_t> end;
+  for (const ForeignEvent& e : trace.events) {
+    CHECK(e.start_ps >= end[e.thread]);
+    end[e.thread] = e.end_ps;
+    busy += e.end_ps - e.start_ps;
+    prompts += std::stoll(std::string{trace.argument(e, "prompts")});
+    answers += std::stoll(std::string{trace.argument(e, "answers")});
+  }
+  CHECK(prompts >= 50);             // more where prompts are cut into chunks
+  CHECK(answers == 50 * (20 - 1));  // the first token of each comes with its prompt
+  CHECK(double(busy) * 1e-12 ==
+        Approx(2 * report.at("busy").get<double>() * report.at("seconds").get<double>()).epsilon(1e-4));
+  // All is given back at the end.
+  CHECK(trace.counters.size() == 2 * 5);
+  for (const ForeignCounter& c : trace.counters) CHECK(c.samples.back().second == 0);
+
+  const auto wrong = testing::orrery({"serve", "serve_llama3_8b", "--trace", folder / "steps.orrery"});
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("let the name end in .json") != std::string::npos);
 }
 
 TEST_CASE("the search for a deployment needs more GPUs for more requests", "[serving]") {

@@ -7,6 +7,7 @@
 #include "sim/app/commands.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/serving/serve_report.hpp"
+#include "sim/app/serving/serve_trace.hpp"
 
 namespace orrery {
 namespace {
@@ -43,6 +44,8 @@ class Serve final : public Command {
     std::vector<Flag> all = scenario_.flags();
     all.push_back({"--requests", "FILE", "also write one line per answered request (CSV)",
                    [this](const std::string& v) { requests_ = v; }});
+    all.push_back({"--trace", "FILE.json", "also write the steps of each replica as Chrome JSON",
+                   [this](const std::string& v) { trace_ = v; }});
     all.push_back({"--no-interval", "", "leaves out the 90 % intervals, which take two more simulations",
                    [this](const std::string&) { interval_ = false; }});
     all.push_back({"--fail", "", "exit with 1 when it does not fit or is overloaded",
@@ -56,15 +59,19 @@ class Serve final : public Command {
     if (!requests_.empty()) file.emplace(requests_);
     ServeRequest request{.scenario = scenario, .wiring = context.wiring, .interval = interval_};
     if (file) request.on_answer = [&](const Answer& a) { file->add(a); };
+    std::optional<ServeTrace> trace;
+    if (!trace_.empty()) trace.emplace(trace_);
+    if (trace) request.on_step = [&](const ServedStep& s) { trace->add(s); };
     request.check = [&] { context.interrupt.check(); };
     const ServeReport report = serve_scenario(request);
+    if (trace) trace->close();
     context.console.out(context.json ? to_json(report).dump(2) + "\n" : to_text(report, context.console));
     return fail_ && (!report.fits() || report.result.is_overloaded()) ? exit_code::kMissed : exit_code::kOk;
   }
 
  private:
   ScenarioFlags scenario_;
-  std::string requests_;
+  std::string requests_, trace_;
   bool interval_ = true, fail_ = false;
 };
 

@@ -33,6 +33,7 @@ struct ServeRequest {
   const Wiring& wiring;
   bool interval = true;
   std::function<void(const Answer&)> on_answer = {};
+  std::function<void(const ServedStep&)> on_step = {};
   std::function<void()> check = {};
 };
 ServeReport serve_scenario(const ServeRequest& request);

@@ -54,16 +54,22 @@ ServeReport serve_scenario(const ServeRequest& r) {
                                .host = report.memory.host_blocks,
                                .tokens = o.replica.block,
                                .sharing = o.replica.prefix_sharing};
-  const auto run = [&](double scale, const std::function<void(const Answer&)>& on_answer) {
+  const auto run = [&](double scale, const std::function<void(const Answer&)>& on_answer,
+                       const std::function<void(const ServedStep&)>& on_step) {
     times.scale(scale);
     const auto source = make_requests(o.traffic, context_of(s.model, o));
-    return serve(
-        {.options = o, .blocks = blocks, .source = *source, .times = times, .on_answer = on_answer, .check = r.check});
+    return serve({.options = o,
+                  .blocks = blocks,
+                  .source = *source,
+                  .times = times,
+                  .on_answer = on_answer,
+                  .on_step = on_step,
+                  .check = r.check});
   };
-  report.result = run(1, r.on_answer);
+  report.result = run(1, r.on_answer, r.on_step);
   if (r.interval) {
-    report.fast = run(std::exp(-kNineInTen * report.deviation), {});
-    report.slow = run(std::exp(kNineInTen * report.deviation), {});
+    report.fast = run(std::exp(-kNineInTen * report.deviation), {}, {});
+    report.slow = run(std::exp(kNineInTen * report.deviation), {}, {});
   }
   report.templates = static_cast<std::int64_t>(times.num_templates());
   report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

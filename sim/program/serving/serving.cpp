@@ -146,14 +146,21 @@ class Server {
     r.batch = r.scheduler.begin();
     note_kv(r);
     r.ends = kNever;
-    if (r.batch.is_empty()) return;
+    if (r.batch.is_empty()) return show(r, 0);
     double seconds = r_.times.step(r.batch.shape);
     if (const std::size_t moved = r.batch.to_host.size() + r.batch.from_host.size(); moved > 0)
       seconds += r_.times.swap(static_cast<std::int64_t>(moved));
     r.busy += seconds;
     r.ends = now_ + seconds;
     result_.batch.add(double(r.batch.shape.rows));
+    show(r, seconds);
     if (++result_.steps % kCheckEvery == 0 && r_.check) r_.check();
+  }
+
+  void show(const Replica& r, double seconds) const {
+    if (r_.on_step)
+      r_.on_step({r.index, now_, seconds, r.batch.shape, r.kv_held, static_cast<std::int64_t>(r.scheduler.running()),
+                  static_cast<std::int64_t>(r.scheduler.waiting() + r.scheduler.swapped())});
   }
 
   void finish(Replica& r) {

@@ -35,6 +35,15 @@ struct Answer {
   double tpot() const { return output > 1 ? (last_token - first_token) / double(output - 1) : 0; }
 };
 
+/// One step of one replica, as it begins; of no rows and 0 seconds where the replica has nothing to do from then on.
+struct ServedStep {
+  std::size_t replica = 0;
+  double start = 0, seconds = 0;
+  const BatchShape& shape;
+  double held = 0;                        // part of the pool
+  std::int64_t running = 0, waiting = 0;  // requests
+};
+
 /// What came of serving. Times in seconds.
 struct ServingResult {
   std::int64_t requests = 0, answered = 0, refused = 0, overlong = 0, within_slo = 0;
@@ -55,14 +64,15 @@ struct ServingResult {
 };
 
 /// Replicas of a model under traffic, as a discrete-event simulation over steps: each replica decides, computes, and
-/// decides again. Memory is that of the requests that wait or run. `on_answer` (may be empty) sees each answer, `check`
-/// (may be empty) is called now and then and may throw to stop.
+/// decides again. Memory is that of the requests that wait or run. `on_answer` (may be empty) sees each answer, `on_step`
+/// (likewise) each step, `check` (likewise) is called now and then and may throw to stop.
 struct ServingRequest {
   const ServeOptions& options;
   KvBlocks::Sizes blocks;  // of each replica
   RequestSource& source;
   StepTimes& times;
   std::function<void(const Answer&)> on_answer = {};
+  std::function<void(const ServedStep&)> on_step = {};
   std::function<void()> check = {};
 };
 ServingResult serve(const ServingRequest& request);
