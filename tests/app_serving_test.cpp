@@ -202,10 +202,13 @@ TEST_CASE("the steps of replicas are written one after the other, with what they
   const std::string file = folder / "steps.json";
   const std::string served =
       "{replicas: 2, context: 4096, traffic: {rate: 40, prompt: {mean: 300}, output: {mean: 20}, requests: 50}}";
-  const auto r = testing::orrery(
-      {"serve", folder.file("scenario.yaml", "model: llama-3-8b\ncluster: dgx_h100\nstrategy: [parallel: {mesh: tp1}]\n"
-                                             "workload: {serve: " + served + "}\n"),
-       "--json", "--no-interval", "--trace", file});
+  const auto r =
+      testing::orrery({"serve",
+                       folder.file("scenario.yaml",
+                                   "model: llama-3-8b\ncluster: dgx_h100\nstrategy: [parallel: {mesh: tp1}]\n"
+                                   "workload: {serve: " +
+                                       served + "}\n"),
+                       "--json", "--no-interval", "--trace", file});
   INFO(r.err);
   REQUIRE(r.code == 0);
   const auto report = nlohmann::json::parse(r.out);

@@ -49,7 +49,7 @@ class EnqueuedPlan final : public PreparedPlan {
   };
   struct Lane {
     RankRun* rank = nullptr;
-    std::size_t index = 0;  // in the rank
+    std::size_t index = 0;       // in the rank
     GpuOwned<GpuStream> stream;  // none: of another process
     std::size_t next = 0;        // op to enqueue
     bool has_come = false;       // to the meeting of that op
@@ -104,7 +104,7 @@ class EnqueuedPlan final : public PreparedPlan {
   void come(Lane& lane);  // to a meeting
   void meet(const Meeting& meeting, std::span<Lane* const> members);
   void leave(Lane& lane);  // goes behind its op
-  void connect();         // groups of meetings with other processes
+  void connect();          // groups of meetings with other processes
   int device_of(RankId rank) const;
   void begin_op(Lane& lane);
   void end_op(Lane& lane);

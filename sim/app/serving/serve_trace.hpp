@@ -10,7 +10,8 @@ namespace orrery {
 
 /// The steps of served replicas as Chrome JSON, written as they come: the file grows, memory does not. A replica is a
 /// process with a row of steps, named by whether they compute prompts, answers or both, and counters: tokens of prompts
-/// and of answers in a step, requests that run, requests that wait, percent of the pool that is held. Times are simulated.
+/// and of answers in a step, requests that run, requests that wait, percent of the pool that is held. Times are
+/// simulated.
 class ServeTrace {
  public:
   /// Throws UserError for a name that does not end in .json, DeviceError when the file cannot be written.

@@ -64,8 +64,8 @@ struct ServingResult {
 };
 
 /// Replicas of a model under traffic, as a discrete-event simulation over steps: each replica decides, computes, and
-/// decides again. Memory is that of the requests that wait or run. `on_answer` (may be empty) sees each answer, `on_step`
-/// (likewise) each step, `check` (likewise) is called now and then and may throw to stop.
+/// decides again. Memory is that of the requests that wait or run. `on_answer` (may be empty) sees each answer,
+/// `on_step` (likewise) each step, `check` (likewise) is called now and then and may throw to stop.
 struct ServingRequest {
   const ServeOptions& options;
   KvBlocks::Sizes blocks;  // of each replica
