@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -34,8 +35,7 @@ class SharedMailbox {
     if (used + needed > kBytes - sizeof(Start)) throw std::runtime_error{"the shared mailbox is full"};
     char* at = letters() + used;
     std::memcpy(at, sizes, sizeof sizes);
-    std::memcpy(at + sizeof sizes, key.data(), key.size());
-    std::memcpy(at + sizeof sizes + key.size(), text.data(), text.size());
+    std::copy(text.begin(), text.end(), std::copy(key.begin(), key.end(), at + sizeof sizes));  // both may be empty
     start_->used.store(used + needed, std::memory_order_release);
     start_->locked.clear(std::memory_order_release);
   }

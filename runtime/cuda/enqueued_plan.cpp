@@ -270,7 +270,8 @@ void EnqueuedPlan::synchronize() {
 void EnqueuedPlan::collect_spans() {
   if (!options_.activities) {
     for (RankLanes& r : rank_lanes_)
-      for (Lane& lane : r.lanes) resolve(r, lane);
+      for (Lane& lane : r.lanes)
+        if (lane.is_here()) resolve(r, lane);
     return;
   }
   const ActivityLog log = options_.activities->take();
