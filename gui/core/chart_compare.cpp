@@ -30,7 +30,11 @@ void draw_waterfall(Canvas& canvas, const Explanation& e, const View& view) {
       unchanged += (unchanged.empty() ? "" : ", ") + s.name;
   const int count = static_cast<int>(shares.size()) + (unchanged.empty() ? 2 : 3),
             row = std::clamp((all.h - 8) / count, view.px(16), view.px(28));
-  const int name_width = view.px(150), value_width = view.px(150);
+  const FontStyle style{view.px(11)}, bold{view.px(11), Weight::Bold};
+  int name_width = view.px(70);
+  for (const Share& s : shares) name_width = std::max(name_width, canvas.font().width(s.name, style) + view.px(16));
+  name_width = std::min(name_width, all.w * 2 / 5);
+  const int value_width = view.px(150);
   const Rect plot{name_width, 4, std::max(20, all.w - name_width - value_width), row * count};
   double low = std::min(e.main, e.other), high = std::max(e.main, e.other), at = e.main;
   for (const Share& s : shares) {
@@ -42,7 +46,6 @@ void draw_waterfall(Canvas& canvas, const Explanation& e, const View& view) {
   const auto x = [&](double seconds) {
     return plot.x + static_cast<int>((seconds - low + margin) / (high - low + 2 * margin) * plot.w);
   };
-  const FontStyle style{view.px(11)}, bold{view.px(11), Weight::Bold};
   int y = plot.y;
   const auto line = [&](std::string_view name, double from, double to, Color c, const std::string& value,
                         const FontStyle& font) {
