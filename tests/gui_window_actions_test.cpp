@@ -7,6 +7,7 @@
 #include <QMenu>
 #include <QMenuBar>
 #include <QTimer>
+#include <QToolButton>
 
 #include "tests/gui_window_testing.hpp"
 
@@ -315,7 +316,12 @@ TEST_CASE("all texts of the window grow with its scale, rows of tables too", "[g
   CHECK(f.view().scale == Approx(2));
   CHECK(table->verticalHeader()->defaultSectionSize() == 2 * row);
   const auto* dock = f.window.findChild<QDockWidget*>("dock_details");
-  const std::initializer_list<const QWidget*> all{table, box, dock, f.window.menuBar(), f.window.statusBar()};
+  const QWidget* title = dock->titleBarWidget();
+  const auto* close = title->findChildren<QToolButton*>().back();
+  CHECK(close->iconSize().height() >= 2 * text * 3 / 4);
+  CHECK(title->height() >= 2 * text);
+  const std::initializer_list<const QWidget*> all{table, box, title->findChild<QLabel*>(), f.window.menuBar(),
+                                                  f.window.statusBar()};
   for (const QWidget* w : all) {
     INFO(w->metaObject()->className());
     CHECK(w->font().pixelSize() == 2 * text);

@@ -15,6 +15,7 @@
 
 #include "gui/window/background.hpp"
 #include "gui/window/canvas_widget.hpp"
+#include "gui/window/dock_title.hpp"
 #include "gui/window/main_window.hpp"
 #include "gui/window/panel.hpp"
 #include "gui/window/tables.hpp"
@@ -57,6 +58,7 @@ Panel* MainWindow::add_panel(const QString& id, const QString& title, QWidget* c
                              const QString& empty) {
   auto* dock = new QDockWidget{title, this};
   dock->setObjectName("dock_" + id);
+  give_title(*dock);
   auto* panel = new Panel{content, empty, dock};
   dock->setWidget(panel);
   addDockWidget(area, dock);

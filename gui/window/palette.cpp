@@ -32,17 +32,15 @@ QString style_sheet_of(const Theme& t, double scale) {
   const auto name = [](Color c) { return QColor::fromRgb(c).name(); };
   return QString{
       "QMainWindow, QDockWidget > QStackedWidget, QDockWidget > QStackedWidget > QWidget { background: %1; }"
-      "QTreeView::indicator { border: 1px solid %5; background: %9; width: %8; height: %8; }"
-      "QTreeView::indicator:checked { background: %10; }"
-      "QDockWidget { font-size: %8; }"
-      "QDockWidget::title { background: %1; padding: %6 %7; border-bottom: 1px solid %2; }"
+      "QTreeView::indicator { border: 1px solid %5; background: %8; width: %7; height: %7; }"
+      "QTreeView::indicator:checked { background: %9; }"
       "QToolTip { background: %1; color: %3; border: 1px solid %2; padding: %6; }"
       "QTableView { gridline-color: %4; border: none; }"
       "QHeaderView::section { background: %1; color: %5; padding: %6; border: none; border-bottom: 1px solid %2; }"
       "QToolBar { background: %1; border: none; border-bottom: 1px solid %2; spacing: %6; padding: %6; }"
       "QStatusBar { background: %1; border-top: 1px solid %2; } QStatusBar::item { border: none; }"
       "QMenuBar { background: %1; }"}
-      .arg(name(t.panel), name(t.border), name(t.text), name(t.grid), name(t.muted), px(4), px(8), px(12))
+      .arg(name(t.panel), name(t.border), name(t.text), name(t.grid), name(t.muted), px(4), px(12))
       .arg(name(t.row), name(t.accent));
 }
 
