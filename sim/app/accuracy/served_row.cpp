@@ -72,6 +72,11 @@ const Server* server_of(std::string_view software) {
   return nullptr;
 }
 
+/// The part of the memory that SGLang took by default until 2025, by the number of GPUs of a replica.
+double sglang_memory_2024(std::int64_t tp) {
+  return tp >= 16 ? 0.79 : tp >= 8 ? 0.81 : tp >= 4 ? 0.85 : tp >= 2 ? 0.87 : 0.88;
+}
+
 /// "n_requests=3000;total_in=…": the number behind a key.
 std::optional<double> extra(const CsvRow& row, std::string_view key) {
   const std::string text = fmt::format(";{};", row["extra"]), wanted = fmt::format(";{}=", key);
@@ -309,6 +314,7 @@ ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
   if (!in || !out || requests < 1) return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
   r.tp = row.integer("tp").value_or(1);
   apply_server(r, *server);
+  if (r.profile == "sglang" && contains(row["software"], "2024")) r.options.replica.memory = sglang_memory_2024(r.tp);
   r.options.weights = weights_of(row["model"], lower_case(row["precision"]));
   TrafficOptions& t = r.options.traffic;
   const auto rate = row.number("request_rate");
