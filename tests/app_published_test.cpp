@@ -132,11 +132,11 @@ TEST_CASE("a profile sees at most 30 % of the rows and nothing of the models hel
 }
 
 namespace {
-ServedRow served(const std::string& rest) {
+ServedRow served(const std::string& rest, const std::string& origin = "Qwen_Qwen3-32B.csv") {
   const CsvTable table{
-      "row_id,model,gpu,n_gpus,software,software_version,mode,gemm_quant,isl,osl,concurrency,batch,tp,ttft_ms,tpot_ms\n"
-      "r1," +
-          rest + "\n",
+      "row_id,model,gpu,n_gpus,software,software_version,mode,gemm_quant,isl,osl,concurrency,batch,tp,ttft_ms,tpot_ms,"
+      "origin\nr1," +
+          rest + "," + origin + "\n",
       "test"};
   return std::get<ServedRow>(read_silicon_row(table.row(0), wiring().locations()));
 }
@@ -149,11 +149,26 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   CHECK(wide.options.replica.max_sequences == 15);     // a client always waits
   CHECK(rc3.options.replica.max_tokens == 9000 + 16);  // a whole prompt beside those that decode
   CHECK(rc3.options.weights == "fp8");
-  CHECK(rc3.first == 16);
-  CHECK(rc3.at_once == Approx(0.1));
-  const ServedRow oss = served("openai/gpt-oss-120b,H100-80GB-SXM,2,vllm,0.18.0,agg,nvfp4,1024,1024,64,64,2,100,7");
+  CHECK(rc3.options.traffic.requests == 160);  // the whole run, with the first ones at once
+  CHECK(rc3.first == 0);
+  CHECK(rc3.at_once == 0);
+  CHECK(rc3.options.traffic.groups == 0);
+  const ServedRow oss =
+      served("openai/gpt-oss-120b,H100-80GB-SXM,2,vllm,0.18.0,agg,nvfp4,1024,1024,64,64,2,100,7", "2026-04-06.csv");
   CHECK(oss.options.weights == "fp4_experts");
   CHECK(oss.options.replica.max_tokens == 8192);
+  CHECK(oss.options.traffic.requests == 192);
+  CHECK(oss.first == 64);
+  CHECK(oss.at_once == Approx(0.1));
+  const ServedRow again =
+      served("nvidia/Llama-3.1-8B-Instruct-FP8,H200-141GB-SXM,1,vllm,0.12.0,agg,fp8,4000,100,32,32,1,184,12");
+  CHECK(again.options.replica.prefix_sharing);
+  CHECK(again.options.traffic.groups == 100);
+  CHECK(again.options.replica.max_tokens == 4032);
+  const ServedRow mixed = served(
+      "meta-llama/Llama-3.1-8B-Instruct,H200-141GB-SXM,1,sglang,0.5.6.post2,agg,fp8_block,4000,500,112,112,1,764,35");
+  CHECK(mixed.options.replica.scheduler == "vllm_v1");  // prompts share steps with sequences that decode
+  CHECK_FALSE(mixed.options.replica.prefix_sharing);
   const ServedRow burst = served("Qwen/Qwen3-32B,H100-80GB-SXM,2,sglang,0.5.1.post1,agg,,1024,128,64,64,2,2530,30");
   CHECK(burst.options.traffic.requests == 64);
   CHECK(burst.first == 0);

@@ -53,14 +53,18 @@ BatchShape shape_of(std::int64_t decodes, std::int64_t keys, std::int64_t prompt
 /// Steps that all take the same time.
 class FixedTimes final : public StepTimes {
  public:
+  explicit FixedTimes(double reading) : reading_{reading} {}
   double step(const BatchShape&) override { return 0.01; }
-  double front(std::int64_t) override { return 0; }
+  double front(std::int64_t) override { return reading_; }
   double swap(std::int64_t) override { return 0; }
   double hand_over(std::int64_t) override { return 0.5; }
+
+ private:
+  double reading_;  // of a request, before the scheduler knows it
 };
 
-ServingResult served(const ServeOptions& o) {
-  FixedTimes times;
+ServingResult served(const ServeOptions& o, double reading = 0) {
+  FixedTimes times{reading};
   const auto source = make_requests(o.traffic, 0);
   return serve({.options = o, .blocks = {.device = 4096, .host = 0, .tokens = 16}, .source = *source, .times = times});
 }
@@ -131,6 +135,10 @@ TEST_CASE("times of requests follow from those of steps", "[serving]") {
   r = served(o);
   CHECK(r.seconds == Approx(10 * 0.11));
   CHECK(r.batch.mean() > 1.9);
+  // The next pair is read before the scheduler knows it, while nothing runs.
+  r = served(o, 0.02);
+  CHECK(r.seconds == Approx(10 * 0.11 + 9 * 0.02));
+  CHECK(r.ttft.mean() == Approx(0.01 + 0.02));
   // Prompts elsewhere: half a second for keys and values between the first token and the second.
   o.traffic = {.arrival = Arrival::Even, .rate = 1, .prompt = {.mean = 100}, .output = {.mean = 11}, .requests = 5};
   o.prefill_replicas = 1;

@@ -182,6 +182,16 @@ TEST_CASE("what is no request is refused with its line", "[serving]") {
   CHECK(read(head + "0,90,20\n1,20,5\n", o).size() == 1);
 }
 
+TEST_CASE("a trace without line breaks is refused at its first megabyte", "[serving]") {
+  const std::string message = wrong(std::string(std::size_t{3} << 20, '7'));
+  CHECK(message.find(":1:1: a line of more than 1048576 bytes") == 0);
+  CHECK(message.size() < 300);
+  const std::string head = "arrival_s,input_tokens,output_tokens\n";
+  CHECK(wrong(head + "0,10,5\n" + std::string((std::size_t{1} << 20) + 1, '1')).find(":3:1: a line of more") == 0);
+  CHECK(wrong("{" + std::string(std::size_t{2} << 20, ' ')).find(":1:1: a line of more") == 0);
+  CHECK(read(head + "0,10,5\n1,10,5").size() == 2);  // the last line may end with the file
+}
+
 TEST_CASE("quantiles of a histogram are within half a percent, its mean is exact", "[serving]") {
   Histogram h;
   for (int i = 1; i <= 100000; ++i) h.add(i * 1e-4);

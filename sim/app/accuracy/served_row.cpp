@@ -72,6 +72,11 @@ const Server* server_of(std::string_view software) {
   return nullptr;
 }
 
+/// The part of the memory that SGLang took by default until 2025, by the number of GPUs of a replica.
+double sglang_memory_2024(std::int64_t tp) {
+  return tp >= 16 ? 0.79 : tp >= 8 ? 0.81 : tp >= 4 ? 0.85 : tp >= 2 ? 0.87 : 0.88;
+}
+
 /// "n_requests=3000;total_in=…": the number behind a key.
 std::optional<double> extra(const CsvRow& row, std::string_view key) {
   const std::string text = fmt::format(";{};", row["extra"]), wanted = fmt::format(";{}=", key);
@@ -94,14 +99,29 @@ void apply_server(ServedRow& r, const Server& e) {
   }
 }
 
-/// SGLang's own benchmark sends all requests at once; the others keep a number of clients busy. Of those the middle of
-/// a run is simulated: two requests of each client behind one that fills the server.
+/// SGLang's own benchmark sends all requests at once; the others keep a number of clients busy.
 bool is_burst(const CsvRow& row) {
   return row["software"] == "sglang" && row["software_version"].starts_with("0.5.1.");
 }
 
-/// Clients send so many requests each in a run, the first ones all at once (InferenceMAX and genai-perf by default).
-constexpr double kWaves = 10;
+/// InferenceMAX draws lengths between four fifths of what it names and all of it: tables have its rows by the day. The
+/// others are runs by which aiconfigurator is checked, with all lengths as they are named.
+bool is_drawn(const CsvRow& row) { return row["origin"].starts_with("20") || row["origin"].starts_with("db-dump"); }
+
+/// Clients send so many requests each in a run, the first ones all at once (InferenceMAX by default; aiconfigurator
+/// gives genai-perf a `--request-count` of ten times its `--concurrency`).
+constexpr std::int64_t kWaves = 10;
+/// Of runs with drawn lengths the middle is simulated: two requests of each client behind one that fills the server.
+constexpr std::int64_t kMiddle = 2;
+/// Different prompts that genai-perf makes where `--num-dataset-entries` is not given.
+constexpr std::int64_t kEntries = 100;
+
+/// Whether the same prompts come again and again to a server that keeps them, as rows of vLLM 0.12 and TensorRT-LLM 1.2
+/// in 8 bits show. In other runs each request has its own prompt.
+bool repeats_prompts(const CsvRow& row, const ServedRow& r) {
+  return !is_drawn(row) && r.profile != "sglang" && r.options.weights == "fp8" &&
+         !row["software_version"].starts_with("1.0.");
+}
 
 /// What runs of TensorRT-LLM 1.0.0rc3 in 16 bits show by Little's law: of c clients one waits for a whole answer of the
 /// others (TTFT ≈ prompt + osl·TPOT / (c − 1)), so the server takes one sequence less than there are clients. Those in
@@ -116,18 +136,42 @@ KvType kv_type_of(const ServedRow& r) {
   return r.options.weights == "fp8" && by_nvidia ? KvType::F8 : KvType::Model;
 }
 
-/// InferenceMAX draws lengths between four fifths of what it names and all of it: tables have its rows by the day.
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
-  const bool drawn = row["origin"].starts_with("20") || row["origin"].starts_with("db-dump");
-  if (!drawn) return {.mean = double(tokens)};
+  if (!is_drawn(row)) return {.mean = double(tokens)};
   return {.kind = LengthKind::Uniform, .mean = 0.9 * double(tokens), .least = tokens * 4 / 5, .most = tokens};
 }
 
-void set_limits(const CsvRow& row, const TrafficOptions& t, ReplicaOptions& o) {
-  if (o.scheduler != "tensorrt_llm") return;
-  // Prompts go in whole: a step has room for one beside all that decode.
-  o.max_tokens = std::max(o.max_tokens, row.integer("isl").value_or(0) + t.clients);
-  if (lacks_a_place(row)) o.max_sequences = std::max<std::int64_t>(1, t.clients - 1);
+/// Servers of aiconfigurator's runs take a step of one prompt beside all that decode (`max_num_tokens` of its
+/// templates); SGLang's mix prompts with sequences that decode (`--enable-mixed-chunk`). Others as they are by default:
+/// in TensorRT-LLM prompts go in whole.
+void set_limits(const CsvRow& row, ServedRow& r) {
+  ReplicaOptions& o = r.options.replica;
+  const std::int64_t clients = r.options.traffic.clients, one_prompt = row.integer("isl").value_or(0) + clients;
+  if (is_burst(row)) return;
+  if (o.scheduler == "sglang" && !is_drawn(row))
+    o.scheduler = "vllm_v1";
+  else if (!is_drawn(row))
+    o.max_tokens = one_prompt;
+  else if (o.scheduler == "tensorrt_llm")
+    o.max_tokens = std::max(o.max_tokens, one_prompt);
+  if (lacks_a_place(row)) o.max_sequences = std::max<std::int64_t>(1, clients - 1);
+}
+
+/// Which requests are simulated, and which of them count.
+void set_requests(const CsvRow& row, ServedRow& r) {
+  TrafficOptions& t = r.options.traffic;
+  t.arrival = Arrival::AllAtOnce;
+  t.requests = kWaves * t.clients;
+  if (is_burst(row)) t.requests = t.clients;
+  if (is_drawn(row)) {
+    t.requests = (1 + kMiddle) * t.clients;
+    r.first = t.clients;
+    r.at_once = 1.0 / double(kWaves);
+  }
+  if (!repeats_prompts(row, r)) return;
+  r.options.replica.prefix_sharing = true;
+  t.groups = kEntries;
+  t.shared = row.integer("isl").value_or(1);
 }
 
 /// Experts of gpt-oss are in 4 bits (MXFP4), all else in 16: tables call that nvfp4.
@@ -226,15 +270,12 @@ ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   r.tp = *tp;
   r.options.weights = weights_of(row["model"], lower_case(row["gemm_quant"]));
   TrafficOptions& t = r.options.traffic;
-  t.arrival = Arrival::AllAtOnce;
   r.options.replica.kv_type = kv_type_of(r);
   t.prompt = length_of(row, *in);
   t.output = length_of(row, *out);
   t.clients = *clients;
-  set_limits(row, t, r.options.replica);
-  r.first = is_burst(row) ? 0 : *clients;
-  r.at_once = is_burst(row) ? 0 : 1 / kWaves;
-  t.requests = is_burst(row) ? *clients : 3 * *clients;
+  set_limits(row, r);
+  set_requests(row, r);
   r.options.bucket = 16;
   r.measured = {{"tpot", *tpot * 1e-3}, {"ttft", *ttft * 1e-3}};
   return r;
@@ -273,6 +314,7 @@ ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
   if (!in || !out || requests < 1) return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
   r.tp = row.integer("tp").value_or(1);
   apply_server(r, *server);
+  if (r.profile == "sglang" && contains(row["software"], "2024")) r.options.replica.memory = sglang_memory_2024(r.tp);
   r.options.weights = weights_of(row["model"], lower_case(row["precision"]));
   TrafficOptions& t = r.options.traffic;
   const auto rate = row.number("request_rate");

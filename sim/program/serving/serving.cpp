@@ -51,7 +51,7 @@ class Server {
   ServingResult run() {
     for (;;) {
       const auto [time, replica] = next_end();
-      const double arrival = may_send() ? std::max(pending_->arrival, sent_at_least_) : kNever;
+      const double arrival = may_send() ? next_arrival() : kNever;
       const double transfer = transfers_.empty() ? kNever : transfers_.top().arrives;
       const double now = std::min({time, arrival, transfer});
       if (now == kNever) break;
@@ -96,11 +96,19 @@ class Server {
     return pending_ && (o_.traffic.clients == 0 || under_way < o_.traffic.clients);
   }
 
+  /// When the next request reaches a scheduler: where clients wait for their answers, the one that has been free for
+  /// longest sends it, and it is read first.
+  double next_arrival() const {
+    if (freed_.empty()) return std::max(pending_->arrival, now_);
+    return std::max(pending_->arrival, freed_.front() + r_.times.front(pending_->prompt));
+  }
+
   /// All requests of one moment before any replica decides: who is there first would otherwise start alone.
   void arrive() {
     std::vector<Replica*> woken;
-    while (may_send() && pending_->arrival <= now_) {
-      pending_->arrival = std::max(pending_->arrival, sent_at_least_);
+    while (may_send() && next_arrival() <= now_) {
+      pending_->arrival = next_arrival();
+      if (!freed_.empty()) freed_.pop_front();
       ++result_.requests;
       Replica& r = route(*pending_);
       if (r.scheduler.can_hold(*pending_) && waiting() < o_.max_waiting) {
@@ -108,6 +116,7 @@ class Server {
         if (r.ends == kNever && std::find(woken.begin(), woken.end(), &r) == woken.end()) woken.push_back(&r);
       } else {
         ++result_.refused;
+        if (o_.traffic.clients > 0) freed_.push_back(now_);
       }
       result_.most_waiting = std::max(result_.most_waiting, waiting());
       pull();
@@ -218,7 +227,7 @@ class Server {
              .last_token = s.last_token};
     if (find_scheduler(o_.replica.scheduler).together) a.last_token = now_;
     ++result_.answered;
-    if (o_.traffic.clients > 0) sent_at_least_ = now_;
+    if (o_.traffic.clients > 0) freed_.push_back(now_);
     result_.prompt_tokens += a.prompt;
     result_.output_tokens += a.output;
     result_.shared_tokens += a.shared;
@@ -253,7 +262,8 @@ class Server {
   std::vector<std::unique_ptr<Sequence>> travelling_;
   std::optional<Request> pending_;
   ServingResult result_;
-  double now_ = 0, sent_at_least_ = 0;  // the latter: when a client was free that had to wait
+  double now_ = 0;
+  std::deque<double> freed_;  // when clients had their answers that have not sent again
   std::size_t turn_ = 0;
   std::int64_t transferred_ = 0, waiting_at_end_ = 0;
 };

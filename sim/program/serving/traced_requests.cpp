@@ -14,6 +14,7 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kLongestLine = 1 << 20;
+constexpr std::size_t kShown = 80;  // bytes of a line that is too long
 constexpr double kMostSeconds = 1e9;
 
 /// A quantity of a request, and what traces call it.
@@ -154,11 +155,25 @@ class TracedRequests final : public RequestSource {
     throw UserError{Diagnostic{std::move(message), std::move(hint), o_.trace, number_, 1, text_}};
   }
 
+  /// The next line without its end. No more of a file than a line may have is ever held.
+  bool take_line() {
+    constexpr int kEnd = std::char_traits<char>::eof();
+    text_.clear();
+    ++number_;
+    std::streambuf& bytes = *in_.rdbuf();
+    for (int c = bytes.sbumpc(); c != '\n'; c = bytes.sbumpc()) {
+      if (c == kEnd) return !text_.empty();
+      if (text_.size() == kLongestLine) {
+        text_.resize(kShown);
+        refuse(fmt::format("a line of more than {} bytes", kLongestLine), "a line holds one request");
+      }
+      text_.push_back(static_cast<char>(c));
+    }
+    return true;
+  }
+
   bool read_line() {
-    while (std::getline(in_, text_)) {
-      ++number_;
-      if (text_.size() > kLongestLine)
-        refuse(fmt::format("a line of {} bytes", text_.size()), "a line holds one request");
+    while (take_line()) {
       if (!text_.empty() && text_.back() == '\r') text_.pop_back();
       if (!text_.empty() && line_->read(text_, number_)) return true;
     }
