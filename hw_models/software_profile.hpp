@@ -12,10 +12,12 @@ namespace orrery {
 
 class ClusterCostModel;
 
-/// What of a step decides how much memory a program takes beside the tensors of its plan, per rank.
+/// What of a step decides how much memory a program takes on a rank of one stage.
 struct MemoryShape {
-  double logits = 0;      // of a microbatch
-  double parameters = 0;  // that the rank computes with, after tensor and pipeline parallelism and full sharding
+  double live = 0;        // bytes of the tensors of its plan, at their peak
+  double parameters = 0;  // that the rank computes with, after tensor parallelism and full sharding
+  double states = 0;      // parameters that the rank updates
+  double passing = 0;     // bytes of `live` that do not stay from step to step
 };
 
 /// How a training or inference program drives the hardware, beside what its plan says: six factors on what kernels and
@@ -34,7 +36,7 @@ struct SoftwareProfile {
   KernelChoice kernels;
   double deviation = 0.34;  // root mean square of ln(measured / predicted) over ten tables of training steps
   Bytes memory_fixed{0};
-  double memory_per_logit = 0, memory_per_parameter = 0, memory_deviation = 0.05;
+  double memory_per_parameter = 0, memory_per_state = 0, memory_fragments = 0, memory_deviation = 0.05;
 
   template <class V>
   void visit(V& v) {
@@ -73,19 +75,24 @@ struct SoftwareProfile {
     v.field("memory_fixed", memory_fixed,
             "memory of a device that no tensor of a plan takes: context, libraries, buffers of collectives, fragments",
             at_least(Bytes{}));
-    v.field("memory_per_logit", memory_per_logit, "bytes per logit of a microbatch, likewise: wide copies in the loss",
-            at_least(0));
     v.field("memory_per_parameter", memory_per_parameter,
-            "bytes per parameter of a rank, likewise: flat and wide copies of gradients and weights", at_least(0));
+            "bytes per parameter of a rank, likewise: flat copies of gradients and weights", at_least(0));
+    v.field("memory_per_state", memory_per_state,
+            "bytes per parameter that a rank updates, likewise: gradients laid side by side and widened for the update",
+            at_least(0));
+    v.field("memory_fragments", memory_fragments,
+            "share of the tensors that come and go, likewise: rest of the blocks that an allocator keeps for them",
+            at_least(0));
     v.field("memory_deviation", memory_deviation, "relative standard deviation of a predicted peak of memory",
             at_least(0));
   }
 
   /// Makes the machine what it is to this program.
   void apply(ClusterCostModel& cost) const;
-  /// Bytes of a device under a step whose plan has `live` bytes of tensors at its peak.
-  double memory(double live, const MemoryShape& shape) const {
-    return live + memory_fixed.base() + memory_per_logit * shape.logits + memory_per_parameter * shape.parameters;
+  /// Bytes of a device under a step.
+  double memory(const MemoryShape& shape) const {
+    return shape.live + memory_fixed.base() + memory_per_parameter * shape.parameters +
+           memory_per_state * shape.states + memory_fragments * shape.passing;
   }
 };
 

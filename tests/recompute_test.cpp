@@ -136,6 +136,10 @@ TEST_CASE("parts of blocks that are computed again are those that were asked for
       PartCase{"gpt2", Part::Activations, {"mlp.act"}}, PartCase{"gpt2", Part::FeedForward, {"mlp.act", "mlp.up"}},
       PartCase{"llama", Part::Activations, {"mlp.act"}},
       PartCase{"llama", Part::FeedForward, {"mlp.act", "mlp.gate", "mlp.up"}},
+      PartCase{"llama",
+               Part::AllButEverySecondProduct,  // q, v, gate and down stay, and attention
+               {"attention.k", "attention.out", "attention.rope_k", "attention_dropout", "attention_norm",
+                "attention_residual", "ffn_norm", "mlp.act", "mlp.up"}},
       PartCase{"deepseek",
                Part::Latents,
                {"attention.k_nope", "attention.k_rope", "attention.kv_up", "attention.q", "attention.rope_q"}});
@@ -162,8 +166,9 @@ TEST_CASE("parts of blocks that are computed again give the same weights, howeve
   TrainOptions none = selective({Part::Core});
   none.recompute = Recompute::None;
   const Trained plain = train(model, none, *single());
-  for (const TrainOptions& o : {selective({Part::Norms, Part::Activations, Part::Latents, Part::Core}),
-                                selective({Part::FeedForward, Part::Experts})})
+  for (const TrainOptions& o :
+       {selective({Part::Norms, Part::Activations, Part::Latents, Part::Core}),
+        selective({Part::FeedForward, Part::Experts}), selective({Part::AllButEverySecondProduct})})
     CHECK(worst_difference(train(model, o, *parallel(c.strategy)), plain) < kTolerance);
 }
 
@@ -217,4 +222,41 @@ TEST_CASE("what schedules of chains cannot do is said", "[recompute][error]") {
       parallel("{mesh: dp1, layers: [{blocks: 0-3, recompute: rotor}]}")->train_step(model, options(), nullptr),
       "recompute of single blocks cannot be combined with schedules of whole chains\n  hint: leave out `recompute` of "
       "layers, or rotor and recompute_interval of the workload");
+}
+
+namespace {
+
+/// Tensors of a plan as large as the logits and in f32.
+int wide_logits(const Plan& plan) {
+  const auto is_logits = [&](const Tensor& t) { return plan.names[t.name] == "logits"; };
+  const auto logits = std::find_if(plan.tensors.begin(), plan.tensors.end(), is_logits);
+  const auto shape_of = [&](const Tensor& t) { return plan.layouts[t.layout.index()].shape; };
+  return static_cast<int>(std::count_if(plan.tensors.begin(), plan.tensors.end(), [&](const Tensor& t) {
+    return t.dtype == DType::F32 && shape_of(t) == shape_of(*logits);
+  }));
+}
+
+TrainOptions with_copies(std::int64_t copies) {
+  TrainOptions o = options();
+  o.microbatches = 1;
+  o.dtype = Precision::BF16;
+  o.loss_copies = copies;
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("a loss copies the logits in f32 as often as its program does", "[loss]") {
+  const Model model = small_model("llama");
+  const auto plan_with = [&](std::int64_t copies) { return single()->train_step(model, with_copies(copies), nullptr); };
+  CHECK(wide_logits(plan_with(0)) == 0);
+  CHECK(wide_logits(plan_with(1)) == 1);  // the gradient takes its place
+  CHECK(wide_logits(plan_with(3)) == 4);  // of them the first makes way for the gradients
+  CHECK(wide_logits(parallel("{mesh: tp2}")->train_step(model, with_copies(3), nullptr)) == 1);
+  CHECK_THROWS_WITH(plan_with(2), "loss_copies is 2\n  hint: it can be 0, 1 or 3");
+  TrainOptions wide = with_copies(1);
+  wide.dtype = Precision::F32;
+  CHECK_THROWS_WITH(
+      single()->train_step(model, wide, nullptr),
+      "loss_copies are copies in f32 of logits in 16 bits\n  hint: leave it out, or train in bf16 or f16");
 }

@@ -22,8 +22,9 @@ SoftwareProfile without_numbers(const std::string& name) {
   for (const SoftwareProfile& p : software_profiles()) {
     if (p.name != name) continue;
     start.summary = p.summary, start.provenance = p.provenance;
-    start.memory_fixed = p.memory_fixed, start.memory_per_logit = p.memory_per_logit;
-    start.memory_per_parameter = p.memory_per_parameter, start.memory_deviation = p.memory_deviation;
+    start.memory_fixed = p.memory_fixed, start.memory_per_parameter = p.memory_per_parameter;
+    start.memory_per_state = p.memory_per_state, start.memory_fragments = p.memory_fragments;
+    start.memory_deviation = p.memory_deviation;
     start.graph_rows = p.graph_rows, start.conversion = p.conversion, start.fused = p.fused, start.kernels = p.kernels;
   }
   return start;
@@ -145,8 +146,9 @@ class FitProfile final : public Command {
                                          {"fitted", f.fitted},
                                          {"held_out_models", f.held_out},
                                          {"memory_fixed", f.profile.memory_fixed.base()},
-                                         {"memory_per_logit", f.profile.memory_per_logit},
                                          {"memory_per_parameter", f.profile.memory_per_parameter},
+                                         {"memory_per_state", f.profile.memory_per_state},
+                                         {"memory_fragments", f.profile.memory_fragments},
                                          {"error_fitted", f.error_fitted},
                                          {"error_rest", f.error_rest},
                                          {"error_held_out", f.error_held_out}}
@@ -156,10 +158,11 @@ class FitProfile final : public Command {
     }
     context.console.out(fmt::format(
         "memory of {}: fitted on {} of {} rows\n  mean error {:.1f} % on them, {:.1f} % on the others, {:.1f} % on "
-        "models held out ({})\n  {} fixed, {:.2f} B per logit, {:.2f} B per parameter\n",
+        "models held out ({})\n  {} fixed, {:.2f} B per parameter, {:.2f} B per updated one, {:.1f} % of what comes "
+        "and goes\n",
         f.profile.name, f.fitted, f.rows, 100 * f.error_fitted, 100 * f.error_rest, 100 * f.error_held_out,
-        fmt::join(f.held_out, ", "), to_text(f.profile.memory_fixed), f.profile.memory_per_logit,
-        f.profile.memory_per_parameter));
+        fmt::join(f.held_out, ", "), to_text(f.profile.memory_fixed), f.profile.memory_per_parameter,
+        f.profile.memory_per_state, 100 * f.profile.memory_fragments));
     return exit_code::kOk;
   }
 

@@ -205,6 +205,10 @@ TensorId Layers::attend_here(std::string_view name, const Projected& p, const At
   operands.push_back(writes(o4));
   if (op.keep_lse) operands.push_back(writes(activation_tensor(fmt::format("{}.lse", name), Shape{batch, a.heads, q})));
   tape_.add(fmt::format("{}.core", name), op, operands);
+  if (recomputes(RecomputePart::AllButEverySecondProduct)) {
+    tape_.keep(o);
+    tape_.keep(operands.back().tensor());
+  }
   return o;
 }
 

@@ -29,6 +29,7 @@ class Rules {
   void operator()(const ScaleRows& s);
   void operator()(const AddRows& a);
   void operator()(const Dropout& d);
+  void operator()(const Cast& c);
   void operator()(const BroadcastHeads& b);
   void operator()(const CopyRows& c);
   void operator()(const SwapAxes& s);
@@ -265,6 +266,11 @@ void Rules::operator()(const Dropout& d) {
   std::vector<Operand> operands{reads(dy)};
   if (d.by_row) operands.push_back(reads(in(1)));
   one(0, d, operands);
+}
+
+void Rules::operator()(const Cast& c) {
+  const TensorId dy = tape_.gradient(in(1));
+  if (!dy.is_none()) one(0, Cast{c.elements, c.to, c.from}, {reads(dy)});
 }
 
 void Rules::operator()(const BroadcastHeads& b) {

@@ -66,6 +66,7 @@ TensorId Layers::product(std::string_view name, TensorId x, std::int64_t rows, c
     tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), reads(weight(l.bias)), writes(y)});
   else
     tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), writes(y)});
+  if (recomputes(RecomputePart::AllButEverySecondProduct) && products_++ % 2 == 0) tape_.keep(y);
   return y;
 }
 
@@ -246,7 +247,9 @@ TensorId Layers::block(int index, TensorId x, const Memory& memory, KvCache* cac
   weights_.before(tape_, index);
   const BlockPass* pass =
       sizes_.training && sizes_.chain ? &sizes_.chain->first[static_cast<std::size_t>(index)] : nullptr;
-  const bool recompute = pass ? !pass->saves : sizes_.training && keeps_only_inputs(arrangement_->recompute);
+  const bool drops = keeps_only_inputs(arrangement_->recompute) || recomputes(RecomputePart::AllButEverySecondProduct);
+  const bool recompute = pass ? !pass->saves : sizes_.training && drops;
+  products_ = 0;
   const std::size_t first = tape_.num_recorded();
   tape_.set_recompute(recompute);
   const auto half = [&](std::string_view part, const Norm& n, auto f) {

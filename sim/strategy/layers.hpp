@@ -71,6 +71,7 @@ class Layers {
     std::int64_t microbatch = 0;
     bool training = false;
     bool stored_scores = false, eight_bit = false;
+    std::int64_t loss_copies = 0;
     std::span<const RecomputePart> recompute_parts;  // of blocks that recompute selectively
     const ChainSchedule* chain = nullptr;  // what blocks compute again, where that is not a matter of each alone
     Quantised weights = Quantised::None, cache = Quantised::None;  // in memory
@@ -272,6 +273,13 @@ class Layers {
   TensorId feed_forward(std::string_view name, TensorId x, const Block& b);
   TensorId context_positions(std::int64_t first_hop, std::int64_t hops);
   void add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
+  void add_copied_loss(TensorId wide, TensorId targets, TensorId loss, const CrossEntropyForward& work);
+  /// What the loss reads: the logits, or a copy of them in f32.
+  TensorId widened(TensorId logits);
+  DType loss_type() const { return sizes_.loss_copies > 0 ? DType::F32 : sizes_.dtype; }
+  TensorId loss_tensor(std::string_view name, const Shape& shape) {
+    return tape_.builder().tensor(name, shape, {.dtype = loss_type()});
+  }
 
   Tape& tape_;
   const Arrangements& arrangements_;
@@ -288,6 +296,7 @@ class Layers {
   std::int64_t way_ = 0, ways_ = 1;
   Packing packing_;
   bool packed_ = false;
+  std::int64_t products_ = 0;  // of the block at hand
 };
 
 }  // namespace orrery

@@ -29,10 +29,39 @@ void Layers::add_loss(TensorId logits, TensorId targets, TensorId loss, std::int
               {reads(logits), reads(targets), updates(loss)});
     return;
   }
+  logits = widened(logits);
   if (shape[1] < classes) return add_split_loss(logits, targets, loss, classes, weight);
-  const TensorId lse = activation_tensor("loss.lse", Shape{n});
-  tape_.add("loss", CrossEntropyForward{n, classes, weight, sizes_.dtype},
-            {reads(logits), reads(targets), writes(lse), updates(loss)});
+  const CrossEntropyForward work{n, classes, weight, loss_type()};
+  if (sizes_.loss_copies > 1) return add_copied_loss(logits, targets, loss, work);
+  const TensorId lse = loss_tensor("loss.lse", Shape{n});
+  tape_.add("loss", work, {reads(logits), reads(targets), writes(lse), updates(loss)});
+}
+
+TensorId Layers::widened(TensorId logits) {
+  if (sizes_.loss_copies == 0) return logits;
+  const Shape shape = tape_.plan().shape(logits);
+  const TensorId wide = loss_tensor("loss.logits", shape);
+  tape_.add("loss.widen", Cast{shape.elements(), sizes_.dtype, DType::F32}, {reads(logits), writes(wide)});
+  return wide;
+}
+
+/// Log-probabilities stay for the backward pass. There the gradient with respect to them, zero but for the targets, and
+/// that of the logits are tensors of their own.
+void Layers::add_copied_loss(TensorId wide, TensorId targets, TensorId loss, const CrossEntropyForward& work) {
+  const Shape shape = tape_.plan().shape(wide);
+  const TensorId kept = loss_tensor("loss.log_softmax", shape), lse = loss_tensor("loss.lse", Shape{work.rows});
+  tape_.add_plain("loss.log_softmax", CopyRows{shape[0], shape[1], DType::F32}, {reads(wide), writes(kept)});
+  tape_.add_plain("loss", work, {reads(kept), reads(targets), writes(lse), updates(loss)});
+  tape_.on_backward([&tape = tape_, shape, work, wide, kept, targets, lse] {
+    const TensorId of_targets = tape.like(wide, "loss.of_targets.grad"), grad = tape.contribution(wide);
+    tape.emit("loss.of_targets.backward", Fill{.elements = shape.elements(), .dtype = DType::F32},
+              {writes(of_targets)});
+    tape.emit("loss.backward", CrossEntropyBackward{work.rows, work.classes, work.weight, DType::F32},
+              {reads(kept), reads(targets), reads(lse), writes(grad)});
+    tape.emit("loss.grad_sum", Add{.rows = shape[0], .cols = shape[1], .dtype = DType::F32},
+              {updates(grad), reads(of_targets)});
+    tape.contribute(wide, grad);
+  });
 }
 
 /// Three numbers per row cross the ranks: the largest logit, Σ exp(logit − largest), and the logit of the target. Every
@@ -41,24 +70,23 @@ void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, st
   const Split over = scheme_->classes(roles());
   const auto all_reduce = [&](std::int64_t elements, ReduceOp reduce) {
     return Collective{
-        .group = over.group, .bytes = size_of(sizes_.dtype, elements), .reduce = reduce, .dtype = sizes_.dtype};
+        .group = over.group, .bytes = size_of(loss_type(), elements), .reduce = reduce, .dtype = loss_type()};
   };
   const Shape shape = tape_.plan().shape(logits);
   const std::int64_t n = shape[0], each = shape[1];
   if (each * over.ranks > classes)
-    tape_.add_plain("loss.mask", MaskColumns{.rows = n, .cols = each, .total = classes, .dtype = sizes_.dtype},
+    tape_.add_plain("loss.mask", MaskColumns{.rows = n, .cols = each, .total = classes, .dtype = loss_type()},
                     {reads(first_of_shard(each, over)), updates(logits)});
-  const TensorId local = local_indices("loss.targets", targets, each, over),
-                 max = activation_tensor("loss.max", Shape{n}), sums = activation_tensor("loss.sums", Shape{2, n}),
-                 lse = activation_tensor("loss.lse", Shape{n});
-  tape_.add_plain("loss.max", RowMax{.rows = n, .cols = each, .dtype = sizes_.dtype}, {reads(logits), writes(max)});
+  const TensorId local = local_indices("loss.targets", targets, each, over), max = loss_tensor("loss.max", Shape{n}),
+                 sums = loss_tensor("loss.sums", Shape{2, n}), lse = loss_tensor("loss.lse", Shape{n});
+  tape_.add_plain("loss.max", RowMax{.rows = n, .cols = each, .dtype = loss_type()}, {reads(logits), writes(max)});
   tape_.add_plain("loss.max.all", all_reduce(n, ReduceOp::Max), {updates(max)});
-  tape_.add_plain("loss.sums", CrossEntropySums{.rows = n, .classes = each, .dtype = sizes_.dtype},
+  tape_.add_plain("loss.sums", CrossEntropySums{.rows = n, .classes = each, .dtype = loss_type()},
                   {reads(logits), reads(local), reads(max), writes(sums)});
   tape_.add_plain("loss.sums.all", all_reduce(2 * n, ReduceOp::Sum), {updates(sums)});
-  tape_.add_plain("loss", CrossEntropyFinish{.rows = n, .weight = weight, .dtype = sizes_.dtype},
+  tape_.add_plain("loss", CrossEntropyFinish{.rows = n, .weight = weight, .dtype = loss_type()},
                   {reads(targets), reads(max), reads(sums), writes(lse), updates(loss)});
-  const CrossEntropyBackward back{n, each, weight, sizes_.dtype};
+  const CrossEntropyBackward back{n, each, weight, loss_type()};
   tape_.on_backward([this_tape = &tape_, logits, local, lse, back] {
     this_tape->emit("loss.backward", back, {updates(logits), reads(local), reads(lse)});
     this_tape->contribute(logits, logits);

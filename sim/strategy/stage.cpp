@@ -130,6 +130,7 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .training = true,
                  .stored_scores = o.stored_scores,
                  .eight_bit = o.eight_bit,
+                 .loss_copies = o.loss_copies,
                  .recompute_parts = o.recompute_parts,
                  .chain = step_.chain ? &*step_.chain : nullptr,
                  .room = {.capacity_factor = o.capacity_factor,
@@ -155,10 +156,11 @@ void StageLowering::make_ports() {
     slice.offset = m * rows;
     targets_.push_back(b_.view(targets, "input.targets", slice));
   }
-  loss_ = b_.tensor("loss", Shape{1}, {.dtype = dtype, .role = TensorRole::Result, .persistent = true});
+  const DType loss = o.loss_copies > 0 ? DType::F32 : dtype;
+  loss_ = b_.tensor("loss", Shape{1}, {.dtype = loss, .role = TensorRole::Result, .persistent = true});
   b_.port("loss", loss_);
   b_.set_phase(Phase::Forward);
-  b_.add("loss.zero", Fill{.elements = 1, .dtype = dtype}, {writes(loss_)});
+  b_.add("loss.zero", Fill{.elements = 1, .dtype = loss}, {writes(loss_)});
 }
 
 void StageLowering::lower_loss(Layers& layers, TensorId logits, std::int64_t microbatch) {

@@ -107,6 +107,7 @@ TensorId Tensor1d::leave(Layers& l, std::string_view name, TensorId partial) con
   const TensorId y = l.activation_tensor(fmt::format("{}.scattered", name), Shape{shape[0] / tp.ranks, shape[1]});
   tape.add_plain(fmt::format("{}.leave", name), over(tp, CollectiveKind::ReduceScatter, shape.elements(), dtype),
                  {reads(partial), writes(y)});
+  if (l.recomputes(RecomputePart::AllButEverySecondProduct)) tape.keep(y);
   const Collective gather = over(tp, CollectiveKind::AllGather, shape.elements(), dtype);
   tape.on_backward([&tape, partial, y, gather, name = fmt::format("{}.leave.gather", name)] {
     const TensorId dy = tape.gradient(y);

@@ -103,6 +103,13 @@ void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
     throw UserError{"recompute_parts are for `recompute: selective`", "leave them out"};
 }
 
+void check_loss(const TrainOptions& o) {
+  if (o.loss_copies != 0 && o.loss_copies != 1 && o.loss_copies != 3)
+    throw UserError{fmt::format("loss_copies is {}", o.loss_copies), "it can be 0, 1 or 3"};
+  if (o.loss_copies > 0 && o.dtype != Precision::BF16 && o.dtype != Precision::F16)
+    throw UserError{"loss_copies are copies in f32 of logits in 16 bits", "leave it out, or train in bf16 or f16"};
+}
+
 /// With contiguous chunks and a causal mask the first ranks of a ring see fewer keys than the last ones.
 bool ring_is_uneven(const Model& model, const Roles& roles) {
   const auto* t = std::get_if<Transformer>(&model.network);
@@ -190,6 +197,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   if (roles.cp) check_context(model, step.slices());
   check_stored_scores(o, roles);
   check_recompute(o, p);
+  check_loss(o);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());

@@ -22,8 +22,17 @@ enum class Recompute : std::uint8_t { None, Selective, Full, Whole, Rotor, Check
 /// What `selective` makes again, each from what it reads: attention from queries, keys and values; norms in front of
 /// the halves of a block; queries, keys and values of latent attention from its latents; activations between the two
 /// products of feed-forward layers and experts; whole feed-forward layers; whole layers of experts, exchanges included.
-/// They are the modules of Megatron-Core's selective recomputation.
-enum class RecomputePart : std::uint8_t { Core, Norms, Latents, Activations, FeedForward, Experts };
+/// They are the modules of Megatron-Core's selective recomputation. `AllButEverySecondProduct` keeps the input of a
+/// block, its first product and each second one behind it, attention, and sums over tp (torchtitan's per op).
+enum class RecomputePart : std::uint8_t {
+  Core,
+  Norms,
+  Latents,
+  Activations,
+  FeedForward,
+  Experts,
+  AllButEverySecondProduct
+};
 /// Whether only the inputs of blocks are kept.
 constexpr bool keeps_only_inputs(Recompute r) { return r == Recompute::Full || r == Recompute::Whole; }
 enum class OptimizerKind : std::uint8_t { AdamW, Sgd };
@@ -40,12 +49,14 @@ inline std::span<const EnumName<Recompute>> enum_names(Recompute) {
   return names;
 }
 inline std::span<const EnumName<RecomputePart>> enum_names(RecomputePart) {
-  static constexpr EnumName<RecomputePart> names[] = {{RecomputePart::Core, "core"},
-                                                      {RecomputePart::Norms, "norms"},
-                                                      {RecomputePart::Latents, "latents"},
-                                                      {RecomputePart::Activations, "activations"},
-                                                      {RecomputePart::FeedForward, "feed_forward"},
-                                                      {RecomputePart::Experts, "experts"}};
+  static constexpr EnumName<RecomputePart> names[] = {
+      {RecomputePart::Core, "core"},
+      {RecomputePart::Norms, "norms"},
+      {RecomputePart::Latents, "latents"},
+      {RecomputePart::Activations, "activations"},
+      {RecomputePart::FeedForward, "feed_forward"},
+      {RecomputePart::Experts, "experts"},
+      {RecomputePart::AllButEverySecondProduct, "all_but_every_second_product"}};
   return names;
 }
 inline std::span<const EnumName<Quantised>> enum_names(Quantised) {
@@ -98,6 +109,7 @@ struct TrainOptions {
   const RematSolver* remat = nullptr;  // not an option: finds the schedules of `recompute: checkmate`
   bool stored_scores = false;
   bool wide_gradients = false;
+  std::int64_t loss_copies = 0;
   bool eight_bit = false;
   bool frozen = false;
   double dropout = 0;
@@ -123,7 +135,8 @@ struct TrainOptions {
         "wants it: blocks that run again or stay until they are read (rotor), any parts of the step (checkmate)");
     v.field("recompute_parts", recompute_parts,
             "selective: attention (core), norms in front of halves of blocks, queries, keys and values from latents, "
-            "activations between products, whole feed-forward layers, whole layers of experts");
+            "activations between products, whole feed-forward layers, whole layers of experts; "
+            "all_but_every_second_product keeps but each second product of a block, attention, and sums over tp");
     v.field("recompute_interval", recompute_interval,
             "full: the input of every n-th block stays, those between are computed again from it", at_least(1));
     v.field("activation_budget", activation_budget,
@@ -132,6 +145,11 @@ struct TrainOptions {
             "attention as two products and a softmax between them, whose scores are kept, in place of one fused op");
     v.field("wide_gradients", wide_gradients,
             "bf16 and f16: gradients of weights are added up and summed over ranks in f32");
+    v.field(
+        "loss_copies", loss_copies,
+        "bf16 and f16: copies of the logits in f32 that the loss makes; 0: it computes in their place; 1: in that of "
+        "a copy (Megatron-LM); 3: logits, log-probabilities and gradients have one each (PyTorch's cross_entropy)",
+        between(0, 3));
     v.field("eight_bit", eight_bit, "products with weights of blocks cast both operands to 8 bits (fp8 training)");
     v.field("frozen", frozen,
             "matrices and tables stay as they are: only norms and biases are trained, and gradients pass through (what "

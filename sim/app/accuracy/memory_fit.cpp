@@ -7,12 +7,12 @@
 
 #include "sim/app/accuracy/profile_fit.hpp"
 #include "sim/app/accuracy/step_model.hpp"
-#include "sim/program/data.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr int kSweeps = 2000;
+constexpr int kSweeps = 2000, kRounds = 4;
 constexpr double kLeastDeviation = 0.03;
 
 std::int64_t ranks_on(const Mesh& mesh, std::string_view axis) {
@@ -21,11 +21,22 @@ std::int64_t ranks_on(const Mesh& mesh, std::string_view axis) {
   return 1;
 }
 
-using Parts = std::array<double, 3>;
-Parts parts_of(const MemoryShape& s) { return {1, s.logits, s.parameters}; }
+using Parts = std::array<double, 4>;
+Parts parts_of(const MemoryShape& s) { return {1, s.parameters, s.states, s.passing}; }
+
+SoftwareProfile with(SoftwareProfile p, const Parts& x) {
+  p.memory_fixed = Bytes{x[0]};
+  p.memory_per_parameter = x[1], p.memory_per_state = x[2], p.memory_fragments = x[3];
+  return p;
+}
+
+const MemoryShape& fullest(const SoftwareProfile& p, const std::vector<MemoryShape>& stages) {
+  return *std::max_element(stages.begin(), stages.end(),
+                           [&](const MemoryShape& a, const MemoryShape& b) { return p.memory(a) < p.memory(b); });
+}
 
 double relative_error(const SoftwareProfile& p, const MemoryCase& c) {
-  return p.memory(c.live, c.shape) / c.measured - 1;
+  return peak_memory(p, c.stages) / c.measured - 1;
 }
 
 double mean_error(const SoftwareProfile& p, const std::vector<const MemoryCase*>& cases) {
@@ -34,15 +45,17 @@ double mean_error(const SoftwareProfile& p, const std::vector<const MemoryCase*>
   return cases.empty() ? 0 : sum / double(cases.size());
 }
 
-/// min Σ ((live + Σ_k x_k·part_k − measured) / measured)² with x ≥ 0, one x after another.
-Parts least_squares(const std::vector<const MemoryCase*>& cases) {
+/// min Σ ((live + Σ_k x_k·part_k − measured) / measured)² with x ≥ 0, one x after another, of the stages that are
+/// fullest under `now`.
+Parts least_squares(const SoftwareProfile& now, const std::vector<const MemoryCase*>& cases) {
   Parts x{};
   for (int sweep = 0; sweep < kSweeps; ++sweep)
     for (std::size_t k = 0; k < x.size(); ++k) {
       double slope = 0, curvature = 0;
       for (const MemoryCase* c : cases) {
-        const Parts parts = parts_of(c->shape);
-        double rest = c->measured - c->live;
+        const MemoryShape& stage = fullest(now, c->stages);
+        const Parts parts = parts_of(stage);
+        double rest = c->measured - stage.live;
         for (std::size_t j = 0; j < x.size(); ++j) rest -= j == k ? 0 : x[j] * parts[j];
         slope += parts[k] * rest / (c->measured * c->measured);
         curvature += parts[k] * parts[k] / (c->measured * c->measured);
@@ -54,16 +67,47 @@ Parts least_squares(const std::vector<const MemoryCase*>& cases) {
 
 }  // namespace
 
-MemoryShape memory_shape(const PublishedStep& step) {
+namespace {
+
+double elements_of(const Model& model, int part) {
+  double sum = 0;
+  for (const ParameterId id : parameters_of(model, part)) sum += double(model[id].elements());
+  return sum;
+}
+
+/// Of a stage that has, beside its share of the blocks, what lies before the first or behind the last.
+double parameters_with(const PublishedStep& step, int outside) {
+  const RowMesh& mesh = step.mesh;
+  const std::int64_t parts = mesh.stages * mesh.chunks, layers = (step.network.layers + parts - 1) / parts;
+  const Model one = step.network.model(1);
+  return double(layers * mesh.chunks) * elements_of(one, 0) + elements_of(one, outside);
+}
+
+}  // namespace
+
+std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const PredictedStep& predicted) {
   const Mesh mesh = parse_mesh(step.mesh.inner.empty() ? "dp1" : step.mesh.inner);
-  const Model model = step.network.model(step.network.layers);
-  const double split = double(ranks_on(mesh, "tp"));
-  const auto parameters = double(model.parameter_count());
-  const bool is_sharded = step.parallel.data.kind == DataKind::Zero3;
-  return {
-      .logits = double(step.mesh.samples) * double(step.train.sequence) * double(vocabulary_of(model)) /
-                (split * double(ranks_on(mesh, "cp"))),
-      .parameters = parameters / (split * double(step.mesh.stages) * (is_sharded ? double(step.mesh.replicas) : 1.0))};
+  const auto split = double(ranks_on(mesh, "tp"));
+  const auto replicas = double(step.mesh.replicas);
+  const DataKind kind = step.parallel.data.kind;
+  const auto shape = [&](const StageBytes& bytes, double parameters) {
+    return MemoryShape{.live = bytes.peak,
+                       .parameters = parameters / (split * (kind == DataKind::Zero3 ? replicas : 1)),
+                       .states = parameters / (split * (kind == DataKind::Ddp ? 1 : replicas)),
+                       .passing = bytes.peak - bytes.kept};
+  };
+  std::vector<MemoryShape> out;
+  if (step.mesh.stages > 1) {
+    out.push_back(shape(predicted.first, parameters_with(step, kEmbeddingPart)));
+    out.push_back(shape(predicted.last, parameters_with(step, kHeadPart)));
+  } else {
+    out.push_back(shape(predicted.last, double(step.network.model(step.network.layers).parameter_count())));
+  }
+  return out;
+}
+
+double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages) {
+  return profile.memory(fullest(profile, stages));
 }
 
 std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring, std::string_view profile) {
@@ -76,10 +120,10 @@ std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring
     if (!step || step->profile != profile || !measured) continue;
     try {
       const Machine machine = wiring.machine(step->cluster);
-      const MemoryShape shape = memory_shape(*step);
       StepModel model{std::move(*step)};
+      const PredictedStep predicted = model.predict(machine);
       cases.push_back(
-          {std::string{row["row_id"]}, std::string{row["model"]}, *measured, model.predict(machine).peak_bytes, shape});
+          {std::string{row["row_id"]}, std::string{row["model"]}, *measured, memory_shapes(model.step(), predicted)});
     } catch (const UserError&) {  // a row that is skipped
     }
   }
@@ -96,10 +140,9 @@ MemoryFit fit_memory(SoftwareProfile start, const std::vector<MemoryCase>& cases
     (split.fitted[i] ? fitted : out ? held : rest).push_back(&cases[i]);
   }
   MemoryFit fit{.profile = std::move(start), .rows = cases.size(), .fitted = fitted.size(), .held_out = split.held_out};
-  const Parts x = least_squares(fitted);
-  fit.profile.memory_fixed = Bytes{x[0]};
-  fit.profile.memory_per_logit = x[1];
-  fit.profile.memory_per_parameter = x[2];
+  fit.profile = with(std::move(fit.profile), {});
+  for (int round = 0; round < kRounds; ++round)
+    fit.profile = with(std::move(fit.profile), least_squares(fit.profile, fitted));
   fit.error_fitted = mean_error(fit.profile, fitted);
   fit.error_rest = mean_error(fit.profile, rest);
   fit.error_held_out = mean_error(fit.profile, held);

@@ -6,20 +6,21 @@
 #include <vector>
 
 #include "hw_models/software_profile.hpp"
-#include "sim/app/accuracy/published_step.hpp"
+#include "sim/app/accuracy/step_model.hpp"
 #include "sim/app/wiring.hpp"
 
 namespace orrery {
 
-/// What the memory of a step's device is made of, beside the tensors of its plan.
-MemoryShape memory_shape(const PublishedStep& step);
+/// What the memory of a step's devices is made of: of the first and of the last stage, or of the only one.
+std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const PredictedStep& predicted);
+/// Bytes of the device that has most.
+double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages);
 
 /// A published peak of memory.
 struct MemoryCase {
   std::string row_id, model;
   double measured = 0;  // bytes
-  double live = 0;      // tensors of the plan
-  MemoryShape shape;
+  std::vector<MemoryShape> stages;
 };
 std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring, std::string_view profile);
 
@@ -30,8 +31,9 @@ struct MemoryFit {
   double error_fitted = 0, error_rest = 0, error_held_out = 0;  // mean |predicted − measured| / measured
 };
 
-/// Fits what a software takes of the memory beside the tensors of a plan, the three numbers of `start` that say so:
-/// least squares of the relative error, none negative, over rows chosen as those of `fit_profile`.
+/// Fits what a software takes of the memory beside the tensors of a plan, the four numbers of `start` that say so:
+/// least squares of the relative error, none negative, over rows chosen as those of `fit_profile`; again and again for
+/// the stages that have most by the numbers so far.
 MemoryFit fit_memory(SoftwareProfile start, const std::vector<MemoryCase>& cases);
 
 }  // namespace orrery

@@ -13,6 +13,8 @@
 namespace orrery {
 namespace {
 
+constexpr std::int64_t kTorchCopies = 3;  // of cross_entropy that is not compiled
+
 /// Software by a part of its name: its profile, and what it did when nothing else is said.
 struct Software {
   std::string_view words;  // in small letters
@@ -23,15 +25,17 @@ struct Software {
   bool wide_gradients = true;      // f32
   bool blocking = false;           // pipelines that synchronize with the device around each exchange
   bool sequence_parallel = false;  // with tp
+  std::int64_t loss_copies = 1;    // of the logits in f32
 };
 constexpr Software megatron_core(std::string_view words) {
   return {.words = words, .profile = "megatron_core_2024", .data = DataKind::Zero1, .sequence_parallel = true};
 }
 /// NVIDIA's recipes for benchmarks sum gradients in the type of the activations (grad_reduce_in_fp32 is off,
-/// grad_sync_dtype bf16).
+/// grad_sync_dtype bf16), and their loss computes in the place of the logits (cross_entropy_fusion_impl te).
 constexpr Software recipe_of_core(std::string_view words) {
   Software s = megatron_core(words);
   s.wide_gradients = false;
+  s.loss_copies = 0;
   return s;
 }
 constexpr Software megatron(std::string_view words, bool overlap) {
@@ -41,9 +45,21 @@ constexpr Software big_science(std::string_view words, DataKind data, bool wide_
   return {words, "megatron_deepspeed_2022", data, true, false, wide_gradients};
 }
 constexpr Software kSoftware[] = {
-    {"llm-foundry", "fsdp_2023", DataKind::Zero3, false, true, false},
-    {"torchtitan", "fsdp_2023", DataKind::Zero3, false, true, false},
-    {"internevo", "internevo_2023", DataKind::Zero1, false, true, false},
+    {.words = "llm-foundry",
+     .profile = "fsdp_2023",
+     .data = DataKind::Zero3,
+     .wide_gradients = false,
+     .loss_copies = 0},
+    {.words = "torchtitan",
+     .profile = "fsdp_2023",
+     .data = DataKind::Zero3,
+     .wide_gradients = false,
+     .loss_copies = kTorchCopies},
+    {.words = "internevo",
+     .profile = "internevo_2023",
+     .data = DataKind::Zero1,
+     .wide_gradients = false,
+     .loss_copies = 0},
     recipe_of_core("megatron-bridge"),
     recipe_of_core("dgxc-benchmarking"),
     recipe_of_core("nemo container"),
@@ -58,7 +74,8 @@ constexpr Software kSoftware[] = {
     {"megatron-deepspeed", "megatron_deepspeed_2023", DataKind::Ddp, true, false, true, true},
     megatron("megatron-lm", false),
 };
-constexpr Software kMlperf{.profile = "mlperf_nvidia", .data = DataKind::Zero1, .sequence_parallel = true};
+constexpr Software kMlperf{
+    .profile = "mlperf_nvidia", .data = DataKind::Zero1, .sequence_parallel = true, .loss_copies = 0};
 
 constexpr Software kMegatronOnCore = megatron_core("megatron-lm");
 constexpr double kFirstCore = 2023;  // year of the first Megatron-LM that is Megatron-Core below
@@ -101,6 +118,14 @@ std::vector<RecomputePart> modules_in(std::string text) {
   return parts;
 }
 
+bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
+
+/// torchtitan's torch.compile takes in the loss since 2025.
+bool compiles_loss(const CsvRow& row) {
+  const std::vector<double> date = numbers_in(row["version_date"]);
+  return is_torchtitan(row) && contains(row["extra"], "compile") && !date.empty() && date.front() >= 2025;
+}
+
 Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t stages) {
   const std::string text = lower_case(row["recompute"]);
   const std::vector<double> numbers = numbers_in(text);
@@ -113,6 +138,8 @@ Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t sta
   if (std::vector<RecomputePart> parts = modules_in(text); !parts.empty())
     return {Recompute::Selective, 1, std::move(parts)};
   if (contains(text, "core")) return {Recompute::Selective};
+  if (contains(text, "selective") && is_torchtitan(row))
+    return {Recompute::Selective, 1, {RecomputePart::AllButEverySecondProduct}};
   return {};
 }
 
@@ -198,11 +225,17 @@ std::optional<Skip> read_batch(const CsvRow& row, PublishedStep& s) {
   return {};
 }
 
+/// DeepSpeed's ZeRO adds gradients up in f16 where it trains in f16, and in f32 under its BF16_Optimizer alone.
+bool keeps_gradients_narrow(const CsvRow& row, const Software& software) {
+  return software.profile == "megatron_deepspeed_2022" && contains(lower_case(row["precision"]), "fp16");
+}
+
 void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   DataOptions& d = s.parallel.data;
   d.kind = software.data;
   d.overlap = software.overlap;
-  s.train.wide_gradients = software.wide_gradients && s.train.dtype != Precision::F32;
+  s.train.wide_gradients =
+      software.wide_gradients && s.train.dtype != Precision::F32 && !keeps_gradients_narrow(row, software);
   s.train.stored_scores = software.stored_scores;
   const std::string shard = lower_case(row["shard_mode"]), fsdp = lower_case(row["fsdp"]);
   if (contains(shard, "none") || contains(shard, "zero-0")) d.kind = DataKind::Ddp;
@@ -269,8 +302,9 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.recomputed = recomputed.share;
   s.graphs = graph_share(told(row));
   s.profile = software->profile;
-  const bool compiles = contains(row["extra"], "compile") && contains(software->words, "torchtitan");
+  const bool compiles = contains(row["extra"], "compile") && is_torchtitan(row);
   if (compiles) s.profile = "torchtitan_compiled_2024";
+  if (s.train.dtype != Precision::F32) s.train.loss_copies = compiles_loss(row) ? 1 : software->loss_copies;
   s.parallel.schedule = s.mesh.chunks > 1 ? "interleaved" : "1f1b";
   if (s.mesh.chunks > 1) s.parallel.chunks = s.mesh.chunks;
   s.parallel.blocking = software->blocking && s.mesh.stages > 1 && s.mesh.chunks == 1;
@@ -282,7 +316,8 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
 
 MeasuredStep read_measured_step(const CsvRow& row) {
   MeasuredStep m;
-  if (const auto gb = row.number("peak_mem_gb")) m.peak_bytes = *gb * 1e9;
+  // torchtitan prints the most memory that the allocator had, in GiB.
+  if (const auto gb = row.number("peak_mem_gb")) m.peak_bytes = *gb * (is_torchtitan(row) ? 0x1p30 : 1e9);
   m.out_of_memory = contains(lower_case(row["extra"]), "out of memory") || contains(lower_case(row["notes"]), "oom");
   for (const std::string_view column : {"iter_time_s", "median_step_time_s"})
     if (const auto seconds = row.number(column)) m.seconds = *seconds;

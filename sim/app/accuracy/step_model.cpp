@@ -4,11 +4,27 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/engine/memory_model.hpp"
+
 namespace orrery {
 namespace {
 
 constexpr std::int64_t kFewLayers = 1, kMoreLayers = 2;
 constexpr std::int64_t kFewStages = 2, kMoreStages = 3;
+
+/// a + x·(b − a)
+StageBytes between(const StageBytes& a, const StageBytes& b, double x) {
+  return {a.peak + x * (b.peak - a.peak), a.kept + x * (b.kept - a.kept)};
+}
+PredictedStep between(const PredictedStep& a, const PredictedStep& b, double x) {
+  return {a.seconds + x * (b.seconds - a.seconds), between(a.first, b.first, x), between(a.last, b.last, x)};
+}
+
+double kept_bytes(const Plan& plan, ClassId c) {
+  double bytes = 0;
+  for (const TensorId t : resident_tensors(plan, c)) bytes += plan.size(t).base();
+  return bytes;
+}
 
 }  // namespace
 
@@ -26,33 +42,34 @@ const Plan& StepModel::plan(const Size& size) {
   return plans_.emplace(size, lower_train_step(model, train, parallel, nullptr)).first->second;
 }
 
-const StepModel::Result& StepModel::simulated(const Size& size) {
+const PredictedStep& StepModel::simulated(const Size& size) {
   const auto [it, is_new] = known_.try_emplace(size);
   if (!is_new) return it->second;
-  Result& r = it->second;
+  PredictedStep& r = it->second;
+  const Plan& p = plan(size);
   Engine engine{*machine_->cost, *machine_->resources, {.record = Record::Totals}};
-  r.seconds = double(engine.execute(plan(size), {}).end_ps) * 1e-12;
+  r.seconds = double(engine.execute(p, {}).end_ps) * 1e-12;
   const std::int64_t last = (size.stages - 1) * step_.mesh.inner_ranks;
-  for (const Peak& p : engine.take().peaks) {
-    if (p.tier != Tier::Device) continue;
-    const auto rank = static_cast<std::int64_t>(p.rank.index());
-    if (rank < step_.mesh.inner_ranks) r.first = std::max(r.first, double(p.bytes));
-    if (rank >= last) r.last = std::max(r.last, double(p.bytes));
+  for (const Peak& peak : engine.take().peaks) {
+    if (peak.tier != Tier::Device) continue;
+    const auto rank = static_cast<std::int64_t>(peak.rank.index());
+    if (rank < step_.mesh.inner_ranks) r.first.peak = std::max(r.first.peak, double(peak.bytes));
+    if (rank >= last) r.last.peak = std::max(r.last.peak, double(peak.bytes));
   }
+  r.first.kept = kept_bytes(p, ClassId{std::size_t{0}});
+  r.last.kept = kept_bytes(p, ClassId{p.classes.size() - 1});
   return r;
 }
 
 /// Linear in the layers of a part.
-StepModel::Result StepModel::with_layers(double layers, std::int64_t microbatches, std::int64_t stages) {
+PredictedStep StepModel::with_layers(double layers, std::int64_t microbatches, std::int64_t stages) {
   const std::int64_t few = step_.parallel.data.kind == DataKind::Zero3 ? kMoreLayers : kFewLayers;
   const std::int64_t more = few == kMoreLayers ? 2 * kMoreLayers : kMoreLayers;
   const auto whole = static_cast<std::int64_t>(layers);
   if (layers == double(whole) && whole <= more) return simulated({whole, microbatches, stages, recompute_});
-  const Result a = simulated({few, microbatches, stages, recompute_}),
-               b = simulated({more, microbatches, stages, recompute_});
-  const double steps = (layers - double(few)) / double(more - few);
-  return {a.seconds + steps * (b.seconds - a.seconds), a.first + steps * (b.first - a.first),
-          a.last + steps * (b.last - a.last)};
+  const PredictedStep a = simulated({few, microbatches, stages, recompute_}),
+                      b = simulated({more, microbatches, stages, recompute_});
+  return between(a, b, (layers - double(few)) / double(more - few));
 }
 
 /// Interleaved schedules take microbatches in rounds of as many as there are stages.
@@ -68,9 +85,7 @@ PredictedStep StepModel::predict(const Machine& machine) {
   const PredictedStep all = predict_all();
   if (step_.recomputed >= 1 || recompute_ == Recompute::None) return all;
   recompute_ = Recompute::None;
-  const PredictedStep none = predict_all();
-  return {none.seconds + step_.recomputed * (all.seconds - none.seconds),
-          none.peak_bytes + step_.recomputed * (all.peak_bytes - none.peak_bytes)};
+  return between(predict_all(), all, step_.recomputed);
 }
 
 PredictedStep StepModel::predict_all() {
@@ -80,24 +95,24 @@ PredictedStep StepModel::predict_all() {
   const std::int64_t m = step_.train.microbatches, p = std::min(mesh.stages, kFewStages);
   const std::int64_t round = mesh.chunks > 1 ? p : 1;
   const std::int64_t few = mesh.stages <= p ? std::min(m, least_microbatches(p)) : least_microbatches(p);
-  const Result base = with_layers(layers, few, p);
-  Result out = base;
+  const PredictedStep base = with_layers(layers, few, p);
+  PredictedStep out = base;
   if (m != few) {
-    const Result more = with_layers(layers, few + round, p);
+    const PredictedStep more = with_layers(layers, few + round, p);
     out.seconds += double(m - few) / double(round) * (more.seconds - base.seconds);
-    if (m > few) out.last = std::max(out.last, more.last);
+    if (m > few && more.last.peak > out.last.peak) out.last = more.last;
   }
   if (mesh.stages > p) {
     const std::int64_t q = kMoreStages, passes = least_microbatches(q);
-    const Result longer = with_layers(layers, passes, q);
-    const Result more = with_layers(layers, few + round, p);
+    const PredictedStep longer = with_layers(layers, passes, q);
+    const PredictedStep more = with_layers(layers, few + round, p);
     const double same = base.seconds + double(passes - few) / double(round) * (more.seconds - base.seconds);
     const double mean = double(step_.network.layers) / parts / layers;
     out.seconds += double(mesh.stages - p) * (longer.seconds - same) * mean;
-    out.first += double(std::min(mesh.stages, m) - p) * (longer.first - base.first);
+    out.first.peak += double(std::min(mesh.stages, m) - p) * (longer.first.peak - base.first.peak);
     out.last = longer.last;
   }
-  return {out.seconds, std::max(out.first, out.last)};
+  return out;
 }
 
 }  // namespace orrery

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -11,10 +12,17 @@
 
 namespace orrery {
 
-/// A step as predicted.
+/// Tensors of a device: the most that live at a time, and those of them that stay from step to step.
+struct StageBytes {
+  double peak = 0, kept = 0;
+};
+
+/// A step as predicted, with the devices of the first and of the last stage of its pipeline.
 struct PredictedStep {
   double seconds = 0;
-  double peak_bytes = 0;  // live tensors of the device that holds most
+  StageBytes first, last;
+
+  double peak_bytes() const { return std::max(first.peak, last.peak); }
 };
 
 /// Predicts long training steps from short ones. A step repeats itself: layers in a part of the pipeline, microbatches,
@@ -41,12 +49,9 @@ class StepModel {
     Recompute recompute = Recompute::None;
     auto operator<=>(const Size&) const = default;
   };
-  struct Result {
-    double seconds = 0, first = 0, last = 0;  // step; peak bytes of the first and of the last stage
-  };
   PredictedStep predict_all();
-  const Result& simulated(const Size& size);
-  Result with_layers(double layers, std::int64_t microbatches, std::int64_t stages);
+  const PredictedStep& simulated(const Size& size);
+  PredictedStep with_layers(double layers, std::int64_t microbatches, std::int64_t stages);
   std::int64_t least_microbatches(std::int64_t stages) const;
 
   const Plan& plan(const Size& size);
@@ -55,7 +60,7 @@ class StepModel {
   const Machine* machine_ = nullptr;
   Recompute recompute_ = Recompute::None;  // of all blocks
   std::map<Size, Plan> plans_;
-  std::map<Size, Result> known_;  // on this machine
+  std::map<Size, PredictedStep> known_;  // on this machine
 };
 
 }  // namespace orrery

@@ -39,23 +39,23 @@ class TrainingPredictor final : public RowPredictor {
     try {
       const Machine machine = wiring_.machine(model.step().cluster);
       profile.apply(*machine.cost);
-      PredictedStep predicted = predicted_step(model, machine);
-      predicted.peak_bytes = profile.memory(predicted.peak_bytes, memory_shape(model.step()));
-      return result(row, predicted, measured, machine, profile);
+      const PredictedStep predicted = predicted_step(model, machine);
+      const double peak = peak_memory(profile, memory_shapes(model.step(), predicted));
+      return result(row, predicted.seconds, peak, measured, machine, profile);
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
     }
   }
 
  private:
-  static RowResult result(const CsvRow& row, const PredictedStep& p, const MeasuredStep& m, const Machine& machine,
+  static RowResult result(const CsvRow& row, double seconds, double peak, const MeasuredStep& m, const Machine& machine,
                           const SoftwareProfile& profile) {
     RowPrediction out;
-    if (m.seconds > 0) out.observations.push_back(observe(row, "step time", m.seconds, p.seconds, profile.deviation));
+    if (m.seconds > 0) out.observations.push_back(observe(row, "step time", m.seconds, seconds, profile.deviation));
     if (m.peak_bytes)
-      out.observations.push_back(observe(row, "peak memory", *m.peak_bytes, p.peak_bytes, profile.memory_deviation));
+      out.observations.push_back(observe(row, "peak memory", *m.peak_bytes, peak, profile.memory_deviation));
     const double room = machine.cost->capacity(Tier::Device).base() * kReserve;
-    out.outcomes.push_back({"out of memory", m.out_of_memory, p.peak_bytes > room});
+    out.outcomes.push_back({"out of memory", m.out_of_memory, peak > room});
     return out;
   }
 
