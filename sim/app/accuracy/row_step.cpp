@@ -71,7 +71,12 @@ constexpr Software kSoftware[] = {
     big_science("zero-1", DataKind::Zero1, false),
     big_science("zero (v1", DataKind::Zero3, false),
     big_science("megatron-deepspeed 3d", DataKind::Zero1, false),
-    {"megatron-deepspeed", "megatron_deepspeed_2023", DataKind::Ddp, true, false, true, true},
+    {.words = "megatron-deepspeed",
+     .profile = "megatron_deepspeed_2023",
+     .stored_scores = true,
+     .overlap = false,
+     .blocking = true,
+     .loss_copies = 0},  // its profile was fitted so, and has no peaks of memory to tell them
     megatron("megatron-lm", false),
 };
 constexpr Software kMlperf{
