@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed matrix product: B in blocks of kDepth × kWidth that stay in L2/L3, A in blocks of kHeight × kDepth that stay
-// in L2, an 8 × (2 vectors) tile in registers. Few rows (decoding) stream B instead.
+// in L2, a tile of 8 rows in registers. Few rows (decoding) stream B instead.
 #include "kernels/host/gemm.hpp"
 
 #include "kernels/host/gemm_small.hpp"

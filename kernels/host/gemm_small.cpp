@@ -8,6 +8,9 @@
 namespace orrery::kernels {
 namespace {
 
+// What is kept in registers: half as much where there are 16 of them, not 32.
+constexpr int kRegisters = kVectorBytes == 64 ? 2 : 1;
+
 /// c = 0 or c, plus bias: what the products are added to.
 template <class T>
 void start_rows(const FewRowsArgs<T>& s) {
@@ -46,7 +49,8 @@ template <class V, int Rows, int Depth, int Cols>
 template <class T, int Rows, int Depth>
 void add_rows(const FewRowsArgs<T>& s, const T* a, const T* b, T* c) {
   std::int64_t j = 0;
-  for (; j + 2 * kLanes<T> <= s.n; j += 2 * kLanes<T>) add_rows_at<Vec<T>, Rows, Depth, 2>(s, a, b + j, c + j);
+  constexpr std::int64_t kStep = kRegisters * kLanes<T>;
+  for (; j + kStep <= s.n; j += kStep) add_rows_at<Vec<T>, Rows, Depth, kRegisters>(s, a, b + j, c + j);
   for (; j < s.n; ++j) add_rows_at<T, Rows, Depth, 1>(s, a, b + j, c + j);
 }
 
@@ -86,10 +90,10 @@ void add_dots(const FewRowsArgs<T>& s, const T* a, const T* b, T* c) {
     }
 }
 
-/// B as [n,k]: two or four rows of b at a time.
+/// B as [n,k]: up to four rows of b at a time.
 template <class T, int Rows>
 void stream_dots(const FewRowsArgs<T>& s, const T* a, T* c) {
-  constexpr int kCols = Rows > 4 ? 2 : 4;
+  constexpr int kCols = (Rows > 4 ? 1 : 2) * kRegisters;
   std::int64_t j = 0;
   for (; j + kCols <= s.n; j += kCols) add_dots<T, Rows, kCols>(s, a, s.b + j * s.ldb, c + j);
   for (; j < s.n; ++j) add_dots<T, Rows, 1>(s, a, s.b + j * s.ldb, c + j);

@@ -9,9 +9,10 @@
 
 namespace orrery::kernels {
 
-constexpr std::int64_t kTileRows = 8;
+// As many accumulators as leave room for the right operand: 16 of the 32 registers of AVX-512, 8 of 16 elsewhere.
+constexpr std::int64_t kTileRows = 8, kTileVectors = kVectorBytes == 64 ? 2 : 1;
 template <class T>
-constexpr std::int64_t kTileCols = 2 * kLanes<T>;
+constexpr std::int64_t kTileCols = kTileVectors* kLanes<T>;
 
 /// Width in columns after padding to whole panels of kTileCols.
 template <class T>
@@ -19,10 +20,24 @@ constexpr std::int64_t padded_cols(std::int64_t n) {
   return (n + kTileCols<T> - 1) / kTileCols<T> * kTileCols<T>;
 }
 
-/// Eight rows of two vectors: 16 accumulators.
+/// The accumulators: eight rows of vectors.
 template <class T>
 struct Tile {
-  Vec<T> c[kTileRows][2];
+  Vec<T> c[kTileRows][kTileVectors];
+
+  /// Adds the product of the column a(i) and the row of a panel at `b`.
+  template <class A>
+  [[gnu::always_inline]] void add(A&& a, const T* b) {
+    Vec<T> row[kTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kTileVectors; ++v) row[v] = load<Vec<T>>(b + v * kLanes<T>);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+      const T x = a(i);
+#pragma GCC unroll 2
+      for (int v = 0; v < kTileVectors; ++v) c[i][v] += x * row[v];
+    }
+  }
 };
 
 /// Where the eight rows of the left operand are: element p of row i is at row[i][p·step].
@@ -43,15 +58,7 @@ inline TileRows<T> tile_rows(const T* a, std::int64_t lda, std::int64_t rows) {
 template <class T>
 [[gnu::always_inline]] inline Tile<T> multiply_tile(std::int64_t k, const TileRows<T>& a, const T* b) {
   Tile<T> t{};
-  for (std::int64_t p = 0; p < k; ++p, b += kTileCols<T>) {
-    const Vec<T> b0 = load<Vec<T>>(b), b1 = load<Vec<T>>(b + kLanes<T>);
-#pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) {
-      const T x = a.row[i][p];
-      t.c[i][0] += x * b0;
-      t.c[i][1] += x * b1;
-    }
-  }
+  for (std::int64_t p = 0; p < k; ++p, b += kTileCols<T>) t.add([&](int i) { return a.row[i][p]; }, b);
   return t;
 }
 
@@ -67,14 +74,7 @@ template <class T>
 [[gnu::always_inline]] inline Tile<T> multiply_tile(std::int64_t k, StepRows<T> rows, const T* b) {
   Tile<T> t{};
   const T* a = rows.a;
-  for (std::int64_t p = 0; p < k; ++p, a += rows.step, b += kTileCols<T>) {
-    const Vec<T> b0 = load<Vec<T>>(b), b1 = load<Vec<T>>(b + kLanes<T>);
-#pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) {
-      t.c[i][0] += a[i] * b0;
-      t.c[i][1] += a[i] * b1;
-    }
-  }
+  for (std::int64_t p = 0; p < k; ++p, a += rows.step, b += kTileCols<T>) t.add([&](int i) { return a[i]; }, b);
   return t;
 }
 
@@ -83,10 +83,9 @@ template <class T, class F>
 [[gnu::always_inline]] inline void for_tile(const Tile<T>& t, std::int64_t rows, std::int64_t cols, F&& f) {
   if (rows == kTileRows && cols == kTileCols<T>) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) {
-      f(i, At<Vec<T>>{0}, t.c[i][0]);
-      f(i, At<Vec<T>>{kLanes<T>}, t.c[i][1]);
-    }
+    for (int i = 0; i < kTileRows; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < kTileVectors; ++v) f(i, At<Vec<T>>{v * kLanes<T>}, t.c[i][v]);
     return;
   }
   alignas(64) T flat[kTileRows * kTileCols<T>];

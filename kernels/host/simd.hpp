@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over contiguous elements in vectors of 64 bytes, for the sources of this folder. A body is written once: it
-// gets `at`, and at(p) is the vector (or, in the tail, the scalar) of array p at the current position.
+// Loops over contiguous elements in vectors, for the sources of this folder. A body is written once: it gets `at`, and
+// at(p) is the vector (or, in the tail, the scalar) of array p at the current position.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace orrery::kernels {
 
 template <class T>
-constexpr std::int64_t kLanes = 64 / sizeof(T);
+constexpr std::int64_t kLanes = kVectorBytes / sizeof(T);
 
 template <class V>
 inline V load(const ScalarOf<V>* p) {

@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log, tanh, erf and sigmoid of a scalar or of a 64-byte vector, in branch-free code that is the same for both.
+// exp, log, tanh, erf and sigmoid of a scalar or of a vector, in branch-free code that is the same for both.
 // Float results are within 2 ulp or 1e-7; double exp is a polynomial, the other double functions are those of <cmath>.
 #pragma once
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
 namespace orrery::kernels {
 
-/// 64 bytes of T, one AVX-512 register; the compiler splits it where registers are narrower.
+/// Bytes of a vector register. Wider vectors would be split, and what cannot be split well is done lane by lane.
+#if defined(__AVX512F__)
+constexpr std::size_t kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr std::size_t kVectorBytes = 32;
+#else
+constexpr std::size_t kVectorBytes = 16;
+#endif
+
+/// As many T as a register has room for.
 template <class T>
 struct VectorOf {
-  typedef T Type __attribute__((vector_size(64)));
+  typedef T Type __attribute__((vector_size(kVectorBytes)));
 };
 template <class T>
 using Vec = typename VectorOf<T>::Type;
@@ -75,7 +85,7 @@ inline V by_lane(V x, F&& f) {
   if constexpr (std::is_floating_point_v<V>) {
     return f(x);
   } else {
-    for (unsigned i = 0; i < 64 / sizeof(ScalarOf<V>); ++i) x[i] = f(x[i]);
+    for (unsigned i = 0; i < sizeof(V) / sizeof(ScalarOf<V>); ++i) x[i] = f(x[i]);
     return x;
   }
 }
