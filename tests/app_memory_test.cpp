@@ -193,6 +193,33 @@ TEST_CASE("what a software takes of the memory beside its tensors is found again
   CHECK(fit.profile.memory_per_parameter == Approx(4).epsilon(0.01));
   CHECK(fit.profile.memory_fragments == Approx(0.2).epsilon(0.01));
   CHECK(fit.error_held_out < 0.001);
+  // Where parameters and updated ones go together, steps that ran tell which of them takes memory: whole parameters
+  // would not have fitted.
+  std::vector<MemoryCase> alike;
+  for (int i = 0; i < 20; ++i) {
+    const double parameters = 1e9 * (1 + i % 5);
+    const MemoryShape together{.live = 2e10, .parameters = parameters, .states = parameters};
+    alike.push_back({.row_id = "peak-" + std::to_string(i), .model = i % 5 == 0 ? "a" : "b", .room = 9e10});
+    alike.back().stages = {together};
+    alike.back().measured = 2e10 + 10 * parameters;
+  }
+  CHECK(fit_memory({}, alike).ran == 0);
+  for (int i = 0; i < 20; ++i) {
+    alike.push_back({.row_id = "ran-" + std::to_string(i), .model = i % 5 == 0 ? "a" : "b", .room = 9e10});
+    alike.back().stages = {{.live = 7e10, .parameters = 1e10, .states = 1e9}};
+  }
+  const MemoryFit told = fit_memory({}, alike);
+  CHECK(told.ran == 20);
+  CHECK(told.refused == 0);
+  CHECK(told.fitted <= 6);
+  CHECK(told.profile.memory_per_parameter + told.profile.memory_per_state == Approx(10).epsilon(0.02));
+  CHECK(told.profile.memory_per_parameter < 1.5);
+  // A step whose tensors alone have no room kept some of them elsewhere, and tells nothing.
+  for (MemoryCase& c : alike)
+    if (c.measured <= 0) c.stages = {{.live = 9.5e10}};
+  CHECK(fit_memory({}, alike).refused == 20);
+  CHECK(fit_memory({}, alike).error_fitted < 0.01);
+
   // What is less than the tensors cannot be told by more: nothing is negative.
   for (MemoryCase& c : cases) c.measured = 0.5 * c.stages.back().live;
   const MemoryFit none = fit_memory({}, cases);

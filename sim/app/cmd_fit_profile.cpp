@@ -128,7 +128,7 @@ class FitProfile final : public Command {
       if (!more.empty()) files.push_back(stem(arguments[i]));
       std::move(more.begin(), more.end(), std::back_inserter(cases));
     }
-    if (cases.empty())
+    if (std::none_of(cases.begin(), cases.end(), [](const MemoryCase& c) { return c.measured > 0; }))
       throw UserError{fmt::format("no row of these tables has a peak of memory and software with the profile {}",
                                   orrery::quoted(arguments[0]))};
     MemoryFit f = fit_memory(find_profile(arguments[0]), cases);
@@ -145,6 +145,8 @@ class FitProfile final : public Command {
                                          {"rows", f.rows},
                                          {"fitted", f.fitted},
                                          {"held_out_models", f.held_out},
+                                         {"ran", f.ran},
+                                         {"refused", f.refused},
                                          {"memory_fixed", f.profile.memory_fixed.base()},
                                          {"memory_per_parameter", f.profile.memory_per_parameter},
                                          {"memory_per_state", f.profile.memory_per_state},
@@ -159,10 +161,10 @@ class FitProfile final : public Command {
     context.console.out(fmt::format(
         "memory of {}: fitted on {} of {} rows\n  mean error {:.1f} % on them, {:.1f} % on the others, {:.1f} % on "
         "models held out ({})\n  {} fixed, {:.2f} B per parameter, {:.2f} B per updated one, {:.1f} % of what comes "
-        "and goes\n",
+        "and goes\n  of {} steps without a published peak that ran, {} are said not to fit\n",
         f.profile.name, f.fitted, f.rows, 100 * f.error_fitted, 100 * f.error_rest, 100 * f.error_held_out,
         fmt::join(f.held_out, ", "), to_text(f.profile.memory_fixed), f.profile.memory_per_parameter,
-        f.profile.memory_per_state, 100 * f.profile.memory_fragments));
+        f.profile.memory_per_state, 100 * f.profile.memory_fragments, f.ran, f.refused));
     return exit_code::kOk;
   }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kSweeps = 2000, kRounds = 4;
 constexpr double kLeastDeviation = 0.03;
+constexpr double kReserve = 0.94;  // of a device's memory is there for tensors
 
 std::int64_t ranks_on(const Mesh& mesh, std::string_view axis) {
   for (const Axis& a : mesh.axes)
@@ -30,6 +31,10 @@ SoftwareProfile with(SoftwareProfile p, const Parts& x) {
   return p;
 }
 
+Parts parts_of_profile(const SoftwareProfile& p) {
+  return {p.memory_fixed.base(), p.memory_per_parameter, p.memory_per_state, p.memory_fragments};
+}
+
 const MemoryShape& fullest(const SoftwareProfile& p, const std::vector<MemoryShape>& stages) {
   return *std::max_element(stages.begin(), stages.end(),
                            [&](const MemoryShape& a, const MemoryShape& b) { return p.memory(a) < p.memory(b); });
@@ -39,6 +44,8 @@ double relative_error(const SoftwareProfile& p, const MemoryCase& c) {
   return peak_memory(p, c.stages) / c.measured - 1;
 }
 
+bool is_refused(const SoftwareProfile& p, const MemoryCase& c) { return peak_memory(p, c.stages) > c.room; }
+
 double mean_error(const SoftwareProfile& p, const std::vector<const MemoryCase*>& cases) {
   double sum = 0;
   for (const MemoryCase* c : cases) sum += std::abs(relative_error(p, *c));
@@ -46,19 +53,21 @@ double mean_error(const SoftwareProfile& p, const std::vector<const MemoryCase*>
 }
 
 /// min Σ ((live + Σ_k x_k·part_k − measured) / measured)² with x ≥ 0, one x after another, of the stages that are
-/// fullest under `now`.
+/// fullest under `now`. Of steps that ran, with their room for `measured`, those count that pass it.
 Parts least_squares(const SoftwareProfile& now, const std::vector<const MemoryCase*>& cases) {
-  Parts x{};
+  Parts x = parts_of_profile(now);
   for (int sweep = 0; sweep < kSweeps; ++sweep)
     for (std::size_t k = 0; k < x.size(); ++k) {
       double slope = 0, curvature = 0;
       for (const MemoryCase* c : cases) {
         const MemoryShape& stage = fullest(now, c->stages);
         const Parts parts = parts_of(stage);
-        double rest = c->measured - stage.live;
+        const double aim = c->measured > 0 ? c->measured : c->room;
+        double rest = aim - stage.live;
         for (std::size_t j = 0; j < x.size(); ++j) rest -= j == k ? 0 : x[j] * parts[j];
-        slope += parts[k] * rest / (c->measured * c->measured);
-        curvature += parts[k] * parts[k] / (c->measured * c->measured);
+        if (c->measured <= 0 && rest - x[k] * parts[k] >= 0) continue;
+        slope += parts[k] * rest / (aim * aim);
+        curvature += parts[k] * parts[k] / (aim * aim);
       }
       x[k] = curvature > 0 ? std::max(0.0, slope / curvature) : 0;
     }
@@ -106,6 +115,8 @@ std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const Predicte
   return out;
 }
 
+double room_of(const Machine& machine) { return machine.cost->capacity(Tier::Device).base() * kReserve; }
+
 double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages) {
   return profile.memory(fullest(profile, stages));
 }
@@ -116,14 +127,15 @@ std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring
     const CsvRow row = table.row(i);
     StepOfRow read = read_step(row, wiring.locations().clusters());
     auto* step = std::get_if<PublishedStep>(&read);
-    const auto measured = read_measured_step(row).peak_bytes;
-    if (!step || step->profile != profile || !measured) continue;
+    const MeasuredStep measured = read_measured_step(row);
+    const bool ran = measured.seconds > 0 && !measured.out_of_memory;
+    if (!step || step->profile != profile || (!measured.peak_bytes && !ran)) continue;
     try {
       const Machine machine = wiring.machine(step->cluster);
       StepModel model{std::move(*step)};
       const PredictedStep predicted = model.predict(machine);
-      cases.push_back(
-          {std::string{row["row_id"]}, std::string{row["model"]}, *measured, memory_shapes(model.step(), predicted)});
+      cases.push_back({std::string{row["row_id"]}, std::string{row["model"]}, measured.peak_bytes.value_or(0),
+                       room_of(machine), memory_shapes(model.step(), predicted)});
     } catch (const UserError&) {  // a row that is skipped
     }
   }
@@ -131,21 +143,35 @@ std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring
 }
 
 MemoryFit fit_memory(SoftwareProfile start, const std::vector<MemoryCase>& cases) {
-  std::vector<RowOfModel> rows;
-  for (const MemoryCase& c : cases) rows.push_back({c.row_id, c.model});
-  const ProfileSplit split = split_for_profile(rows);
-  std::vector<const MemoryCase*> fitted, rest, held;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const bool out = std::find(split.held_out.begin(), split.held_out.end(), cases[i].model) != split.held_out.end();
-    (split.fitted[i] ? fitted : out ? held : rest).push_back(&cases[i]);
+  MemoryFit fit{.profile = with(std::move(start), {})};
+  std::vector<const MemoryCase*> seen, fitted, rest, held;
+  for (const bool is_published : {true, false}) {
+    std::vector<RowOfModel> rows;
+    std::vector<const MemoryCase*> some;
+    for (const MemoryCase& c : cases)
+      if ((c.measured > 0) == is_published && (is_published || !is_refused({}, c)))
+        rows.push_back({c.row_id, c.model}), some.push_back(&c);
+    if (rows.empty()) continue;
+    const ProfileSplit split = split_for_profile(rows);
+    for (std::size_t i = 0; i < some.size(); ++i)
+      if (split.fitted[i]) seen.push_back(some[i]);
+    if (!is_published) continue;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const bool out = std::find(split.held_out.begin(), split.held_out.end(), some[i]->model) != split.held_out.end();
+      (split.fitted[i] ? fitted : out ? held : rest).push_back(some[i]);
+    }
+    fit.rows = some.size(), fit.fitted = fitted.size(), fit.held_out = split.held_out;
   }
-  MemoryFit fit{.profile = std::move(start), .rows = cases.size(), .fitted = fitted.size(), .held_out = split.held_out};
-  fit.profile = with(std::move(fit.profile), {});
   for (int round = 0; round < kRounds; ++round)
-    fit.profile = with(std::move(fit.profile), least_squares(fit.profile, fitted));
+    fit.profile = with(std::move(fit.profile), least_squares(fit.profile, seen));
   fit.error_fitted = mean_error(fit.profile, fitted);
   fit.error_rest = mean_error(fit.profile, rest);
   fit.error_held_out = mean_error(fit.profile, held);
+  for (const MemoryCase& c : cases) {
+    if (c.measured > 0) continue;
+    ++fit.ran;
+    fit.refused += is_refused(fit.profile, c);
+  }
   double squares = 0;
   for (const MemoryCase* c : fitted) squares += relative_error(fit.profile, *c) * relative_error(fit.profile, *c);
   fit.profile.memory_deviation =

@@ -22,7 +22,6 @@ PredictedStep predicted_step(StepModel& model, const Machine& machine) {
   return model.predict(machine);
 }
 
-constexpr double kReserve = 0.94;  // of the device's memory is there for tensors: context, libraries, fragments
 
 class TrainingPredictor final : public RowPredictor {
  public:
@@ -54,8 +53,7 @@ class TrainingPredictor final : public RowPredictor {
     if (m.seconds > 0) out.observations.push_back(observe(row, "step time", m.seconds, seconds, profile.deviation));
     if (m.peak_bytes)
       out.observations.push_back(observe(row, "peak memory", *m.peak_bytes, peak, profile.memory_deviation));
-    const double room = machine.cost->capacity(Tier::Device).base() * kReserve;
-    out.outcomes.push_back({"out of memory", m.out_of_memory, peak > room});
+    out.outcomes.push_back({"out of memory", m.out_of_memory, peak > room_of(machine)});
     return out;
   }
 
