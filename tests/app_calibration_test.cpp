@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
+#include "calibrate/campaign.hpp"
 #include "calibrate/measure.hpp"
+#include "calibrate/this_machine.hpp"
+#include "sim/app/calibration.hpp"
 #include "sim/app/calibration_steps.hpp"
+#include "sim/app/run_directory.hpp"
 #include "sim/app/validation.hpp"
 #include "tests/app_testing.hpp"
 
@@ -11,9 +15,10 @@ using namespace orrery;
 namespace {
 
 struct App {
+  explicit App(const std::string& home = "/dev/null/none") : environment{{"ORRERY_HOME", home}} {}
   Interrupt interrupt;
   Console console{TerminalFacts{}};
-  Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  Environment environment;
   Wiring wiring{environment};
   AppContext context{console, interrupt, wiring, environment, {"orrery"}};
 };
@@ -49,4 +54,31 @@ TEST_CASE("a drawn training and a drawn generation run as benches", "[app]") {
   CHECK(train.measured().seconds.median > 0);
   // A decode step attends to what the prompt and the steps before it left.
   CHECK(decode.bench().bindings[Symbol::Context] >= 64);
+}
+
+TEST_CASE("a computer that has become slower or faster is calibrated again", "[app]") {
+  App plain;
+  const std::string shipped = plain.wiring.locations().parameter_folders().back() + "/host.yaml";
+  const Node document = read_yaml(shipped);
+  REQUIRE(document.find("host") != nullptr);
+  Calibration calibration{.parameters = read_host_parameters(*document.find("host"))};
+  HostParameters& parameters = calibration.parameters;
+  parameters.provenance.machine = detected_processor();
+  parameters.provenance.date = today();
+  parameters.provenance.tool = tool_version();
+  DriftProbe probe;
+  for (int i = 0; i < 9; ++i) probe.sample();
+  const auto reason_with = [&](double times) {
+    const testing::TemporaryFolder home;
+    std::filesystem::create_directories(home / "params");
+    parameters.probe = Seconds{probe.seconds() * times};
+    write_calibration(calibration, home / "params/host.yaml");
+    const App app{home / ""};
+    return reason_to_calibrate(app.context);
+  };
+  // What else runs on the computer makes a probe longer, but not ten times as long.
+  CHECK_THAT(reason_with(0.02), Catch::Contains("times as long as when it was calibrated"));
+  CHECK_THAT(reason_with(50), Catch::Contains("a fixed work takes 0.0"));
+  parameters.provenance.machine = "another";
+  CHECK(reason_with(1) == "the parameters are of another processor (another)");
 }

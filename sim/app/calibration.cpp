@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
+#include "calibrate/campaign.hpp"
 #include "calibrate/this_machine.hpp"
 #include "hw_models/parameters.hpp"
 #include "sim/app/calibration_steps.hpp"
@@ -17,6 +19,10 @@ namespace orrery {
 namespace {
 
 namespace chrono = std::chrono;
+
+constexpr int kProbeSamples = 25;  // a tenth of a second
+constexpr double kOtherMachine =
+    0.07;  // slower or faster: other kernels, another clock, another host of a virtual machine
 
 /// The days since 1970 of "2026-11-21"; nothing for other texts.
 std::optional<int> days_of(const std::string& date) {
@@ -31,6 +37,14 @@ std::optional<int> days_of(const std::string& date) {
 bool is_old(const std::string& date) {
   const std::optional<int> then = days_of(date), now = days_of(today());
   return !then || !now || *now - *then > kFreshDays;
+}
+
+/// How much slower the computer does a fixed work now than when it was calibrated, relative; 0 where that is not known.
+double slowdown_since(Seconds calibrated) {
+  if (calibrated <= Seconds{0}) return 0;
+  DriftProbe probe;
+  for (int i = 0; i < kProbeSamples; ++i) probe.sample();
+  return probe.seconds() / calibrated.base() - 1;
 }
 
 }  // namespace
@@ -75,6 +89,9 @@ std::string reason_to_calibrate(const AppContext& context) {
   } catch (const UserError&) {
     return "the parameters cannot be read by this version";
   }
+  const double slowdown = slowdown_since(context.wiring.probe());
+  if (std::abs(slowdown) > kOtherMachine)
+    return fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + slowdown);
   return {};
 }
 
