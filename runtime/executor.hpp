@@ -81,7 +81,8 @@ struct HostOptions {
   Pace pace = {};                     // left out: ops take the time that they take
 };
 
-/// CPU threads. Plans in f32 or f64; one thread per rank and stream in use.
+/// CPU threads. Plans in f32 or f64; one thread per rank and stream in use. Throws MissingError on a computer whose
+/// processor lacks instructions of the one that the program was built on.
 std::unique_ptr<Executor> make_host_executor(const HostOptions& options = {});
 /// Follows the order of the plan, takes and gives back memory, computes nothing.
 std::unique_ptr<Executor> make_null_executor(const HostOptions& options = {});

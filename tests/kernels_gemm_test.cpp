@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/host/gemm.hpp"
+#include "kernels/host/processor.hpp"
 #include "tests/kernels_testing.hpp"
 
 using namespace orrery::kernels;
@@ -168,4 +169,8 @@ TEST_CASE("a grouped GEMM multiplies each group of rows by its own weights, forw
   CHECK(distance(got_y, y) < 1e-14);
   CHECK(distance(got_dx, dx) < 1e-14);
   CHECK(distance(got_dw, dw) < 1e-14);
+}
+
+TEST_CASE("the computer that builds the kernels has their instructions", "[kernels]") {
+  CHECK(missing_instructions().empty());
 }

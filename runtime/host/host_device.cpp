@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "kernels/host/processor.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/plan_executor.hpp"
 #include "sim/base/error.hpp"
@@ -117,6 +118,10 @@ class HostDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Executor> make_host_executor(const HostOptions& options) {
+  if (const std::string_view missing = kernels::missing_instructions(); !missing.empty())
+    throw MissingError{fmt::format(
+        "the kernels of this program were built for a processor with {}, which this computer lacks: build it here",
+        missing)};
   return std::make_unique<PlanExecutor>(std::make_unique<HostDevice>(), options);
 }
 
