@@ -29,8 +29,12 @@ bool overlaps(const Meeting::Seat& seat) {
   return !operands.empty() && operands.front().owner == operands.back().owner;
 }
 
+/// Of rows that processes exchange also what the others say that they send.
 std::size_t stage_bytes(const Meeting& m) {
-  return static_cast<std::size_t>(stage_elements(m.shape) * bits(collective_of(m).dtype) / 8);
+  const Collective& work = collective_of(m);
+  if (work.row > 0 && m.crosses())
+    return static_cast<std::size_t>(m.seats.front().op->operands[1].layout->shape.elements()) * sizeof(std::int32_t);
+  return static_cast<std::size_t>(stage_elements(m.shape) * bits(work.dtype) / 8);
 }
 
 /// Direct exchanges: everyone reads what it needs where it lies. A broadcast or a reduce by one rank after another
@@ -57,7 +61,7 @@ void MeetingPlanner::seat(RankRun& r) {
       seat = message(r.rank, peer_of(plan_.mesh, r.rank, s->peer), s->tag, 0);
     if (const auto* v = std::get_if<Recv>(&work))
       seat = message(peer_of(plan_.mesh, r.rank, v->peer), r.rank, v->tag, 1);
-    seat.meeting->seats[seat.member] = {record, r.places.data(), nullptr, r.rank, r.is_here()};
+    seat.meeting->seats[seat.member] = {record, r.places.data(), nullptr, r.rank, r.is_here(), r.process};
     r.seats.push_back(seat);
   }
 }

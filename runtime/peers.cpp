@@ -92,7 +92,7 @@ class Peers::Connections {
 
   /// To process 0 what this one has, or from it to all.
   void send(int to, std::string_view text) {
-    if (!send_message(socket(to), MessageKind::Data, text)) lost(to);
+    if (!send_message(socket(to), MessageKind::Data, text)) ended(to);
   }
   /// The next message of a process; looks after the others meanwhile.
   std::string receive(int from) {
@@ -120,6 +120,15 @@ class Peers::Connections {
   std::chrono::milliseconds left() const {
     return std::max(std::chrono::milliseconds{0},
                     std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()));
+  }
+  /// One that has ended may have said why, behind what it was asked for before.
+  [[noreturn]] void ended(int p) {
+    for (Waiting w = waiting_on(socket(p)); w == Waiting::Data || w == Waiting::Failed; w = waiting_on(socket(p))) {
+      const std::optional<Message> m = receive_message(socket(p));
+      if (!m) break;
+      if (m->kind == MessageKind::Failed) throw DeviceError{m->text};
+    }
+    lost(p);
   }
   [[noreturn]] void lost(int p) { fail(fmt::format("process {} of {} is gone: all of them end", p, count())); }
   /// Tells the others before it throws.

@@ -30,7 +30,8 @@ PreparedPlan::PreparedPlan(const Preparation& preparation, const Device& device)
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].rank = RankId{i};
     ranks_[i].program = &programs_[class_of_rank[i].index()];
-    if (!device.peers() || device.peers()->holds(RankId{i}, ranks_.size()))
+    if (device.peers()) ranks_[i].process = device.peers()->process_of(RankId{i}, ranks_.size());
+    if (!device.peers() || ranks_[i].process == device.peers()->process())
       ready_rank(ranks_[i], class_of_rank[i], memory_of(preparation.memories, RankId{i}));
   }
   MeetingPlanner planner{plan, preparation.options, meetings_};

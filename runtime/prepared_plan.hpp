@@ -38,6 +38,7 @@ struct RankRun {
   RankId rank;
   const ClassProgram* program = nullptr;
   RankMemory* memory = nullptr;  // null: of another process
+  int process = 0;               // of those that have a share of the ranks
   std::vector<std::uintptr_t> places;  // per tensor of the plan
   std::array<std::byte*, kNumStreams> workspaces{};
   std::vector<Signal> signals;

@@ -2,6 +2,7 @@
 // How threads of one execution wait for one another, and how all are woken when one of them fails.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,7 @@ struct Meeting {
     std::byte* stage = nullptr;  // scratch of the collective's algorithm
     RankId rank = {};
     bool is_here = true;  // not of another process
+    int process = 0;      // of those that have a share of the ranks
   };
   explicit Meeting(std::size_t members) : seats(members), progress{std::make_unique<Progress[]>(members)} {}
 
@@ -77,6 +79,10 @@ struct Meeting {
   std::unique_ptr<Progress[]> progress;
   Gate before, after;  // nobody starts before all stand here, nobody goes on before all have finished
 
+  /// Whether it has members of several processes: the same in all of them.
+  bool crosses() const {
+    return std::any_of(seats.begin(), seats.end(), [&](const Seat& s) { return s.process != seats.front().process; });
+  }
   std::uintptr_t place(std::size_t seat, const OperandRecord& operand) const {
     return seats[seat].places[operand.owner.index()] + static_cast<std::uintptr_t>(operand.byte_offset);
   }

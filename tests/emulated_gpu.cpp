@@ -202,7 +202,9 @@ GpuEvent EmulatedGpu::make_event(int) {
 void EmulatedGpu::destroy(GpuEvent event) noexcept { events_.erase(event); }
 
 void EmulatedGpu::enqueue(GpuStream stream, const std::string& call, std::function<void()> work) {
-  Task task{std::move(work), nullptr, nullptr, 0, mark_, call};
+  push(stream, {std::move(work), nullptr, nullptr, 0, mark_, call});
+}
+void EmulatedGpu::push(GpuStream stream, Task task) {
   if (updated_) return update(std::move(task));
   if (capture_) return capture_->add(stream, std::move(task), slot_);
   streams_.at(stream)->tasks.push_back(std::move(task));

@@ -59,6 +59,7 @@ class EmulatedGpu final : public GpuDriver {
   bool collective(std::span<const GpuCollective> members) override;
   void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) override;
   void collective(const GpuGroup& group, std::span<const GpuCollective> members) override;
+  void exchange(const GpuGroup& group, std::span<const GpuExchange> members) override;
   /// By a clock of its own, which runs a thousandth faster than that of the host and stands elsewhere.
   void stamp(GpuEvent event, GpuStream stream) override { record(event, stream, true); }
   /// Streams that take part without having waited for the first one, and waits of the host, are errors of the test.
@@ -113,6 +114,7 @@ class EmulatedGpu final : public GpuDriver {
     std::int64_t at_ns = 0;
   };
   void enqueue(GpuStream stream, const std::string& call, std::function<void()> work);
+  void push(GpuStream stream, Task task);
   void record(GpuEvent event, GpuStream stream, bool stamps);
   void update(Task task);
   void replay(const Graph& graph, GpuStream stream);
@@ -120,6 +122,13 @@ class EmulatedGpu final : public GpuDriver {
   bool can_run(const Task& task) const;
   void run_one(Stream& stream);
   bool run_any();          // a task of a stream that can go on, by chance; false when there is none
+  /// What a member leaves for those of other processes, and what it does when all have left something. A graph that is
+  /// launched again leaves something new.
+  static std::string name_of(const GpuGroup& group);
+  void enqueue_give(const GpuGroup& group, std::int32_t member, GpuStream stream, std::int64_t call,
+                    std::function<std::string()> give);
+  void enqueue_take(const GpuGroup& group, GpuStream stream, std::int64_t call,
+                    std::function<void(const std::vector<std::string>&)> take);
   bool wait_for_others();  // a little, when streams wait for other processes; false when none does
 
   EmulationOptions options_;

@@ -11,16 +11,17 @@
 
 namespace orrery {
 
-/// Whether a meeting has members of other processes.
-bool is_crossing(const Meeting& meeting);
-
-/// Throws UserError for such meetings that a library cannot do: rows whose number depends on data, barriers, messages
-/// that are not contiguous.
-void check_crossings(std::span<const std::unique_ptr<Meeting>> meetings, const Plan& plan);
+/// Throws UserError for meetings with other processes that a library cannot do: barriers, messages that are not
+/// contiguous, and with `graphs` rows whose number depends on data, which the host has to know.
+void check_crossings(std::span<const std::unique_ptr<Meeting>> meetings, const Plan& plan, bool graphs);
 
 /// Enqueues what the members of this process do, each on the stream of its queue (in the order of the group's seats). A
 /// message is a broadcast from its sender to its receiver; each pair of ranks has a communicator for either direction,
 /// so that messages both ways do not wait for one another.
-void enqueue_crossing(const Meeting& meeting, const GpuGroup& group, std::span<GpuQueue> queues);
+///
+/// Rows whose number depends on data: the members tell one another how many come, the host waits until it has read that,
+/// and then asks for messages of these sizes. Throws DeviceError when a member awaits others than are sent, or rows do
+/// not lie in the tensors.
+void enqueue_crossing(const Meeting& meeting, const GpuGroup& group, std::span<GpuQueue> queues, const Plan& plan);
 
 }  // namespace orrery

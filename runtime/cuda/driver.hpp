@@ -83,6 +83,20 @@ struct GpuCollective {
   GpuStream stream = nullptr;
 };
 
+/// What one member of such a group sends to the others and gets from them, where sizes differ. Messages between two
+/// members are in the same order with both.
+struct GpuExchange {
+  struct Message {
+    std::int32_t peer = 0;  // in the order of the group; itself as well
+    std::uintptr_t place = 0;
+    std::int64_t bytes = 0;
+  };
+  std::int32_t member = 0;
+  int device = 0;
+  GpuStream stream = nullptr;
+  std::vector<Message> sends, receives;
+};
+
 /// What was enqueued on some streams, to run again as a whole.
 class GpuGraph {
  public:
@@ -130,6 +144,8 @@ class GpuDriver {
   virtual void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) = 0;
   /// The part of this process in a collective of such a group.
   virtual void collective(const GpuGroup& group, std::span<const GpuCollective> members) = 0;
+  /// The part of this process in an exchange of such a group.
+  virtual void exchange(const GpuGroup& group, std::span<const GpuExchange> members) = 0;
 
   /// As record, for `nanoseconds`: while streams are captured, a part of the graph that nothing waits for.
   virtual void stamp(GpuEvent event, GpuStream stream) = 0;

@@ -41,10 +41,10 @@ int EnqueuedPlan::device_of(RankId rank) const { return static_cast<int>(rank.in
 
 /// In the order of meetings, which is the same in all processes.
 void EnqueuedPlan::connect() {
-  check_crossings(meetings_, plan_);
+  check_crossings(meetings_, plan_, options_.graphs);
   std::vector<GpuGroup> groups;
   for (const auto& m : meetings_) {
-    if (!is_crossing(*m)) continue;
+    if (!m->crosses()) continue;
     GpuGroup group;
     for (const Meeting::Seat& s : m->seats) {
       if (s.is_here) group.here.push_back({static_cast<std::int32_t>(group.ranks.size()), device_of(s.rank)});
@@ -70,7 +70,7 @@ GpuQueue EnqueuedPlan::queue_of(const Lane& lane) {
 void EnqueuedPlan::run_lanes(const Bindings& bindings) {
   bindings_ = &bindings;
   host_.bindings = &bindings;
-  if (options_.graphs && first_lane())
+  if (options_.graphs)
     run_graph();
   else
     enqueue_all();
@@ -226,7 +226,7 @@ void EnqueuedPlan::meet(const Meeting& meeting, std::span<Lane* const> members) 
     driver_->mark(first_mark + 1);
   }
   if (const auto group = crossing_.find(&meeting); group != crossing_.end())
-    enqueue_crossing(meeting, group->second, queues);
+    enqueue_crossing(meeting, group->second, queues, plan_);
   else
     enqueue_meeting(meeting, queues, events_);
   if (options_.activities) driver_->mark(0);

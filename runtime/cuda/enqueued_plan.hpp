@@ -27,7 +27,7 @@ namespace orrery {
 ///
 /// With graphs the first execution is captured and then launched as a whole, later ones launch it again; ops whose
 /// arguments depend on what is bound are asked again then, and their calls replace those in the graph. It is captured
-/// anew when the number of such calls has changed or persistent tensors have come.
+/// anew when the number of such calls has changed or persistent tensors have come: by all processes, if by one.
 class EnqueuedPlan final : public PreparedPlan {
  public:
   struct Options {
@@ -91,7 +91,8 @@ class EnqueuedPlan final : public PreparedPlan {
   void run_graph();
   void capture();
   void drop_capture() noexcept;
-  Lane* first_lane();  // whose stream launches graphs; null when there is nothing to do
+  bool all_agree(bool mine) const;  // with the other processes
+  Lane* first_lane();  // of this process, whose stream launches graphs; null when there is nothing to do
   bool update();       // of bound ops; whether the graph is still one of this plan
   void account();      // of storage and copies, as if ops were enqueued
   void account(const StorageEvent& e);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans that come again, as CUDA graphs.
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/clock.hpp"
 #include "runtime/cuda/enqueued_plan.hpp"
+#include "runtime/peers.hpp"
 #include "runtime/tier_links.hpp"
 #include "sim/base/error.hpp"
 
@@ -11,25 +15,34 @@ namespace orrery {
 
 EnqueuedPlan::Lane* EnqueuedPlan::first_lane() {
   for (RankLanes& r : rank_lanes_)
-    if (!r.lanes.empty()) return &r.lanes.front();
+    if (!r.lanes.empty() && r.lanes.front().is_here()) return &r.lanes.front();
   return nullptr;
 }
 
 void EnqueuedPlan::run_graph() {
-  const bool known = graph_ && captured_versions_ == memory_versions();
-  if (!known || !update()) {
+  const bool is_idle = first_lane() == nullptr;
+  if (!all_agree(is_idle || (graph_ && captured_versions_ == memory_versions() && update()))) {
     capture();
-  } else {
+  } else if (!is_idle) {
     start_clocks();
     account();
   }
-  graph_->launch(first_lane()->stream.get());
+  if (graph_) graph_->launch(first_lane()->stream.get());
+}
+
+/// Captures are of all processes at once, as NCCL wants those of its collectives: all of them launch the graph that they
+/// have, or all of them make a new one.
+bool EnqueuedPlan::all_agree(bool mine) const {
+  if (!options_.peers) return mine;
+  const std::vector<std::string> answers = options_.peers->gather(mine ? "yes" : "no");
+  return std::all_of(answers.begin(), answers.end(), [](const std::string& a) { return a == "yes"; });
 }
 
 void EnqueuedPlan::capture() {
   graph_.reset();
   captured_.clear();
   captured_storage_.clear();
+  if (!first_lane()) return;
   const GpuStream origin = first_lane()->stream.get();
   captures_ = true;
   enqueue_all();
@@ -55,7 +68,7 @@ void EnqueuedPlan::fork_and_join(bool joins) {
   const GpuEvent began = joins ? nullptr : events_.record(queue_of(first));
   for (RankLanes& r : rank_lanes_)
     for (Lane& lane : r.lanes) {
-      if (&lane == &first) continue;
+      if (&lane == &first || !lane.is_here()) continue;
       if (joins)
         driver_->wait(first.stream.get(), events_.record(queue_of(lane)));
       else

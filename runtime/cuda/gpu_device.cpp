@@ -124,9 +124,6 @@ std::unique_ptr<Executor> make_gpu_executor(std::shared_ptr<GpuDriver> driver, c
   if (gpu.graphs && gpu.activities)
     throw UserError{"a replayed graph leaves records of no op: CUDA graphs and records of CUPTI exclude each other",
                     "leave out --graphs or --activities"};
-  if (gpu.graphs && gpu.peers)
-    throw UserError{"CUDA graphs are of one process: collectives with others are not captured",
-                    "leave out --graphs or --peers"};
   if (gpu.graphs && gpu.plain)
     throw UserError{"a replayed graph needs the same places in each execution, which plain allocation does not give",
                     "leave out --graphs or --plain-allocation"};

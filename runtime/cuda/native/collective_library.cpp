@@ -43,7 +43,8 @@ std::optional<ncclDataType_t> type_of(DType t) {
 
 class Nccl final : public CollectiveLibrary {
  public:
-  Nccl() : library_{"NCCL", {"libnccl.so.2", "libnccl.so"}} {
+  explicit Nccl(std::function<void()> before_abort)
+      : library_{"NCCL", {"libnccl.so.2", "libnccl.so"}}, before_abort_{std::move(before_abort)} {
     library_.find("ncclCommInitAll", init_all_);
     library_.find("ncclGetUniqueId", unique_id_);
     library_.find("ncclCommInitRankConfig", init_rank_);
@@ -106,6 +107,23 @@ class Nccl final : public CollectiveLibrary {
     for (std::size_t i = 0; i < parts.size(); ++i)
       if (parts[i].in != members[i].in)
         ORRERY_CUDA(cudaFreeAsync(reinterpret_cast<void*>(parts[i].in), stream_of(parts[i])));
+  }
+
+  void exchange(const GpuGroup& group, std::span<const GpuExchange> members) override {
+    const std::vector<ncclComm_t>& comms = crossing_.at(group.ranks);
+    const auto each = [&](auto call, const std::vector<GpuExchange::Message>& messages, std::size_t i, const char* name) {
+      for (const GpuExchange::Message& m : messages)
+        check(call(reinterpret_cast<void*>(m.place), static_cast<std::size_t>(m.bytes), ncclUint8, m.peer, comms[i],
+                   reinterpret_cast<cudaStream_t>(members[i].stream)),
+              name);
+    };
+    check(group_start_(), "ncclGroupStart");
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      each(send_, members[i].sends, i, "ncclSend");
+      each(receive_, members[i].receives, i, "ncclRecv");
+    }
+    check(group_end_(), "ncclGroupEnd");
+    settle(comms);
   }
 
   void check() override {
@@ -187,6 +205,7 @@ class Nccl final : public CollectiveLibrary {
     }
   }
   void abort() {
+    before_abort_();
     for_each_communicator([&](ncclComm_t c) {
       if (c) abort_(c);
     });
@@ -260,6 +279,7 @@ class Nccl final : public CollectiveLibrary {
   }
 
   Library library_;
+  std::function<void()> before_abort_;
   std::map<std::vector<int>, std::vector<ncclComm_t>> comms_;               // by devices of this process
   std::map<std::vector<std::uint32_t>, std::vector<ncclComm_t>> crossing_;  // by ranks, of the members here
   std::set<std::vector<std::uint32_t>> known_;                              // ranks of groups that are connected
@@ -284,9 +304,9 @@ class Nccl final : public CollectiveLibrary {
 
 }  // namespace
 
-std::unique_ptr<CollectiveLibrary> open_collective_library() {
+std::unique_ptr<CollectiveLibrary> open_collective_library(std::function<void()> before_abort) {
   try {
-    return std::make_unique<Nccl>();
+    return std::make_unique<Nccl>(std::move(before_abort));
   } catch (const MissingError&) {
     return nullptr;
   }
@@ -298,7 +318,7 @@ std::unique_ptr<CollectiveLibrary> open_collective_library() {
 
 namespace orrery {
 
-std::unique_ptr<CollectiveLibrary> open_collective_library() { return nullptr; }
+std::unique_ptr<CollectiveLibrary> open_collective_library(std::function<void()>) { return nullptr; }
 
 }  // namespace orrery
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -18,11 +19,12 @@ class CollectiveLibrary {
   /// others are told.
   virtual void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) = 0;
   virtual void run(const GpuGroup& group, std::span<const GpuCollective> members) = 0;
+  virtual void exchange(const GpuGroup& group, std::span<const GpuExchange> members) = 0;
   /// While collectives are on their way: throws DeviceError when one has lost a member, or a process is gone, and gives
   /// up all of them, so that no stream waits for ever.
   virtual void check() = 0;
 };
-/// Null when the build or the computer has no NCCL.
-std::unique_ptr<CollectiveLibrary> open_collective_library();
+/// Null when the build or the computer has no NCCL. `before_abort` is called before all collectives are given up.
+std::unique_ptr<CollectiveLibrary> open_collective_library(std::function<void()> before_abort);
 
 }  // namespace orrery

@@ -136,7 +136,7 @@ class CudaDriver final : public GpuDriver {
     use(origin);
     GraphCapture done = std::move(*capture_);
     capture_.reset();
-    return done.end(origin);
+    return done.end(origin, graphs_);
   }
   void begin_update(GpuGraph& graph, std::int64_t slot) override { update_.emplace(graph, slot); }
   bool end_update() override {
@@ -176,13 +176,11 @@ class CudaDriver final : public GpuDriver {
     called(stream);
   }
   bool collective(std::span<const GpuCollective> members) override {
-    if (!looked_for_collectives_) collectives_ = open_collective_library();
-    looked_for_collectives_ = true;
+    look_for_collectives();
     return collectives_ && collectives_->run(members);
   }
   void connect(std::span<const GpuGroup> groups, const std::shared_ptr<Peers>& peers) override {
-    if (!collectives_) collectives_ = open_collective_library();
-    looked_for_collectives_ = true;
+    look_for_collectives();
     if (!collectives_)
       throw MissingError{
           "several processes exchange tensors by NCCL, which is not here: install libnccl2, or run all "
@@ -192,6 +190,10 @@ class CudaDriver final : public GpuDriver {
   }
   void collective(const GpuGroup& group, std::span<const GpuCollective> members) override {
     collectives_->run(group, members);
+    current_ = -1;
+  }
+  void exchange(const GpuGroup& group, std::span<const GpuExchange> members) override {
+    collectives_->exchange(group, members);
     current_ = -1;
   }
   std::shared_ptr<ActivitySource> activities() override {
@@ -208,6 +210,14 @@ class CudaDriver final : public GpuDriver {
   }
 
  private:
+  /// A communicator waits for the end of graphs that it is in, also when it is aborted.
+  void look_for_collectives() {
+    if (looked_for_collectives_) return;
+    collectives_ = open_collective_library([graphs = graphs_] {
+      for (NativeGraph* g : *graphs) g->drop();
+    });
+    looked_for_collectives_ = true;
+  }
   void called(GpuStream stream, const void* function = nullptr) {
     if (capture_) capture_->called(stream, function);
   }
@@ -238,6 +248,7 @@ class CudaDriver final : public GpuDriver {
   std::unique_ptr<Products> products_;
   std::unique_ptr<Sensors> sensors_;
   bool looked_for_sensors_ = false;
+  std::shared_ptr<NativeGraphs> graphs_ = std::make_shared<NativeGraphs>();
   std::unique_ptr<CollectiveLibrary> collectives_;
   bool looked_for_collectives_ = false;
   std::weak_ptr<ActivityRecords> records_;  // taken as long as somebody wants them

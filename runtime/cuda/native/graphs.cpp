@@ -10,16 +10,23 @@ cudaStream_t native(GpuStream s) { return reinterpret_cast<cudaStream_t>(s); }
 
 }  // namespace
 
-NativeGraph::NativeGraph(cudaGraph_t graph, GraphCalls calls) : graph_{graph}, calls_{std::move(calls)} {
+NativeGraph::NativeGraph(cudaGraph_t graph, GraphCalls calls, std::shared_ptr<NativeGraphs> all)
+    : all_{std::move(all)}, graph_{graph}, calls_{std::move(calls)} {
   if (const cudaError_t result = cudaGraphInstantiate(&executable_, graph_, 0); result != cudaSuccess) {
     cudaGraphDestroy(graph_);
     check_cuda(result, "cudaGraphInstantiate");
   }
+  all_->insert(this);
 }
 
 NativeGraph::~NativeGraph() {
-  cudaGraphExecDestroy(executable_);
-  cudaGraphDestroy(graph_);
+  all_->erase(this);
+  drop();
+}
+
+void NativeGraph::drop() noexcept {
+  if (executable_) cudaGraphExecDestroy(std::exchange(executable_, nullptr));
+  if (graph_) cudaGraphDestroy(std::exchange(graph_, nullptr));
 }
 
 void NativeGraph::launch(GpuStream stream) { ORRERY_CUDA(cudaGraphLaunch(executable_, native(stream))); }
@@ -40,10 +47,10 @@ void GraphCapture::called(GpuStream stream, const void* function) {
   if (status == cudaStreamCaptureStatusActive && count == 1) calls_[slot_].push_back({last[0], function});
 }
 
-std::unique_ptr<GpuGraph> GraphCapture::end(GpuStream origin) {
+std::unique_ptr<GpuGraph> GraphCapture::end(GpuStream origin, const std::shared_ptr<NativeGraphs>& all) {
   cudaGraph_t graph = nullptr;
   ORRERY_CUDA(cudaStreamEndCapture(native(origin), &graph));
-  return std::make_unique<NativeGraph>(graph, std::move(calls_));
+  return std::make_unique<NativeGraph>(graph, std::move(calls_), all);
 }
 
 GraphUpdate::GraphUpdate(GpuGraph& graph, std::int64_t slot) : graph_{static_cast<NativeGraph&>(graph)} {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <set>
 #include <vector>
 
 #include "runtime/cuda/driver.hpp"
@@ -17,17 +19,24 @@ struct GraphCall {
 /// The calls of each slot in their order.
 using GraphCalls = std::map<std::int64_t, std::vector<GraphCall>>;
 
+class NativeGraph;
+/// Those that there are.
+using NativeGraphs = std::set<NativeGraph*>;
+
 /// A captured graph, instantiated.
 class NativeGraph final : public GpuGraph {
  public:
-  NativeGraph(cudaGraph_t graph, GraphCalls calls);
+  NativeGraph(cudaGraph_t graph, GraphCalls calls, std::shared_ptr<NativeGraphs> all);
   ~NativeGraph() override;
   NativeGraph(const NativeGraph&) = delete;
   NativeGraph& operator=(const NativeGraph&) = delete;
   void launch(GpuStream stream) override;
+  /// Gives back what it has. A launch that is under way is not held up: CUDA waits for its end by itself.
+  void drop() noexcept;
 
  private:
   friend class GraphUpdate;
+  std::shared_ptr<NativeGraphs> all_;
   cudaGraph_t graph_;
   cudaGraphExec_t executable_ = nullptr;
   GraphCalls calls_;
@@ -40,7 +49,7 @@ class GraphCapture {
   void slot(std::int64_t slot) { slot_ = slot; }
   /// A call on a stream has been captured; of a kernel by its function.
   void called(GpuStream stream, const void* function);
-  std::unique_ptr<GpuGraph> end(GpuStream origin);
+  std::unique_ptr<GpuGraph> end(GpuStream origin, const std::shared_ptr<NativeGraphs>& all);
 
  private:
   std::int64_t slot_ = -1;
