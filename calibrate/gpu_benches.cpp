@@ -19,7 +19,8 @@ constexpr double kLeastBytes = 1 << 20, kMostBytes = 1 << 28;
 
 class Benches {
  public:
-  Benches(Bytes memory, bool quick, Random& random) : memory_{memory.base()}, quick_{quick}, random_{random} {}
+  Benches(Bytes memory, bool quick, Random& random, int processes)
+      : memory_{memory.base()}, quick_{quick}, random_{random}, processes_{processes} {}
 
   std::vector<GpuBench> take() {
     for (const DType t : {DType::BF16, DType::F16, DType::F32}) {
@@ -231,9 +232,10 @@ class Benches {
     }
   }
 
-  /// An all-reduce of 2, 4 or 8 ranks, which share a device where there are fewer.
+  /// An all-reduce of 2, 4 or 8 ranks, which share a device where there are fewer; or of one rank of each process.
   void exchange(int i) {
-    const std::int64_t ranks = std::int64_t{2} << i % 3;
+    const bool shared = processes_ > 1;
+    const std::int64_t ranks = shared ? processes_ : std::int64_t{2} << i % 3;
     const std::int64_t n = multiple(size(i, points(8), 1 << 12, 1 << 24), 8 * ranks);
     PlanBuilder b{"exchange", Mesh{{{"dp", ranks}}}};
     const std::int8_t axis = 0;
@@ -244,7 +246,10 @@ class Benches {
     measured(b, c,
              {reads(persistent(b, "x", Shape{n}, DType::BF16)), writes(persistent(b, "y", Shape{n}, DType::BF16))},
              Stream::Comm);
-    add(fmt::format("all-reduce {} B over {} ranks", 2 * n, ranks), "collectives", b, {{}, {}, c.bytes, {}});
+    const std::size_t before = benches_.size();
+    add(fmt::format("all-reduce {} B over {} ranks{}", 2 * n, ranks, shared ? " of as many processes" : ""),
+        "collectives", b, {{}, {}, c.bytes, {}});
+    if (benches_.size() > before) benches_.back().shared = shared;
   }
 
   /// Kernels of 64 numbers, one after another: what it takes to ask for them and to start them.
@@ -318,13 +323,14 @@ class Benches {
   double memory_;
   bool quick_;
   Random& random_;
+  int processes_;
   std::vector<GpuBench> benches_;
 };
 
 }  // namespace
 
-std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random) {
-  return Benches{memory, quick, random}.take();
+std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random, int processes) {
+  return Benches{memory, quick, random, processes}.take();
 }
 
 }  // namespace orrery

@@ -26,14 +26,16 @@ struct GpuBench {
   GpuOptions use = {};            // how the device is used
   bool spans = false;             // are taken, though it is the whole that counts
   bool records = false;           // they come from records of CUPTI
+  bool shared = false;            // by all processes that measure together
 };
 
 /// Products, attention and memory-bound kernels over sizes that are spread evenly on a logarithmic scale (every fourth
 /// of them at random, to check fits off the grid), copies in each direction alone, both at once and beside a product,
 /// two products at once, all-reduces of ranks, chains of small kernels on one stream and on two: enqueued, replayed,
 /// and with and without spans by events or records; chains of tensors that are taken and given back, from an arena and
-/// from the device. Those that fit into `memory`.
-std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random);
+/// from the device. Those that fit into `memory`. Where several processes measure together, all-reduces are of one rank
+/// of each.
+std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random, int processes = 1);
 
 struct GpuResult {
   std::string name, group;
@@ -48,6 +50,7 @@ struct GpuCampaign {
   std::string resume;                  // file with a line per result; what stands there is not measured again
   std::optional<Seconds> budget = {};  // no bench begins after it
   std::function<void(double done, const std::string& name)> progress = {};  // may throw to stop
+  std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
 };
 
 struct GpuMeasurements {
@@ -57,8 +60,9 @@ struct GpuMeasurements {
   std::vector<std::string> skipped = {};  // benches that this computer cannot run, and why
 };
 
-/// Measures all, in random order, and appends each result to the file as soon as it is there. Throws DeviceError when a
-/// plan does not run, UserError when the file holds something else.
+/// Measures all, in random order, and appends each result to the file as soon as it is there. Of processes that measure
+/// together, process 0 measures what one rank does and has all results; the others take part in collectives. Throws
+/// DeviceError when a plan does not run, UserError when the file holds something else.
 GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuCampaign& campaign);
 
 /// What a device does while it multiplies without a pause.

@@ -9,6 +9,7 @@
 
 #include "calibrate/gpu_benches.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
+#include "runtime/peers.hpp"
 #include "runtime/whole_arrays.hpp"
 #include "sim/base/error.hpp"
 
@@ -18,8 +19,24 @@ namespace {
 constexpr int kWarmUp = 3, kLeastRuns = 7, kMostRuns = 50;
 constexpr double kEnough = 0.01, kSecondsOfBench = 1.0;
 
-/// Seconds of a measured op in each execution.
-std::vector<double> times_of(const GpuBench& bench, Executor& executor) {
+/// Processes that measure together do as process 0 decides.
+bool decided(Peers* peers, bool mine) { return peers ? peers->from(0, mine ? "yes" : "no") == "yes" : mine; }
+
+/// Seconds of a measured op in an execution that took `whole`.
+double time_of(const GpuBench& bench, const Timeline& timeline, double whole) {
+  double sum = 0, ops = 0;
+  const auto counts = [&](const Op& op) { return bench.plan.name_of(op) == "measured"; };
+  if (bench.whole) return whole / double(std::count_if(bench.plan.ops.begin(), bench.plan.ops.end(), counts));
+  for (const Span& s : timeline.spans) {
+    if (!counts(bench.plan[s.op])) continue;
+    sum += double(s.end_ps - s.start_ps) * 1e-12;
+    ++ops;  // a collective has a span on each rank
+  }
+  return sum / ops;
+}
+
+/// Of each execution.
+std::vector<double> times_of(const GpuBench& bench, Executor& executor, Peers* peers) {
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   std::vector<double> times;
@@ -29,30 +46,23 @@ std::vector<double> times_of(const GpuBench& bench, Executor& executor) {
     const double before = seconds();
     executor.execute(bench.plan, {});
     const double passed = seconds() - before;
-    double sum = 0, ops = 0;
-    for (const Op& op : bench.plan.ops) ops += bench.plan.name_of(op) == "measured" ? 1 : 0;
-    if (bench.whole) {
-      times.push_back(passed / ops);
-      (void)executor.take();
-    } else {
-      for (const Span& s : executor.take().spans)
-        if (bench.plan.name_of(bench.plan[s.op]) == "measured") sum += double(s.end_ps - s.start_ps) * 1e-12;
-      times.push_back(sum / ops);
-    }
-    if (times.size() >= kLeastRuns && (summarise(times).relative_error() < kEnough || seconds() > kSecondsOfBench))
-      break;
+    times.push_back(time_of(bench, executor.take(), passed));
+    if (times.size() < kLeastRuns) continue;
+    if (decided(peers, summarise(times).relative_error() < kEnough || seconds() > kSecondsOfBench)) break;
   }
   return times;
 }
 
-GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>& driver) {
+GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>& driver,
+                        const std::shared_ptr<Peers>& peers) {
   GpuOptions use = bench.use;
+  if (bench.shared) use.peers = peers;
   if (bench.records) use.activities = driver->activities();
   const auto executor =
       make_gpu_executor(driver, {.record_spans = !bench.whole || bench.spans, .record_memory = false}, use);
   executor->prepare(bench.plan);
   write_constants(*executor, bench.plan);
-  return {bench.name, bench.group, summarise(times_of(bench, *executor)), bench.flops, bench.bytes, bench.work};
+  return {bench.name, bench.group, summarise(times_of(bench, *executor, use.peers.get())), bench.flops, bench.bytes, bench.work};
 }
 
 std::map<std::string, GpuResult> known(const std::string& path) {
@@ -63,6 +73,15 @@ std::map<std::string, GpuResult> known(const std::string& path) {
     results[r.name] = std::move(r);
   }
   return results;
+}
+
+/// Of all processes: they draw the same benches.
+Bytes least_memory(const GpuDriver& driver, Peers* peers) {
+  std::int64_t least = driver.info(0).memory_bytes;
+  if (!peers) return Bytes{double(least)};
+  for (const std::string& theirs : peers->gather(std::to_string(least)))
+    least = std::min<std::int64_t>(least, std::stoll(theirs));
+  return Bytes{double(least)};
 }
 
 }  // namespace
@@ -91,36 +110,42 @@ GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuC
     return campaign.budget && passed >= campaign.budget->base();
   };
   Random random{static_cast<std::uint64_t>(campaign.seed)};
-  const Bytes memory{double(driver->info(0).memory_bytes)};
-  const std::vector<GpuBench> benches = gpu_benches(memory, campaign.quick, random);
+  Peers* peers = campaign.peers.get();
+  const bool reports = !peers || peers->process() == 0;
+  const std::vector<GpuBench> benches =
+      gpu_benches(least_memory(*driver, peers), campaign.quick, random, peers ? peers->processes() : 1);
   std::vector<std::size_t> order(benches.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  const std::map<std::string, GpuResult> before = known(campaign.resume);
+  std::map<std::string, GpuResult> before;
+  if (reports) before = known(campaign.resume);
   GpuMeasurements m;
   m.results.resize(benches.size());
   for (std::size_t k = 0; k < order.size(); ++k) {
     const GpuBench& bench = benches[order[k]];
+    if (!reports && !bench.shared) continue;
+    Peers* together = bench.shared ? peers : nullptr;
     if (campaign.progress) campaign.progress(double(k) / double(order.size()), bench.name);
     GpuResult& r = m.results[order[k]];
-    if (const auto it = before.find(bench.name); it != before.end()) {
-      r = it->second;
+    const auto it = before.find(bench.name);
+    if (decided(together, it != before.end())) {
+      if (reports) r = it->second;
       r.work = bench.work;
       continue;
     }
-    if (is_over()) {
+    if (decided(together, is_over())) {
       ++m.left;
       continue;
     }
     try {
-      r = measure_bench(bench, driver);
+      r = measure_bench(bench, driver, campaign.peers);
     } catch (const DeviceError& e) {
       if (!bench.records) throw;
       m.skipped.push_back(fmt::format("{}: {}", bench.name, e.what()));
       continue;
     }
     ++m.fresh;
-    if (campaign.resume.empty()) continue;
+    if (campaign.resume.empty() || !reports) continue;
     std::ofstream out{campaign.resume, std::ios::app};
     if (!(out << to_line(r) << '\n').flush()) throw DeviceError{fmt::format("cannot write {}", campaign.resume)};
   }

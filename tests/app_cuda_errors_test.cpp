@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "tests/app_testing.hpp"
 #include "tests/emulated_gpu.hpp"
 
@@ -41,6 +43,23 @@ CommandEnd run_on(
   return {r, left};
 }
 
+/// Files grow to so many bytes and no further.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 }  // namespace
 
 TEST_CASE("without a driver a GPU is refused in one line, everything else goes on", "[cuda]") {
@@ -62,10 +81,9 @@ TEST_CASE("without a driver a GPU is refused in one line, everything else goes o
 }
 
 TEST_CASE("a GPU without room says who needed how much", "[cuda]") {
-  const bool plain = GENERATE(false, true);
-  const CommandEnd o =
-      run_on({.memory_bytes = 1 << 15},
-             training(2, plain ? std::vector<std::string>{"--plain-allocation"} : std::vector<std::string>{}));
+  const std::string how = GENERATE("", "--plain-allocation", "--graphs", "--activities");
+  const CommandEnd o = run_on({.memory_bytes = 1 << 15},
+                              training(2, how.empty() ? std::vector<std::string>{} : std::vector<std::string>{how}));
   CHECK(o.result.code == exit_code::kDevice);
   CHECK_THAT(o.result.err, Catch::StartsWith("orrery: out of memory on rank 0: '"));
   CHECK(std::count(o.result.err.begin(), o.result.err.end(), '\n') == 1);
@@ -88,13 +106,8 @@ TEST_CASE("a member of a collective that is lost is one error", "[cuda]") {
 }
 
 TEST_CASE("a disk that is full is one error", "[cuda]") {
-  signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{1 << 14, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
+  const FullDisk disk{1 << 14};
   const CommandEnd o = run_on({}, training(2, {"--set", "strategy=[{zero-infinity: {states: disk}}]"}));
-  setrlimit(RLIMIT_FSIZE, &before);
   CHECK(o.result.code == exit_code::kDevice);
   CHECK(o.result.err == "orrery: pwrite: File too large\n");
   CHECK(o.left == 0);
@@ -104,6 +117,49 @@ TEST_CASE("Ctrl-C ends a run between two steps", "[cuda]") {
   const CommandEnd o = run_on({}, training(100'000), [] { kill(getpid(), SIGINT); });
   CHECK(o.result.code == exit_code::kSignal + SIGINT);
   CHECK(o.result.err == "orrery: interrupted\n");
+  CHECK(o.left == 0);
+}
+
+TEST_CASE("Ctrl-C ends measurements of a GPU, and a report of it can be gone on with", "[cuda]") {
+  const TemporaryFolder folder;
+  const std::string grid = folder.file("grid.yaml", R"(plans:
+  - name: train
+    model: {model_type: gpt2, n_embd: 16, n_layer: 1, n_head: 2, n_positions: 16, vocab_size: 61}
+    cluster: dgx_h100
+    workload: {train: {batch: 1, sequence: 8}}
+)");
+  const std::string out = folder / "report";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"validate", "--grid", grid, "--no-out"},
+        {"calibrate", "--device", "cuda", "--quick", "-o", folder / "gpu.yaml"},
+        {"node-report", "--quick", "--out", out}}) {
+    INFO(command.front());
+    const CommandEnd o = run_on({.memory_bytes = 256 << 20, .told_bytes = 1 << 20}, command,
+                                [first = true]() mutable {  // a second signal would end the process
+                                  if (std::exchange(first, false)) kill(getpid(), SIGINT), usleep(100'000);
+                                });
+    CHECK(o.result.code == exit_code::kSignal + SIGINT);
+    CHECK(o.result.err == "orrery: interrupted\n");
+    CHECK(o.left == 0);
+  }
+  CHECK(!std::filesystem::exists(folder / "gpu.yaml"));
+  // Whole files only: none that a write has left half.
+  for (const auto& f : std::filesystem::recursive_directory_iterator{out}) {
+    INFO(f.path());
+    CHECK((f.path().filename() == "machine.json" || f.path().filename() == "self_test.txt"));
+  }
+}
+
+TEST_CASE("results that find no room on a disk are one error", "[cuda]") {
+  const TemporaryFolder folder;
+  const CommandEnd o = [&] {
+    const FullDisk disk{1 << 10};
+    return run_on({}, training(2, {"--save", folder / "weights.safetensors"}));
+  }();
+  CHECK(o.result.code == exit_code::kDevice);
+  CHECK_THAT(o.result.err, Catch::Contains("weights.safetensors"));
+  CHECK(std::filesystem::is_empty(folder / ""));
+  CHECK(std::count(o.result.err.begin(), o.result.err.end(), '\n') == 1);
   CHECK(o.left == 0);
 }
 

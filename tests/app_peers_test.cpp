@@ -3,6 +3,8 @@
 // whose GPUs are emulated.
 #include <fmt/format.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "sim/timeline/trace_file.hpp"
@@ -16,7 +18,15 @@ using nlohmann::json;
 
 namespace {
 
+constexpr const char* kGpt2 =
+    "{model_type: gpt2, n_embd: 16, n_layer: 2, n_head: 2, n_positions: 16, vocab_size: 61}";
+constexpr const char* kMixtral =
+    "{model_type: mixtral, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4, "
+    "num_key_value_heads: 2, vocab_size: 61, max_position_embeddings: 16, num_local_experts: 4, num_experts_per_tok: 2, "
+    "rms_norm_eps: 1e-5, tie_word_embeddings: false}";
+
 std::vector<std::string> training(const std::string& mesh, const std::vector<std::string>& more = {}) {
+  const bool experts = mesh.find("ep") != std::string::npos;
   std::vector<std::string> all{
       "run",
       "--no-out",
@@ -24,11 +34,11 @@ std::vector<std::string> training(const std::string& mesh, const std::vector<std
       "--device",
       "cuda",
       "--set",
-      "model={model_type: gpt2, n_embd: 16, n_layer: 2, n_head: 2, n_positions: 16, vocab_size: 61}",
+      fmt::format("model={}", experts ? kMixtral : kGpt2),
       "--set",
       fmt::format("strategy=[{{parallel: {{mesh: {}}}}}]", mesh),
       "--set",
-      "workload={train: {batch: 4, microbatches: 2, sequence: 8, steps: 3}}"};
+      fmt::format("workload={{train: {{batch: {}, microbatches: 2, sequence: 8, steps: 3}}}}", experts ? 8 : 4)};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -52,7 +62,8 @@ std::vector<double> losses(const std::string& document) {
 
 TEST_CASE("ranks in several processes learn what they learn in one", "[cuda][peers]") {
   const auto [mesh, processes] =
-      GENERATE(table<std::string, int>({{"dp2", 2}, {"tp2", 2}, {"pp2", 2}, {"dp2 tp2", 2}, {"pp2 tp2", 4}}));
+      GENERATE(table<std::string, int>(
+      {{"dp2", 2}, {"tp2", 2}, {"pp2", 2}, {"dp2 tp2", 2}, {"pp2 tp2", 4}, {"ep2", 2}, {"ep4", 2}, {"dp2 ep2", 4}}));
   INFO(mesh << " in " << processes << " processes");
   const TemporaryFolder folder;
   const auto weights = [&](const char* name) { return std::vector<std::string>{"--save", folder / name}; };
@@ -80,6 +91,79 @@ TEST_CASE("ranks in several processes learn what they learn in one", "[cuda][pee
   CHECK(t.peaks.size() >= spans.size());
 }
 
+TEST_CASE("several processes replay their steps by graphs", "[cuda][peers]") {
+  const std::string mesh = GENERATE("dp2", "pp2");
+  const std::vector<double> want = losses(run_on({.devices = 2}, training(mesh)));
+  const TemporaryFolder folder;
+  const auto mailbox = std::make_shared<SharedMailbox>();
+  const auto ends = in_processes(2, [&](int p) {
+    const std::vector<std::string> more{"--graphs", "--peers", fmt::format("{}/2", p), "--meet", folder / "meet"};
+    return run_on({.seed = std::uint64_t(p), .mailbox = mailbox}, training(mesh, more));
+  });
+  const std::vector<double> got = losses(ends[0]);
+  REQUIRE(got.size() == want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) CHECK(got[i] == Approx(want[i]).epsilon(1e-5));
+}
+
+TEST_CASE("several processes validate plans of their ranks together", "[cuda][peers]") {
+  const TemporaryFolder folder;
+  const std::string grid = folder.file("grid.yaml", fmt::format(R"(plans:
+  - name: train
+    model: {0}
+    cluster: dgx_h100
+    strategy: [{{parallel: {{mesh: dp2}}}}]
+    workload: {{train: {{batch: 2, sequence: 8}}}}
+  - name: decode
+    model: {0}
+    cluster: dgx_h100
+    strategy: [{{parallel: {{mesh: tp2}}}}]
+    workload: {{generate: {{batch: 1, prompt: 4, tokens: 4}}}}
+)",
+                                                                kGpt2));
+  const auto mailbox = std::make_shared<SharedMailbox>();
+  const auto ends = in_processes(2, [&](int p) {
+    return run_on({.seed = std::uint64_t(p), .mailbox = mailbox},
+                  {"validate", "--grid", grid, "--json", "--no-out", "--peers", fmt::format("{}/2", p), "--meet",
+                   folder / "meet"});
+  });
+  INFO(ends[0]);
+  const json v = json::parse(ends[0]);
+  REQUIRE(v.at("plans").size() == 2);
+  for (const json& p : v.at("plans")) {
+    CHECK(p.at("measured") > 0);
+    CHECK(p.at("peak_measured") == p.at("peak_predicted"));
+  }
+  CHECK(ends[1].empty());
+  const CommandResult host = orrery::testing::orrery({"validate", "gpt2_tiny_train", "--peers", "0/1"});
+  CHECK(host.code == exit_code::kWrongInput);
+}
+
+TEST_CASE("several processes calibrate: one rank's kernels by the first, collectives by all", "[cuda][peers]") {
+  const TemporaryFolder folder;
+  const auto mailbox = std::make_shared<SharedMailbox>();
+  // What was measured before stands in the file of the first, so that little but collectives is left.
+  const auto calibrate = [&](const EmulationOptions& options, const std::vector<std::string>& more) {
+    std::vector<std::string> all{"calibrate", "--device", "cuda", "--quick", "--budget", "600 s", "-o",
+                                 folder / "gpu.yaml"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_on(options, all);
+  };
+  const EmulationOptions small{.memory_bytes = 256 << 20, .told_bytes = 1 << 20, .mailbox = mailbox};
+  CHECK_THAT(calibrate(small, {}), !Catch::StartsWith("exit code"));
+  std::filesystem::rename(folder / "gpu.measurements.tsv", folder / "gpu.measurements.tsv.part");
+  const auto ends = in_processes(2, [&](int p) {
+    return calibrate(small, {"--peers", fmt::format("{}/2", p), "--meet", folder / "meet"});
+  });
+  INFO(ends[0]);
+  CHECK_THAT(ends[0], Catch::Contains("collectives") && !Catch::StartsWith("exit code"));
+  CHECK(ends[1].empty());
+  std::ifstream in{folder / "gpu.measurements.tsv"};
+  const std::string lines{std::istreambuf_iterator<char>{in}, {}};
+  CHECK_THAT(lines, Catch::Contains("over 2 ranks of as many processes"));
+  const CommandResult host = orrery::testing::orrery({"calibrate", "--peers", "0/1"});
+  CHECK(host.code == exit_code::kWrongInput);
+}
+
 TEST_CASE("a process that is lost during a step ends the others with one line", "[cuda][peers]") {
   const TemporaryFolder folder;
   const auto mailbox = std::make_shared<SharedMailbox>();
@@ -102,7 +186,9 @@ TEST_CASE("what several processes cannot do is refused before anything runs", "[
       return run_on({.mailbox = mailbox}, training(mesh, all));
     });
   };
-  CHECK_THAT(refusal("dp2", {"--graphs"})[1], Catch::StartsWith("exit code 2: orrery: CUDA graphs are of one process"));
+  for (const std::string& end : refusal("ep2", {"--graphs"}))
+    CHECK_THAT(end, Catch::StartsWith("exit code 2: orrery: op '") &&
+                        Catch::Contains("exchanges rows whose number the host has to read"));
   CHECK_THAT(refusal("dp3", {"--set", "workload.train.batch=6"})[0],
              Catch::StartsWith("exit code 2: orrery: 2 processes cannot share 3 ranks"));
   const CommandResult alone = orrery::testing::orrery(training("dp2", {"--meet", "x"}));

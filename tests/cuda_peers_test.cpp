@@ -290,6 +290,29 @@ std::vector<std::string> exchange_in_processes(const RowTrial& t, int processes,
 
 }  // namespace
 
+TEST_CASE("a process that is gone while the others replay a graph ends them", "[cuda][peers]") {
+  const Trial trial = collectives(2);
+  const std::string at = free_place();
+  const auto mailbox = std::make_shared<SharedMailbox>();
+  const auto ends = in_processes(2, [&](int p) {
+    EmulationOptions options{.mailbox = mailbox};
+    // The first execution is captured; in the second its graph waits for one that never comes.
+    if (p == 1) options.fails_at = "graph", options.fails_after = 1;
+    const auto gpu = std::make_shared<EmulatedGpu>(options);
+    std::string problem;
+    try {
+      const auto peers = std::make_shared<Peers>(MeetingPlace{p, 2, at});
+      const auto executor = make_gpu_executor(gpu, {}, {.graphs = true, .peers = peers});
+      return run(trial, *executor);
+    } catch (const DeviceError& e) {
+      problem = e.what();
+    }
+    return fmt::format("{}; {} bytes, {} streams", problem, gpu->bytes_in_use(0), gpu->streams());
+  });
+  CHECK(ends[0] == "process 1 of 2 is gone: all of them end; 0 bytes, 0 streams");
+  CHECK(ends[1] == "graph: an error that the test asked for; 0 bytes, 0 streams");
+}
+
 TEST_CASE("rows whose number only the devices know reach ranks of other processes", "[cuda][peers]") {
   const auto [ranks, processes] = GENERATE(table<int, int>({{2, 2}, {4, 4}, {4, 2}}));
   INFO(ranks << " ranks in " << processes << " processes");

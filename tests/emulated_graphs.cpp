@@ -64,6 +64,7 @@ bool EmulatedGpu::end_update() {
 
 /// Each launch has streams and events of its own; stamps are those of the plan.
 void EmulatedGpu::replay(const Graph& graph, GpuStream stream) {
+  maybe_fail("graph");
   ++graph_launches_;
   std::erase_if(graph_streams_, [](const auto& s) { return s->tasks.empty(); });
   if (graph_streams_.empty()) graph_events_.clear();

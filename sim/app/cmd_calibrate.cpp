@@ -9,6 +9,7 @@
 
 #include "sim/app/calibration.hpp"
 #include "sim/app/commands.hpp"
+#include "sim/app/launch.hpp"
 #include "sim/app/link_calibration.hpp"
 #include "sim/app/node_report.hpp"
 #include "sim/app/report.hpp"
@@ -30,7 +31,7 @@ class Calibrate final : public Command {
   Arity arity() const override { return {0, 1000}; }
 
   std::vector<Flag> flags() override {
-    return {
+    std::vector<Flag> all{
         {"-o", "FILE", "parameter file to write; default: where predictions look for it. Links: a folder",
          [this](const std::string& v) { path_ = v; }},
         {"--quick", "", "fewer points: about 20 s instead of a minute; of a GPU a minute instead of six",
@@ -44,9 +45,14 @@ class Calibrate final : public Command {
          [this](const std::string& v) { device_ = v; }},
         {"--budget", "TIME", "time to measure for, such as 60 s",
          [this](const std::string& v) { options_.budget = parse<Seconds>(v); }}};
+    for (Flag& f : peers_.flags("measures its GPU, collectives with all, and writes")) all.push_back(std::move(f));
+    return all;
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
+    if (peers_.given() && (from_tables_ || device_ != "cuda"))
+      throw UserError{"option --peers is for the device cuda", "add --device cuda"};
+    peers_.check();
     if (from_tables_) return device_.empty() ? fit_tables(arguments, path_, context) : run_tables(context, arguments);
     if (device_ == "cuda" && arguments.empty()) return run_gpu(context);
     if (!arguments.empty() || !device_.empty())
@@ -74,8 +80,12 @@ class Calibrate final : public Command {
       std::filesystem::create_directories(folder);
     const std::string lines = std::filesystem::path{path}.replace_extension("measurements.tsv").string();
     const Seconds budget = options_.budget > Seconds{0} ? options_.budget : options_.quick ? kQuick : kWhole;
+    const std::shared_ptr<Peers> peers = peers_.meet(context.environment);
     const GpuMeasurements m = calibrate_gpu(
-        driver, {.quick = options_.quick, .seed = options_.seed, .resume = lines + ".part", .budget = budget}, context);
+        driver,
+        {.quick = options_.quick, .seed = options_.seed, .resume = lines + ".part", .budget = budget, .peers = peers},
+        context);
+    if (peers && peers->process() != 0) return exit_code::kOk;
     const TableCalibration c = fit_node(m.results, device, info, context);
     const auto lock = context.interrupt.writing();
     write_table_calibration(c, path);
@@ -195,6 +205,7 @@ class Calibrate final : public Command {
   }
 
   CalibrateOptions options_;
+  PeerFlags peers_;
   std::string path_, device_;
   bool from_tables_ = false;
 };

@@ -42,15 +42,6 @@ class Run final : public Command {
     text("--tokens", "IDS|FILE", "token ids instead of the scenario's text, prompt, or random tokens", tokens_);
     text("--text", "TEXT", "the same as a text for the scenario's tokenizer", text_);
     text("--save", "FILE", "write the weights as they are at the end (safetensors)", save_);
-    text("--peers", "HOW",
-         "of the device cuda: share the ranks with other processes; auto, under srun or mpirun, or I/N, process I of N "
-         "counted from 0; process 0 reports",
-         peers_);
-    text("--meet", "PLACE",
-         "where these processes meet: HOST:PORT of process 0, or a file that all of them see; srun and Open MPI's "
-         "mpirun "
-         "say it themselves",
-         meet_);
     all.push_back({"--loss", "", "print the loss of each step; of forward passes, of each next token",
                    [this](const std::string&) { loss_ = true; }});
     all.push_back({"--steps", "N", "training steps or passes to run",
@@ -68,6 +59,7 @@ class Run final : public Command {
                    [this](const std::string&) { gpu_.plain = true; }});
     all.push_back({"--repeat", "N", "run all of it N times",
                    [this](const std::string& v) { repeat_ = integer_option("--repeat", v, 1); }});
+    for (Flag& f : peers_.flags("reports")) all.push_back(std::move(f));
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
     return all;
   }
@@ -78,7 +70,7 @@ class Run final : public Command {
     refuse_gpu_flags(device);
     gpu_.graphs = gpu_.graphs || scenario.options.launch == LaunchRegime::Graph;
     if (gpu_.activities) gpu_.account = std::make_shared<ActivityAccount>();
-    if (!peers_.empty()) gpu_.peers = std::make_shared<Peers>(meeting_place(peers_, meet_, context.environment));
+    gpu_.peers = peers_.meet(context.environment);
     const bool is_forward = !logits_.empty() || (loss_ && scenario.options.workload.generate);
     if (is_forward) make_forward_pass(scenario);
     const std::unique_ptr<Program> program =
@@ -109,14 +101,13 @@ class Run final : public Command {
 
  private:
   void refuse_gpu_flags(DeviceKind device) const {
-    if (!meet_.empty() && peers_.empty())
-      throw UserError{"option --meet says where processes meet that share a plan", "add --peers"};
+    peers_.check();
     if (device == DeviceKind::Cuda) return;
     for (const auto& [given, flag] : {std::pair{gpu_.tf32, "--tf32"},
                                       {gpu_.activities, "--activities"},
                                       {gpu_.graphs, "--graphs"},
                                       {gpu_.plain, "--plain-allocation"},
-                                      {!peers_.empty(), "--peers"}})
+                                      {peers_.given(), "--peers"}})
       if (given) throw UserError{fmt::format("option {} is for the device cuda", flag), "add --device cuda"};
   }
 
@@ -206,7 +197,8 @@ class Run final : public Command {
 
   ScenarioFlags scenario_;
   RunDirectoryOptions out_;
-  std::string device_, trace_, logits_, tokens_, text_, save_, peers_, meet_;
+  std::string device_, trace_, logits_, tokens_, text_, save_;
+  PeerFlags peers_;
   std::optional<std::int64_t> steps_;
   std::int64_t repeat_ = 1;
   double pace_ = 1;

@@ -7,6 +7,7 @@
 #include "sim/app/calibration.hpp"
 #include "sim/app/commands.hpp"
 #include "sim/app/evaluation.hpp"
+#include "sim/app/launch.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/validation.hpp"
@@ -37,6 +38,7 @@ class Validate final : public Command {
                    [this](const std::string& v) { grid_ = v; }});
     all.push_back({"--max-error", "PERCENT", "exit with 1 when the mean error is larger",
                    [this](const std::string& v) { max_error_ = percent(v); }});
+    for (Flag& f : peers_.flags("reports")) all.push_back(std::move(f));
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
     return all;
   }
@@ -55,7 +57,10 @@ class Validate final : public Command {
     if (std::any_of(scenarios.begin(), scenarios.end(),
                     [](const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; }))
       calibrate_if_needed(context);
+    options_.peers = peers_.meet(context.environment);
     Validation v = validate_scenarios(scenarios, options_, context);
+    const int code = max_error_ && v.mean_abs_error() > *max_error_ ? exit_code::kMissed : exit_code::kOk;
+    if (options_.peers && options_.peers->process() != 0) return code;
     const nlohmann::json document = to_json(v);
     std::vector<std::string> folders;
     std::string details;
@@ -69,8 +74,7 @@ class Validate final : public Command {
       context.console.out(document.dump(2) + "\n");
     else
       context.console.out(to_text(v, context.console) + details + next_text(arguments, folders, context.console));
-    const bool misses = max_error_ && v.mean_abs_error() > *max_error_;
-    return misses ? exit_code::kMissed : exit_code::kOk;
+    return code;
   }
 
  private:
@@ -137,6 +141,7 @@ class Validate final : public Command {
   ScenarioFlags scenario_;
   RunDirectoryOptions out_;
   ValidationOptions options_;
+  PeerFlags peers_;
   CalibrateOptions calibrate_;
   std::optional<std::string> grid_;
   std::optional<double> max_error_;

@@ -109,4 +109,26 @@ MeetingPlace meeting_place(std::string_view peers, const std::string& meet, cons
   return place;
 }
 
+std::vector<Flag> PeerFlags::flags(std::string_view reports) {
+  return {{"--peers", "HOW",
+           fmt::format("of the device cuda: share the ranks with other processes; auto, under srun or mpirun, or I/N, "
+                       "process I of N counted from 0; process 0 {}",
+                       reports),
+           [this](const std::string& v) { peers_ = v; }},
+          {"--meet", "PLACE",
+           "where these processes meet: HOST:PORT of process 0, or a file that all of them see; srun and Open MPI's "
+           "mpirun say it themselves",
+           [this](const std::string& v) { meet_ = v; }}};
+}
+
+std::shared_ptr<Peers> PeerFlags::meet(const Environment& environment) const {
+  check();
+  return given() ? std::make_shared<Peers>(meeting_place(peers_, meet_, environment)) : nullptr;
+}
+
+void PeerFlags::check() const {
+  if (!meet_.empty() && !given())
+    throw UserError{"option --meet says where processes meet that share a plan", "add --peers"};
+}
+
 }  // namespace orrery

@@ -27,7 +27,7 @@ bool is_on_host(const Scenario& s) { return device_kind(s.cluster) == DeviceKind
 /// A scenario that is being measured. Its program, executor and weights live as long as the rounds go on.
 class Measuring {
  public:
-  Measuring(const Scenario& scenario, std::int64_t rounds, AppContext& context)
+  Measuring(const Scenario& scenario, std::int64_t rounds, const std::shared_ptr<Peers>& peers, AppContext& context)
       : scenario_{scenario},
         context_{context},
         program_{make_program(scenario, context.wiring,
@@ -35,7 +35,7 @@ class Measuring {
                                .steps = is_generation() ? std::nullopt : std::optional{rounds * kMostSteps}})},
         executor_{context.wiring.executor(device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms,
                                           scenario.options.memory,
-                                          {.graphs = scenario.options.launch == LaunchRegime::Graph})},
+                                          {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers})},
         runner_{executed(scenario, *program_, *executor_, context.wiring)} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
@@ -159,7 +159,8 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
   for (const std::size_t i : batch) {
     job.context.interrupt.check();
     job.context.console.progress("measuring", job.rounds_done / job.rounds_all);
-    running.push_back(std::make_unique<Measuring>(job.scenarios[i], job.options.repeats + 1, job.context));
+    running.push_back(
+        std::make_unique<Measuring>(job.scenarios[i], job.options.repeats + 1, job.options.peers, job.context));
   }
   for (std::int64_t round = 0; round <= job.options.repeats; ++round) {
     if (job.probe) job.probe->sample();
@@ -238,6 +239,10 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
                               AppContext& context) {
   const auto start = std::chrono::steady_clock::now();
   check_measurable(scenarios, context.wiring);
+  if (const auto it = std::find_if(scenarios.begin(), scenarios.end(), is_on_host);
+      options.peers && it != scenarios.end())
+    throw UserError{fmt::format("option --peers is for the device cuda, '{}' runs on the processor", it->name),
+                    "give it a cluster of GPUs, or leave out --peers"};
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     context.console.progress("predicting", double(i) / double(scenarios.size()));

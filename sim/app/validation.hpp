@@ -12,8 +12,11 @@
 
 namespace orrery {
 
+class Peers;
+
 struct ValidationOptions {
   std::int64_t repeats = 5;   // measured rounds; one more warms up
+  std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
   double memory_share = 0.4;  // of this computer's memory that plans measured in turns may take together
 };
 
@@ -72,7 +75,8 @@ struct Validation {
 void check_measurable(const std::vector<Scenario>& scenarios, const Wiring& wiring);
 
 /// Predicts every scenario, then measures them: on the processor in turns, round by round, so that a change of its
-/// speed meets all of them alike; on GPUs one after another.
+/// speed meets all of them alike; on GPUs one after another. Processes that measure together each get all of it. Throws
+/// UserError when they are to measure on a processor.
 Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
                               AppContext& context);
 
