@@ -62,7 +62,8 @@ GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>&
       make_gpu_executor(driver, {.record_spans = !bench.whole || bench.spans, .record_memory = false}, use);
   executor->prepare(bench.plan);
   write_constants(*executor, bench.plan);
-  return {bench.name, bench.group, summarise(times_of(bench, *executor, use.peers.get())), bench.flops, bench.bytes, bench.work};
+  return {bench.name,  bench.group, summarise(times_of(bench, *executor, use.peers.get())),
+          bench.flops, bench.bytes, bench.work};
 }
 
 std::map<std::string, GpuResult> known(const std::string& path) {

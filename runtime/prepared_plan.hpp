@@ -37,8 +37,8 @@ struct Stage {
 struct RankRun {
   RankId rank;
   const ClassProgram* program = nullptr;
-  RankMemory* memory = nullptr;  // null: of another process
-  int process = 0;               // of those that have a share of the ranks
+  RankMemory* memory = nullptr;        // null: of another process
+  int process = 0;                     // of those that have a share of the ranks
   std::vector<std::uintptr_t> places;  // per tensor of the plan
   std::array<std::byte*, kNumStreams> workspaces{};
   std::vector<Signal> signals;

@@ -18,11 +18,11 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kGpt2 =
-    "{model_type: gpt2, n_embd: 16, n_layer: 2, n_head: 2, n_positions: 16, vocab_size: 61}";
+constexpr const char* kGpt2 = "{model_type: gpt2, n_embd: 16, n_layer: 2, n_head: 2, n_positions: 16, vocab_size: 61}";
 constexpr const char* kMixtral =
     "{model_type: mixtral, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4, "
-    "num_key_value_heads: 2, vocab_size: 61, max_position_embeddings: 16, num_local_experts: 4, num_experts_per_tok: 2, "
+    "num_key_value_heads: 2, vocab_size: 61, max_position_embeddings: 16, num_local_experts: 4, num_experts_per_tok: "
+    "2, "
     "rms_norm_eps: 1e-5, tie_word_embeddings: false}";
 
 std::vector<std::string> training(const std::string& mesh, const std::vector<std::string>& more = {}) {
@@ -61,8 +61,7 @@ std::vector<double> losses(const std::string& document) {
 }  // namespace
 
 TEST_CASE("ranks in several processes learn what they learn in one", "[cuda][peers]") {
-  const auto [mesh, processes] =
-      GENERATE(table<std::string, int>(
+  const auto [mesh, processes] = GENERATE(table<std::string, int>(
       {{"dp2", 2}, {"tp2", 2}, {"pp2", 2}, {"dp2 tp2", 2}, {"pp2 tp2", 4}, {"ep2", 2}, {"ep4", 2}, {"dp2 ep2", 4}}));
   INFO(mesh << " in " << processes << " processes");
   const TemporaryFolder folder;
@@ -143,8 +142,8 @@ TEST_CASE("several processes calibrate: one rank's kernels by the first, collect
   const auto mailbox = std::make_shared<SharedMailbox>();
   // What was measured before stands in the file of the first, so that little but collectives is left.
   const auto calibrate = [&](const EmulationOptions& options, const std::vector<std::string>& more) {
-    std::vector<std::string> all{"calibrate", "--device", "cuda", "--quick", "--budget", "600 s", "-o",
-                                 folder / "gpu.yaml"};
+    std::vector<std::string> all{"calibrate", "--device", "cuda", "--quick",
+                                 "--budget",  "600 s",    "-o",   folder / "gpu.yaml"};
     all.insert(all.end(), more.begin(), more.end());
     return run_on(options, all);
   };

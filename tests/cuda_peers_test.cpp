@@ -226,7 +226,9 @@ RowTrial uneven_rows(std::int64_t ranks) {
 }
 
 /// Part p of what `from` sends `to`: none, one or two rows.
-std::int64_t rows_of(std::size_t from, std::size_t to, std::size_t part) { return std::int64_t(from + 2 * to + part) % 3; }
+std::int64_t rows_of(std::size_t from, std::size_t to, std::size_t part) {
+  return std::int64_t(from + 2 * to + part) % 3;
+}
 
 using Spans = std::vector<std::int32_t>;
 
@@ -244,7 +246,8 @@ Spans spans_of(std::size_t ranks, const std::function<std::int64_t(std::size_t p
 
 using ChangeSpans = std::function<void(std::size_t rank, Spans& sent, Spans& awaited)>;
 
-std::string exchange(const RowTrial& t, Executor& executor, const ChangeSpans& change = [](auto, auto&, auto&) {}) {
+std::string exchange(
+    const RowTrial& t, Executor& executor, const ChangeSpans& change = [](auto, auto&, auto&) {}) {
   const auto ranks = std::size_t(t.plan.mesh.size());
   executor.prepare(t.plan);
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -344,9 +347,8 @@ TEST_CASE("a graph does not wait for the host to read how many rows there are", 
   const std::string at = free_place();
   const auto mailbox = std::make_shared<SharedMailbox>();
   const auto ends = in_processes(2, [&](int p) {
-    const auto executor =
-        make_gpu_executor(std::make_shared<EmulatedGpu>(EmulationOptions{.mailbox = mailbox}), {},
-                          {.graphs = true, .peers = std::make_shared<Peers>(MeetingPlace{p, 2, at})});
+    const auto executor = make_gpu_executor(std::make_shared<EmulatedGpu>(EmulationOptions{.mailbox = mailbox}), {},
+                                            {.graphs = true, .peers = std::make_shared<Peers>(MeetingPlace{p, 2, at})});
     executor->prepare(t.plan);
     return std::string{"prepared"};
   });

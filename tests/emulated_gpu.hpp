@@ -121,7 +121,7 @@ class EmulatedGpu final : public GpuDriver {
   void maybe_fail(const char* call);
   bool can_run(const Task& task) const;
   void run_one(Stream& stream);
-  bool run_any();          // a task of a stream that can go on, by chance; false when there is none
+  bool run_any();  // a task of a stream that can go on, by chance; false when there is none
   /// What a member leaves for those of other processes, and what it does when all have left something. A graph that is
   /// launched again leaves something new.
   static std::string name_of(const GpuGroup& group);

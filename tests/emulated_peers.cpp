@@ -120,8 +120,8 @@ void EmulatedGpu::enqueue_take(const GpuGroup& group, GpuStream stream, std::int
 void EmulatedGpu::collective(const GpuGroup& group, std::span<const GpuCollective> members) {
   maybe_fail("collective");
   const GpuCollective& any = members.front();
-  const Exchange what{any.kind,     any.reduce, any.dtype, any.root, any.elements,
-                      static_cast<std::int64_t>(group.ranks.size())};
+  const Exchange what{any.kind, any.reduce,   any.dtype,
+                      any.root, any.elements, static_cast<std::int64_t>(group.ranks.size())};
   const std::int64_t call = crossings_.at(group.ranks)++;
   for (const GpuCollective& m : members)
     enqueue_give(group, m.member, m.stream, call, [m, what] {
@@ -168,7 +168,8 @@ void EmulatedGpu::exchange(const GpuGroup& group, std::span<const GpuExchange> m
           at += sizeof head;
           if (head.to != m.member) continue;
           if (!next() || awaited->bytes != head.bytes) throw std::logic_error{"another message comes than is awaited"};
-          std::memcpy(reinterpret_cast<void*>(awaited->place), in[from].data() + at, static_cast<std::size_t>(head.bytes));
+          std::memcpy(reinterpret_cast<void*>(awaited->place), in[from].data() + at,
+                      static_cast<std::size_t>(head.bytes));
           ++awaited;
         }
         if (next()) throw std::logic_error{"a message that is awaited does not come"};

@@ -20,7 +20,8 @@ const char* problem_of(const Meeting& m, bool graphs) {
   const OpRecord& op = *m.seats.front().op;
   if (op.encounter == Encounter::Collective) {
     const auto& work = *static_cast<const Collective*>(op.work);
-    if (work.row > 0 && graphs) return "exchanges rows whose number the host has to read, which a graph does not wait for";
+    if (work.row > 0 && graphs)
+      return "exchanges rows whose number the host has to read, which a graph does not wait for";
     return work.kind == CollectiveKind::Barrier ? "is a barrier" : nullptr;
   }
   const bool contiguous = std::all_of(m.seats.begin(), m.seats.end(),
@@ -51,8 +52,8 @@ GpuCollective part_in_collective(const Meeting& m, std::size_t seat) {
           .out = m.place(seat, op.operands.back())};
 }
 
-/// An all-to-all whose parts differ. Operands of a member: in, spans of in, spans of out, out; the spans of a member are
-/// two numbers, first row and end, per peer and part.
+/// An all-to-all whose parts differ. Operands of a member: in, spans of in, spans of out, out; the spans of a member
+/// are two numbers, first row and end, per peer and part.
 class RowExchange {
  public:
   RowExchange(const Meeting& meeting, const GpuGroup& group, std::span<GpuQueue> queues, const Plan& plan)
@@ -93,7 +94,9 @@ class RowExchange {
     return meeting_.place(seat_of(i), operand(meeting_.seats[seat_of(i)], p));
   }
   std::int64_t span_bytes() const { return numbers_ * static_cast<std::int64_t>(sizeof(std::int32_t)); }
-  std::uintptr_t told(std::size_t i) const { return reinterpret_cast<std::uintptr_t>(meeting_.seats[seat_of(i)].stage); }
+  std::uintptr_t told(std::size_t i) const {
+    return reinterpret_cast<std::uintptr_t>(meeting_.seats[seat_of(i)].stage);
+  }
 
   /// Each member gets from each other the spans of the rows that are for it.
   std::vector<GpuCollective> told_spans() const {

@@ -19,9 +19,9 @@ void check_crossings(std::span<const std::unique_ptr<Meeting>> meetings, const P
 /// message is a broadcast from its sender to its receiver; each pair of ranks has a communicator for either direction,
 /// so that messages both ways do not wait for one another.
 ///
-/// Rows whose number depends on data: the members tell one another how many come, the host waits until it has read that,
-/// and then asks for messages of these sizes. Throws DeviceError when a member awaits others than are sent, or rows do
-/// not lie in the tensors.
+/// Rows whose number depends on data: the members tell one another how many come, the host waits until it has read
+/// that, and then asks for messages of these sizes. Throws DeviceError when a member awaits others than are sent, or
+/// rows do not lie in the tensors.
 void enqueue_crossing(const Meeting& meeting, const GpuGroup& group, std::span<GpuQueue> queues, const Plan& plan);
 
 }  // namespace orrery

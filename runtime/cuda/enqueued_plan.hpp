@@ -92,9 +92,9 @@ class EnqueuedPlan final : public PreparedPlan {
   void capture();
   void drop_capture() noexcept;
   bool all_agree(bool mine) const;  // with the other processes
-  Lane* first_lane();  // of this process, whose stream launches graphs; null when there is nothing to do
-  bool update();       // of bound ops; whether the graph is still one of this plan
-  void account();      // of storage and copies, as if ops were enqueued
+  Lane* first_lane();               // of this process, whose stream launches graphs; null when there is nothing to do
+  bool update();                    // of bound ops; whether the graph is still one of this plan
+  void account();                   // of storage and copies, as if ops were enqueued
   void account(const StorageEvent& e);
   void fork_and_join(bool joins);
   std::vector<std::uint64_t> memory_versions() const;

@@ -30,8 +30,8 @@ void EnqueuedPlan::run_graph() {
   if (graph_) graph_->launch(first_lane()->stream.get());
 }
 
-/// Captures are of all processes at once, as NCCL wants those of its collectives: all of them launch the graph that they
-/// have, or all of them make a new one.
+/// Captures are of all processes at once, as NCCL wants those of its collectives: all of them launch the graph that
+/// they have, or all of them make a new one.
 bool EnqueuedPlan::all_agree(bool mine) const {
   if (!options_.peers) return mine;
   const std::vector<std::string> answers = options_.peers->gather(mine ? "yes" : "no");

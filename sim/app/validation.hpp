@@ -15,9 +15,9 @@ namespace orrery {
 class Peers;
 
 struct ValidationOptions {
-  std::int64_t repeats = 5;   // measured rounds; one more warms up
+  std::int64_t repeats = 5;                // measured rounds; one more warms up
   std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
-  double memory_share = 0.4;  // of this computer's memory that plans measured in turns may take together
+  double memory_share = 0.4;               // of this computer's memory that plans measured in turns may take together
 };
 
 /// How well 90 % intervals do over some predictions.

@@ -111,7 +111,8 @@ class Nccl final : public CollectiveLibrary {
 
   void exchange(const GpuGroup& group, std::span<const GpuExchange> members) override {
     const std::vector<ncclComm_t>& comms = crossing_.at(group.ranks);
-    const auto each = [&](auto call, const std::vector<GpuExchange::Message>& messages, std::size_t i, const char* name) {
+    const auto each = [&](auto call, const std::vector<GpuExchange::Message>& messages, std::size_t i,
+                          const char* name) {
       for (const GpuExchange::Message& m : messages)
         check(call(reinterpret_cast<void*>(m.place), static_cast<std::size_t>(m.bytes), ncclUint8, m.peer, comms[i],
                    reinterpret_cast<cudaStream_t>(members[i].stream)),
