@@ -182,5 +182,8 @@ TEST_CASE("a GPU is calibrated into the parameters that predictions look for", "
   CHECK(std::filesystem::exists(folder / "home/params/h100_sxm.yaml"));
   CHECK(std::filesystem::exists(folder / "home/params/h100_sxm.measurements.tsv"));
   CHECK(!std::filesystem::exists(folder / "home/params/h100_sxm.measurements.tsv.part"));
+  CHECK(std::filesystem::exists(folder / "home/params/h100_sxm.clocks.tsv"));
+  // The clock of the emulated GPU falls by 1 MHz with each reading.
+  CHECK_THAT(whole.out, Catch::Contains("clock and power  1980 MHz and 300 W at first, "));
   CHECK(gpu->bytes_in_use(0) == 0);
 }

@@ -68,9 +68,10 @@ class Calibrate final : public Command {
 
  private:
   /// Measures, fits and writes parameters where predictions look for them. What was measured lies beside them; while
-  /// the measurement is under way in a file from which one that was stopped goes on.
+  /// the measurement is under way in a file from which one that was stopped goes on. When all is measured, clock and
+  /// power are watched.
   int run_gpu(AppContext& context) {
-    constexpr Seconds kWhole{360}, kQuick{60};
+    constexpr Seconds kWhole{360}, kQuick{60}, kClocks{60}, kQuickClocks{3};
     const std::shared_ptr<GpuDriver> driver = context.wiring.gpus();
     const GpuInfo info = driver->info(0);
     const std::string device = cluster_of(info.name, context.wiring.locations()).device;
@@ -80,18 +81,26 @@ class Calibrate final : public Command {
       std::filesystem::create_directories(folder);
     const std::string lines = std::filesystem::path{path}.replace_extension("measurements.tsv").string();
     const Seconds budget = options_.budget > Seconds{0} ? options_.budget : options_.quick ? kQuick : kWhole;
+    const Seconds watching = std::min(options_.quick ? kQuickClocks : kClocks, budget / 6);
     const std::shared_ptr<Peers> peers = peers_.meet(context.environment);
-    const GpuMeasurements m = calibrate_gpu(
-        driver,
-        {.quick = options_.quick, .seed = options_.seed, .resume = lines + ".part", .budget = budget, .peers = peers},
-        context);
+    const GpuMeasurements m = calibrate_gpu(driver,
+                                            {.quick = options_.quick,
+                                             .seed = options_.seed,
+                                             .resume = lines + ".part",
+                                             .budget = budget - watching,
+                                             .peers = peers},
+                                            context);
     if (peers && peers->process() != 0) return exit_code::kOk;
+    std::vector<ClockSample> clocks;
+    if (m.left == 0)
+      clocks =
+          watch_clocks(driver, watching, std::filesystem::path{path}.replace_extension("clocks.tsv").string(), context);
     const TableCalibration c = fit_node(m.results, device, info, context);
     const auto lock = context.interrupt.writing();
     write_table_calibration(c, path);
     if (m.left == 0) std::filesystem::rename(lines + ".part", lines);
     context.console.out(context.json ? document(c, path).dump(2) + "\n"
-                                     : text_of(m.results) + "\n" + text(c, path) + what_is_left(m));
+                                     : text_of(m.results) + text_of(clocks) + "\n" + text(c, path) + what_is_left(m));
     return exit_code::kOk;
   }
 

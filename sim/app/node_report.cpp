@@ -55,6 +55,33 @@ std::string text_of(const std::vector<GpuResult>& results) {
   return table.text("  ");
 }
 
+static void save_clocks(const std::vector<ClockSample>& samples, const std::string& path) {
+  std::string text = "seconds\tflop_per_second\tclock_hz\twatts\tcelsius\n";
+  for (const ClockSample& s : samples)
+    text += fmt::format("{:.3f}\t{:.6g}\t{:.6g}\t{:.4g}\t{:.3g}\n", s.seconds, s.rate, s.state.clock_hz, s.state.watts,
+                        s.state.celsius);
+  write_file_atomically(path, text);
+}
+
+std::vector<ClockSample> watch_clocks(const std::shared_ptr<GpuDriver>& driver, Seconds duration,
+                                      const std::string& path, AppContext& context) {
+  std::vector<ClockSample> samples = measure_clocks(driver, duration, [&](double done) {
+    context.interrupt.check();
+    context.console.progress("clock and power", done);
+  });
+  context.console.end_progress();
+  save_clocks(samples, path);
+  return samples;
+}
+
+std::string text_of(const std::vector<ClockSample>& samples) {
+  if (samples.empty()) return {};
+  const ClockSample &first = samples.front(), &last = samples.back();
+  return fmt::format("clock and power  {:.0f} MHz and {:.0f} W at first, {:.0f} MHz and {:.0f} W after {:.0f} s\n",
+                     first.state.clock_hz * 1e-6, first.state.watts, last.state.clock_hz * 1e-6, last.state.watts,
+                     last.seconds);
+}
+
 std::string to_line(const NodePlan& p) {
   std::string problem = p.problem.empty() ? "-" : p.problem;
   std::replace_if(
@@ -170,14 +197,6 @@ std::size_t NodeReport::exact_peaks() const {
 
 namespace {
 
-void save_clocks(const std::vector<ClockSample>& samples, const std::string& path) {
-  std::string text = "seconds\tflop_per_second\tclock_hz\twatts\tcelsius\n";
-  for (const ClockSample& s : samples)
-    text += fmt::format("{:.3f}\t{:.6g}\t{:.6g}\t{:.4g}\t{:.3g}\n", s.seconds, s.rate, s.state.clock_hz, s.state.watts,
-                        s.state.celsius);
-  write_file_atomically(path, text);
-}
-
 void save_counts(const GpuCounts& counts, const std::string& path) {
   if (counts.ops.empty()) return;
   std::string text = "op\tbytes_read\tbytes_written\tbytes_said\ttensor_share\n";
@@ -251,11 +270,7 @@ NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeRepor
                               .resume = o.folder + "/measurements.tsv",
                               .budget = kShareOfBenches * o.budget},
                              context);
-  r.clocks = measure_clocks(driver, o.clocks, [&](double done) {
-    context.interrupt.check();
-    context.console.progress("clock and power", done);
-  });
-  save_clocks(r.clocks, o.folder + "/clocks.tsv");
+  r.clocks = watch_clocks(driver, o.clocks, o.folder + "/clocks.tsv", context);
   if (budget.left() > Seconds{0}) {
     r.counts = count_gpu(driver, {.quick = o.quick, .seed = o.seed, .progress = [&](double, const std::string& name) {
                                     context.interrupt.check();

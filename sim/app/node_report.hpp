@@ -17,6 +17,12 @@ namespace orrery {
 /// the budget, if there is one.
 GpuMeasurements calibrate_gpu(const std::shared_ptr<GpuDriver>& driver, GpuCampaign campaign, AppContext& context);
 
+/// Clock, power and rate of a device that multiplies for so long, which it also writes as a table with tabs.
+std::vector<ClockSample> watch_clocks(const std::shared_ptr<GpuDriver>& driver, Seconds duration,
+                                      const std::string& path, AppContext& context);
+/// What they were at first and at the end; empty for no samples.
+std::string text_of(const std::vector<ClockSample>& samples);
+
 /// A line per group of results: how many, and the best rate.
 std::string text_of(const std::vector<GpuResult>& results);
 
