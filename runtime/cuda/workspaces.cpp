@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/eight_bit.hpp"
+#include "kernels/cuda/scatter.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
 
 namespace orrery {
@@ -35,6 +36,9 @@ struct Scratch {
   std::int64_t operator()(const CrossEntropyFinish& c) const { return c.rows * kFloat; }
   std::int64_t operator()(const SumSquares&) const { return gpu::kSumBlocks * std::int64_t{sizeof(double)}; }
   std::int64_t operator()(const BinaryCrossEntropyForward& b) const { return b.rows * kFloat; }
+  std::int64_t operator()(const ScatterAdd& s) const {
+    return gpu::sort_numbers(s.rows) * std::int64_t{sizeof(std::int32_t)};
+  }
   std::int64_t operator()(const RouteMap& r) const { return r.experts * std::int64_t{sizeof(std::int32_t)}; }
   std::int64_t operator()(const DraftCandidates& d) const {
     return std::min(d.rows, kCandidateBlocks) * 2 * d.vocab * std::int64_t{sizeof(double)};
