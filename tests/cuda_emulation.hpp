@@ -37,6 +37,13 @@ class BlockFibers {
   /// Waits until all threads of the block (or of the thread's warp) have come as often as this one.
   void wait_for_block(int thread);
   void wait_for_warp(int thread);
+  void wait_for_group(int thread);  // of four warps
+  /// Waits for what others bring about; they say with `moved` that they have done something.
+  template <class F>
+  void wait_until(F ready) {
+    while (!ready()) yield();
+  }
+  void moved() { ++moves_; }
   /// Puts `bytes` into the slot of a thread, waits for its warp; slots of the warp are then read by `slot`.
   void post(int thread, const void* from, std::size_t bytes);
   const std::byte* slot(int thread, int lane) const;
@@ -45,7 +52,7 @@ class BlockFibers {
   struct Fiber {
     std::jmp_buf place;
     std::unique_ptr<std::byte[]> stack;
-    std::uint64_t at_block = 0, at_warp = 0;  // barriers that it has come to
+    std::uint64_t at_block = 0, at_warp = 0, at_group = 0;  // barriers that it has come to
     bool started = false, ended = false;
     std::array<std::array<std::byte, kSlot>, 2> slots;
   };
@@ -147,5 +154,6 @@ void add_attention_runners(GridRunners& runners);
 void add_expert_runners(GridRunners& runners);
 void add_model_runners(GridRunners& runners);
 void add_eight_bit_runners(GridRunners& runners);
+void add_hopper_runners(GridRunners& runners);
 
 }  // namespace orrery::testing

@@ -289,6 +289,8 @@ void EmulatedGpu::launch(const gpu::Launch& launch, GpuStream stream) {
   maybe_fail("launch");
   const auto runner = runners_.find(launch.tag);
   if (runner == runners_.end()) throw std::logic_error{fmt::format("no kernel {}", launch.tag->name)};
+  if (!options_.skips.empty() && std::string_view{launch.tag->name}.find(options_.skips) != std::string_view::npos)
+    return;
   auto arguments = std::make_shared<std::vector<gpu::Quad>>(launch.tag->bytes / sizeof(gpu::Quad) + 1);
   std::memcpy(arguments->data(), launch.arguments, launch.tag->bytes);
   enqueue(stream, launch.tag->name, [=, run = runner->second] {

@@ -60,14 +60,14 @@ struct GpuThread {
   }
 };
 
-template <class K>
+template <class K, class Thread>
 __global__ void __launch_bounds__(K::kThreads) run_kernel(const __grid_constant__ K kernel) {
-  kernel(GpuThread{});
+  kernel(Thread{});
 }
 
-template <class... K>
+template <class Thread = GpuThread, class... K>
 void add_entries(KernelList<K...>, Entries& entries) {
-  (entries.push_back({&kTagOf<K>, reinterpret_cast<const void*>(&run_kernel<K>)}), ...);
+  (entries.push_back({&kTagOf<K>, reinterpret_cast<const void*>(&run_kernel<K, Thread>)}), ...);
 }
 
 }  // namespace orrery::kernels::cuda
