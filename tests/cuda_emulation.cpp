@@ -2,6 +2,7 @@
 #include "tests/cuda_emulation.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace orrery::testing {
@@ -10,6 +11,14 @@ namespace {
 constexpr std::size_t kStack = 64 << 10;
 
 }  // namespace
+
+double from_e4m3(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double size = (code & 0x7f) == 0x7f ? NAN
+                      : exponent == 0       ? std::ldexp(mantissa, -9)
+                                            : std::ldexp(8 + mantissa, exponent - 10);
+  return code & 0x80 ? -size : size;
+}
 
 void BlockFibers::start(std::int64_t block) {
   block_ = block;

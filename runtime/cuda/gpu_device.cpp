@@ -93,7 +93,8 @@ class GpuDevice final : public Device {
   void check_capability(const Plan& plan, const Op& op, const Work& work) const {
     constexpr int kEightBits = 89;
     const auto* g = std::get_if<Gemm>(&work);
-    if (!g || !g->eight_bit || capability_ >= kEightBits) return;
+    const auto* of_groups = std::get_if<GroupedGemm>(&work);
+    if (capability_ >= kEightBits || !((g && g->eight_bit) || (of_groups && of_groups->eight_bit))) return;
     throw UserError{fmt::format("op '{}' of plan '{}' multiplies in 8 bits, which compute capability {}.{} cannot",
                                 plan.name_of(op), plan.name, capability_ / 10, capability_ % 10),
                     "8.9 and newer can: Ada, Hopper; or leave out `eight_bit`"};
