@@ -2,6 +2,7 @@
 #include "tests/cuda_emulation.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace orrery::testing {
@@ -10,6 +11,14 @@ namespace {
 constexpr std::size_t kStack = 64 << 10;
 
 }  // namespace
+
+double from_e4m3(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double size = (code & 0x7f) == 0x7f ? NAN
+                      : exponent == 0       ? std::ldexp(mantissa, -9)
+                                            : std::ldexp(8 + mantissa, exponent - 10);
+  return code & 0x80 ? -size : size;
+}
 
 void BlockFibers::start(std::int64_t block) {
   block_ = block;
@@ -50,7 +59,7 @@ void BlockFibers::run(Body body, const void* kernel, int threads) {
   for (Fiber& f : fibers_) {
     if (!f.stack) f.stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
     f.started = f.ended = false;
-    f.at_block = f.at_warp = 0;
+    f.at_block = f.at_warp = f.at_group = 0;
   }
   const auto left = [&] {
     return std::any_of(fibers_.begin(), fibers_.end(), [](const Fiber& f) { return !f.ended; });
@@ -86,6 +95,14 @@ void BlockFibers::wait_for_warp(int thread) {
   while (!all_came(first, first + gpu::kWarp, &Fiber::at_warp, times)) yield();
 }
 
+void BlockFibers::wait_for_group(int thread) {
+  constexpr int kThreads = 4 * gpu::kWarp;
+  const std::uint64_t times = ++fibers_[static_cast<std::size_t>(thread)].at_group;
+  ++moves_;
+  const int first = thread / kThreads * kThreads;
+  while (!all_came(first, first + kThreads, &Fiber::at_group, times)) yield();
+}
+
 /// Two slots in turn: whoever writes the next one knows that all have read the one before the last.
 void BlockFibers::post(int thread, const void* from, std::size_t bytes) {
   Fiber& f = fibers_[static_cast<std::size_t>(thread)];
@@ -108,6 +125,7 @@ GridRunners all_runners() {
   add_expert_runners(runners);
   add_model_runners(runners);
   add_eight_bit_runners(runners);
+  add_hopper_runners(runners);
   return runners;
 }
 

@@ -12,11 +12,15 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/eight_bit.hpp"
 #include "kernels/cuda/kernel.hpp"
 
 namespace orrery::testing {
 
 namespace gpu = orrery::kernels::cuda;
+
+/// What a number of 8 bits stands for: (1 + m/8)·2^(e−7), m·2⁻⁹ where e is 0.
+double from_e4m3(std::uint8_t code);
 
 /// The threads of a block that run side by side.
 class BlockFibers {
@@ -37,6 +41,13 @@ class BlockFibers {
   /// Waits until all threads of the block (or of the thread's warp) have come as often as this one.
   void wait_for_block(int thread);
   void wait_for_warp(int thread);
+  void wait_for_group(int thread);  // of four warps
+  /// Waits for what others bring about; they say with `moved` that they have done something.
+  template <class F>
+  void wait_until(F ready) {
+    while (!ready()) yield();
+  }
+  void moved() { ++moves_; }
   /// Puts `bytes` into the slot of a thread, waits for its warp; slots of the warp are then read by `slot`.
   void post(int thread, const void* from, std::size_t bytes);
   const std::byte* slot(int thread, int lane) const;
@@ -45,7 +56,7 @@ class BlockFibers {
   struct Fiber {
     std::jmp_buf place;
     std::unique_ptr<std::byte[]> stack;
-    std::uint64_t at_block = 0, at_warp = 0;  // barriers that it has come to
+    std::uint64_t at_block = 0, at_warp = 0, at_group = 0;  // barriers that it has come to
     bool started = false, ended = false;
     std::array<std::array<std::byte, kSlot>, 2> slots;
   };
@@ -92,24 +103,30 @@ struct EmulatedThread {
     std::memcpy(&y, fibers->slot(thread, lane), sizeof y);
     return y;
   }
-  /// d += A·B of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16").
+  /// d += A·B of mma.m16n8k16, or m16n8k32 of 8 bits (PTX ISA, "Matrix fragments for mma.m16n8k16" and "…k32").
   template <class T>
   void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], T) const {
     std::uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     fibers->post(thread, own, sizeof own);
     const int group = thread % gpu::kWarp / 4, in_group = thread % 4;
-    const auto element = [&](int lane, int reg, int half) {
-      T x[2];
+    constexpr int kWord = 4 / sizeof(T), kHalf = 4 * kWord;  // numbers of a register, and of the four lanes of a row
+    const auto element = [&](int lane, int reg, int place) {
+      T x[kWord];
       std::memcpy(x, fibers->slot(thread, lane) + 4 * reg, sizeof x);
-      return gpu::to_float(x[half]);
+      return number(x[place]);
     };
     for (int i = 0; i < 4; ++i) {
       const int row = group + (i >= 2 ? 8 : 0), col = 2 * in_group + i % 2;
-      for (int k = 0; k < 16; ++k)
-        d[i] += element(row % 8 * 4 + k % 8 / 2, (row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0), k % 2) *
-                element(col * 4 + k % 8 / 2, 4 + (k >= 8 ? 1 : 0), k % 2);
+      for (int k = 0; k < 2 * kHalf; ++k)
+        d[i] += element(row % 8 * 4 + k % kHalf / kWord, (row >= 8 ? 1 : 0) + (k >= kHalf ? 2 : 0), k % kWord) *
+                element(col * 4 + k % kHalf / kWord, 4 + (k >= kHalf ? 1 : 0), k % kWord);
     }
   }
+
+ private:
+  static float number(gpu::bf16 x) { return gpu::to_float(x); }
+  static float number(gpu::f16 x) { return gpu::to_float(x); }
+  static float number(gpu::e4m3 x) { return static_cast<float>(from_e4m3(x.bits)); }
 };
 
 template <class K>
@@ -147,5 +164,6 @@ void add_attention_runners(GridRunners& runners);
 void add_expert_runners(GridRunners& runners);
 void add_model_runners(GridRunners& runners);
 void add_eight_bit_runners(GridRunners& runners);
+void add_hopper_runners(GridRunners& runners);
 
 }  // namespace orrery::testing

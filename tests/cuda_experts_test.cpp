@@ -109,6 +109,42 @@ TEST_CASE("products of groups: forward, both gradients, either form of weights, 
   });
 }
 
+TEST_CASE("products of groups in 8 bits are the host's, whose operands are cast alike", "[cuda]") {
+  const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
+  const bool transposed = GENERATE(false, true), adds = GENERATE(false, true);
+  if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
+  // As above; 6 rows behind the last group are no part of an operand, not even of its scale.
+  constexpr std::int64_t kRows = 143, kGroups = 4, kIn = 41, kOut = 70;
+  compare_with_host(
+      [&](OpTrial& t) {
+        const TensorId offsets = t.indices("offsets", Shape{kGroups + 1}, {0, 0, 70, 71, 137});
+        const Shape matrix = transposed ? Shape{kGroups, kOut, kIn} : Shape{kGroups, kIn, kOut};
+        const bool forward = mode == GroupedMode::Forward, input = mode == GroupedMode::InputGradient;
+        const auto rows = [&](const char* name, std::int64_t cols, double size) {
+          std::vector<double> x(static_cast<std::size_t>(kRows * cols), 1024);
+          for (std::int64_t i = 0; i < 137 * cols; ++i)
+            x[static_cast<std::size_t>(i)] = size * static_cast<double>(i * 37 % 255 - 127) / 128;
+          return t.numbers(name, Shape{kRows, cols}, std::move(x), t.dtype());
+        };
+        const TensorId left = rows("left", input ? kOut : kIn, 2);
+        const TensorId right = forward || input ? t.input("right", matrix, -0.1, 0.1) : rows("right", kOut, 0.25);
+        const GroupedGemm g{.rows = kRows,
+                            .n = kOut,
+                            .k = kIn,
+                            .groups = kGroups,
+                            .mode = mode,
+                            .transpose_b = transposed,
+                            .accumulate = adds || mode != GroupedMode::WeightGradient,
+                            .eight_bit = true,
+                            .dtype = t.dtype()};
+        const Shape out = forward ? Shape{kRows, kOut} : input ? Shape{kRows, kIn} : matrix;
+        const TensorId y = g.accumulate ? t.input("y", out) : t.output("y", out);
+        if (g.accumulate) t.result(y);
+        t.add(g, reads(left), reads(right), reads(offsets), g.accumulate ? updates(y) : writes(y));
+      },
+      {}, {DType::BF16, DType::F16});
+}
+
 TEST_CASE("ways of rows to the experts of a rank are merged, and too many of them are an error", "[cuda]") {
   const auto describe = [](OpTrial& t, std::int64_t room) {
     const TensorId sent = t.indices("sent", Shape{2, 3, 2}, {0, 2, 2, 5, 5, 5, 4, 4, 4, 5, 5, 9});

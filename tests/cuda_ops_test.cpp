@@ -181,6 +181,19 @@ TEST_CASE("rows of tables are gathered, and gradients added to them", "[cuda]") 
   });
 }
 
+TEST_CASE("sums of rows that share an index, over blocks and digits of the sort", "[cuda]") {
+  // 2500 rows are two blocks of 2048, 700 indices two digits; every eighth index is outside, 300 rows share one.
+  const std::int64_t cols = GENERATE(3, 16);
+  std::vector<std::int32_t> ids;
+  for (int r = 0; r < 2500; ++r) ids.push_back(r % 8 == 3 ? 705 + r : r < 300 ? 11 : 5 + r * 131 % 700);
+  compare_with_host([&](OpTrial& t) {
+    const TensorId x = t.input("x", Shape{2500, cols}), table = t.input("table", Shape{700, cols});
+    const TensorId index = t.indices("ids", Shape{2500}, ids);
+    t.result(table);
+    t.add(ScatterAdd{2500, cols, 700, 5, 705, t.dtype()}, reads(x), reads(index), updates(table));
+  });
+}
+
 TEST_CASE("heads are turned by their positions, and back", "[cuda]") {
   const bool interleaved = GENERATE(false, true), inverse = GENERATE(false, true);
   compare_with_host([&](OpTrial& t) {

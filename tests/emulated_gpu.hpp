@@ -28,6 +28,7 @@ struct EmulationOptions {
   std::string fails_at;                              // a call of this name fails …
   std::int64_t fails_after = -1;                     // … when it is made for the n-th time, from 0; −1: never
   bool has_library = false;                          // of collectives
+  std::string skips = {};                            // kernels with this in their name do nothing; empty: none
   std::uint64_t drops = 0;                           // records that get lost
   std::shared_ptr<SharedMailbox> mailbox = nullptr;  // through which it reaches GPUs of other processes
 };

@@ -7,6 +7,11 @@
 
 namespace orrery::kernels::cuda {
 
+/// A number of 8 bits as it lies in memory.
+struct e4m3 {
+  std::uint8_t bits;
+};
+
 constexpr float kLargestEightBit = 448;
 /// A row of an operand begins at a multiple of so many numbers.
 constexpr std::int64_t kEightBitRow = 16;
@@ -44,11 +49,12 @@ struct LargestPartsKernel {
   static constexpr bool kCooperates = true;
   StridedMatrices<T> in;
   float* parts;
+  const std::int32_t* end = nullptr;  // rows that count, of one matrix; null: all
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
     float most = 0;
-    const std::int64_t each = in.rows * in.cols, all = in.batch * each;
+    const std::int64_t each = in.rows * in.cols, all = end ? *end * in.cols : in.batch * each;
     for (std::int64_t i = t.block() * kThreads + t.index(); i < all; i += t.blocks() * kThreads)
       most = larger(most, fabsf(in(i / each, i % each / in.cols, i % in.cols)));
     most = block_reduce<kThreads / kWarp>(t, most, t.template shared<float>(), LargerOf{});

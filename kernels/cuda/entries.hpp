@@ -24,5 +24,6 @@ void add_attention_entries(Entries& entries);
 void add_expert_entries(Entries& entries);
 void add_model_entries(Entries& entries);
 void add_eight_bit_entries(Entries& entries);
+void add_hopper_entries(Entries& entries);  // run on compute capability 9.0 only
 
 }  // namespace orrery::kernels::cuda

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product per group of consecutive rows. Where groups begin is known on the device only, so that no product
-// library which asks the host for sizes can do it without a wait. Tiles of 64×64, on tensor cores in 16 bits.
+// library which asks the host for sizes can do it without a wait. Tiles of 64×64, on tensor cores in 16 and 8 bits.
 #pragma once
 
-#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/eight_bit.hpp"
 
 namespace orrery::kernels::cuda {
 
@@ -26,6 +26,7 @@ struct GroupedProductKernel {
   Out* c;
   GroupMatrix a_at, b_at, c_at;  // `each` 0: rows follow one another over the groups
   bool sums_rows, adds;
+  const float *scale_a = nullptr, *scale_b = nullptr;  // what numbers of 8 bits stand for; none: 1
 
   static constexpr std::size_t kShared = 2 * kGroupedTile * kGroupedRoom * sizeof(T);
 
@@ -94,12 +95,12 @@ struct GroupedProductKernel {
         const bool in = tile.row + i < height && at + p < depth;
         left[i * kGroupedRoom + p] =
             in ? a[place(a_at, tile, tile.row + i, at + p, sums_rows ? 0 : tile.first, sums_rows ? tile.first : 0)]
-               : from_float<T>(0.0f);
+               : T{};
         const int j = b_at.row == 1 ? w / kGroupedDepth : w % kGroupedTile,
                   q = b_at.row == 1 ? w % kGroupedDepth : w / kGroupedTile;
         const bool there = tile.col + j < n && at + q < depth;
         right[j * kGroupedRoom + q] =
-            there ? b[place(b_at, tile, at + q, tile.col + j, sums_rows ? tile.first : 0, 0)] : from_float<T>(0.0f);
+            there ? b[place(b_at, tile, at + q, tile.col + j, sums_rows ? tile.first : 0, 0)] : T{};
       }
       t.sync();
       add_step(t, left, right, tile);
@@ -110,25 +111,27 @@ struct GroupedProductKernel {
   /// Which element of the tile number x of a thread's sums is. Tensor cores: 16 rows per warp, 8 products of 8 columns;
   /// else 8 rows of 4 columns.
   static KERNELS_GPU_INLINE int row_of(int thread, int x) {
-    if constexpr (sizeof(T) == 2) return thread / kWarp * 16 + thread % kWarp / 4 + (x % 4 >= 2 ? 8 : 0);
+    if constexpr (sizeof(T) <= 2) return thread / kWarp * 16 + thread % kWarp / 4 + (x % 4 >= 2 ? 8 : 0);
     return thread / 16 * 8 + x / 4;
   }
   static KERNELS_GPU_INLINE int col_of(int thread, int x) {
-    if constexpr (sizeof(T) == 2) return x / 4 * 8 + 2 * (thread % 4) + x % 2;
+    if constexpr (sizeof(T) <= 2) return x / 4 * 8 + 2 * (thread % 4) + x % 2;
     return thread % 16 * 4 + x % 4;
   }
   template <class Thread>
   KERNELS_GPU_INLINE void add_step(const Thread& t, const T* left, const T* right, Tile& tile) const {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(T) <= 2) {
+      constexpr int kWord = 4 / sizeof(T);  // numbers; eight words of a row are one product's depth
       const int group = t.index() % kWarp / 4, in_group = t.index() % 4, top = t.index() / kWarp * 16;
-      const auto pair = [](const T* at) { return *reinterpret_cast<const std::uint32_t*>(at); };
-      for (int p = 0; p < kGroupedDepth; p += 16) {
+      const auto word = [](const T* at) { return *reinterpret_cast<const std::uint32_t*>(at); };
+      for (int p = 0; p < kGroupedDepth; p += 8 * kWord) {
         std::uint32_t x[4];
         for (int r = 0; r < 4; ++r)
-          x[r] = pair(left + (top + group + (r % 2) * 8) * kGroupedRoom + p + 2 * in_group + (r / 2) * 8);
+          x[r] = word(left + (top + group + (r % 2) * 8) * kGroupedRoom + p + kWord * (in_group + (r / 2) * 4));
         for (int j = 0; j < kGroupedTile / 8; ++j) {
           std::uint32_t y[2];
-          for (int r = 0; r < 2; ++r) y[r] = pair(right + (j * 8 + group) * kGroupedRoom + p + 2 * in_group + r * 8);
+          for (int r = 0; r < 2; ++r)
+            y[r] = word(right + (j * 8 + group) * kGroupedRoom + p + kWord * (in_group + r * 4));
           float d[4] = {tile.sum[4 * j], tile.sum[4 * j + 1], tile.sum[4 * j + 2], tile.sum[4 * j + 3]};
           t.mma(d, x, y, T{});
           for (int r = 0; r < 4; ++r) tile.sum[4 * j + r] = d[r];
@@ -143,17 +146,19 @@ struct GroupedProductKernel {
   }
   template <class Thread>
   KERNELS_GPU_INLINE void store(const Thread& t, const Tile& tile, std::int64_t height) const {
+    const float scale = scale_a ? *scale_a * *scale_b : 1.0f;
     for (int x = 0; x < 32; ++x) {
       const std::int64_t i = tile.row + row_of(t.index(), x), j = tile.col + col_of(t.index(), x);
       if (i >= height || j >= n) continue;
       Out& out = c[place(c_at, tile, i, j, sums_rows ? 0 : tile.first, 0)];
-      out = from_float<Out>(tile.sum[x] + (adds ? to_float(out) : 0.0f));
+      out = from_float<Out>(scale * tile.sum[x] + (adds ? to_float(out) : 0.0f));
     }
   }
 };
 
 using GroupedKernels =
     KernelList<GroupedProductKernel<float, float>, GroupedProductKernel<bf16, bf16>, GroupedProductKernel<bf16, float>,
-               GroupedProductKernel<f16, f16>, GroupedProductKernel<f16, float>>;
+               GroupedProductKernel<f16, f16>, GroupedProductKernel<f16, float>, GroupedProductKernel<e4m3, bf16>,
+               GroupedProductKernel<e4m3, f16>, GroupedProductKernel<e4m3, float>>;
 
 }  // namespace orrery::kernels::cuda

@@ -44,7 +44,7 @@ template <class... K>
 struct KernelList {};
 
 /// What a kernel finds wrong with the numbers that it gets: two values say more of it.
-enum class FaultKind : std::int32_t { None, NoRoomForRows, RowsDiffer, NotPositive, OutOfRange };
+enum class FaultKind : std::int32_t { None, NoRoomForRows, RowsDiffer, NotPositive, OutOfRange, Stalled };
 
 /// A word for the host that a kernel which cannot go on as asked leaves, and goes on with less. The first one stays, of
 /// several at once any.

@@ -42,50 +42,6 @@ struct GatherKernel {
   }
 };
 
-/// table[index[r] − first,:] += x[r,:], in order of r: the block of the first row with an index adds up all rows that
-/// share it, so the sum has one order and is rounded once. The threads of a block share the look at all indices.
-template <class T>
-struct ScatterAddKernel {
-  static constexpr int kThreads = 128;
-  static constexpr bool kCooperates = true;
-  static constexpr std::size_t kShared = kThreads * sizeof(std::int32_t);
-  std::int64_t rows, cols, first, last;
-  const std::int32_t* index;
-  const T* x;
-  T* table;
-
-  template <class Thread>
-  KERNELS_GPU void operator()(const Thread& t) const {
-    for (std::int64_t r = t.block(); r < rows; r += t.blocks()) {
-      const std::int32_t id = index[r];
-      std::int32_t before = 0;
-      for (std::int64_t s = t.index(); s < r; s += kThreads) before += index[s] == id ? 1 : 0;
-      before = block_reduce<kThreads / kWarp>(t, before, t.template shared<std::int32_t>(), SumOf{});
-      if (id >= first && id < last && before == 0) add(t, r, id);
-    }
-  }
-
- private:
-  /// Columns in turns of a block's threads; rows that share the index are found `kThreads` at a time.
-  template <class Thread>
-  KERNELS_GPU void add(const Thread& t, std::int64_t r, std::int32_t id) const {
-    std::int32_t* shares = t.template shared<std::int32_t>();
-    for (std::int64_t from = 0; from < cols; from += kThreads) {
-      const std::int64_t c = from + t.index();
-      T* to = table + (id - first) * cols + c;
-      float sum = c < cols ? to_float(*to) : 0.0f;
-      for (std::int64_t block = r; block < rows; block += kThreads) {
-        shares[t.index()] = block + t.index() < rows && index[block + t.index()] == id ? 1 : 0;
-        t.sync();
-        for (int s = 0; s < kThreads; ++s)
-          if (shares[s] != 0 && c < cols) sum += to_float(x[(block + s) * cols + c]);
-        t.sync();
-      }
-      if (c < cols) *to = from_float<T>(sum);
-    }
-  }
-};
-
 /// Indices as a shard counts them: see LocalIndices of the plan.
 struct LocalIndicesKernel {
   static constexpr int kThreads = 128;
@@ -374,8 +330,8 @@ struct SampleKernel {
 constexpr std::size_t kSampleShared = 256 * sizeof(double);
 
 template <class T>
-using TokenKernels = KernelList<GatherKernel<T>, ScatterAddKernel<T>, MaskColumnsKernel<T>, RotaryKernel<T>,
-                                SampleKernel<T>, ScatterRowsKernel<T>, AppendRowsKernel<T>>;
+using TokenKernels = KernelList<GatherKernel<T>, MaskColumnsKernel<T>, RotaryKernel<T>, SampleKernel<T>,
+                                ScatterRowsKernel<T>, AppendRowsKernel<T>>;
 using IndexKernels = KernelList<LocalIndicesKernel, CheckRangeKernel>;
 
 }  // namespace orrery::kernels::cuda

@@ -97,6 +97,11 @@ struct GpuExchange {
   std::vector<Message> sends, receives;
 };
 
+/// Kernels that the devices have been tried with (attention_trial.hpp), and those of them that did what they should.
+struct GpuTrials {
+  std::uint32_t tried = 0, passed = 0;
+};
+
 /// What was enqueued on some streams, to run again as a whole.
 class GpuGraph {
  public:
@@ -166,6 +171,8 @@ class GpuDriver {
   virtual void mark(std::uint64_t id) = 0;
   /// Counters of a device, by NVIDIA's names. Throws MissingError when there can be none.
   virtual std::unique_ptr<CounterSource> counters(int device, const std::vector<std::string>& names) = 0;
+
+  GpuTrials quick_attention;
 };
 
 /// Owns a stream or an event.
@@ -202,7 +209,8 @@ struct GpuQueue {
   GpuStream stream = nullptr;
   int device = 0;
   bool fast_f32 = false;
-  bool captures = false;  // what is enqueued runs later: the host must not wait for it
+  bool captures = false;              // what is enqueued runs later: the host must not wait for it
+  std::uint32_t quick_attention = 0;  // kernels of attention_hopper.hpp that may be used (attention_trial.hpp)
 };
 
 }  // namespace orrery

@@ -64,7 +64,8 @@ GpuQueue EnqueuedPlan::queue_of(const Lane& lane) {
           .stream = lane.stream.get(),
           .device = device_of(lane.rank->rank),
           .fast_f32 = options_.fast_f32,
-          .captures = captures_};
+          .captures = captures_,
+          .quick_attention = options_.quick_attention};
 }
 
 void EnqueuedPlan::run_lanes(const Bindings& bindings) {

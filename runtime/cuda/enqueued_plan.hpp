@@ -36,6 +36,7 @@ class EnqueuedPlan final : public PreparedPlan {
     ActivitySource* activities = nullptr;  // where spans come from in place of events
     ActivityAccount* account = nullptr;
     std::shared_ptr<Peers> peers = nullptr;  // processes that have a share of the ranks
+    std::uint32_t quick_attention = 0;       // as of GpuQueue
   };
   EnqueuedPlan(const Preparation& preparation, const Device& device, std::shared_ptr<GpuDriver> driver,
                const Options& options);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <utility>
 
+#include "runtime/cuda/attention_trial.hpp"
 #include "runtime/cuda/collectives.hpp"
 #include "runtime/cuda/enqueued_plan.hpp"
 #include "runtime/cuda/families.hpp"
@@ -62,12 +64,15 @@ class GpuDevice final : public Device {
   }
   Backing file() const override { return Backing::DirectFile; }
   std::unique_ptr<PreparedPlan> prepare(const Preparation& preparation) const override {
-    return std::make_unique<EnqueuedPlan>(preparation, *this, driver_,
-                                          EnqueuedPlan::Options{.fast_f32 = options_.fast_f32,
-                                                                .graphs = options_.graphs,
-                                                                .activities = options_.activities.get(),
-                                                                .account = options_.account.get(),
-                                                                .peers = options_.peers});
+    const std::uint32_t attention = quick_attention_of(preparation.plan);
+    return std::make_unique<EnqueuedPlan>(
+        preparation, *this, driver_,
+        EnqueuedPlan::Options{.fast_f32 = options_.fast_f32,
+                              .graphs = options_.graphs,
+                              .activities = options_.activities.get(),
+                              .account = options_.account.get(),
+                              .peers = options_.peers,
+                              .quick_attention = try_quick_attention(*driver_, attention, options_.warn)});
   }
 
  private:
@@ -88,7 +93,8 @@ class GpuDevice final : public Device {
   void check_capability(const Plan& plan, const Op& op, const Work& work) const {
     constexpr int kEightBits = 89;
     const auto* g = std::get_if<Gemm>(&work);
-    if (!g || !g->eight_bit || capability_ >= kEightBits) return;
+    const auto* of_groups = std::get_if<GroupedGemm>(&work);
+    if (capability_ >= kEightBits || !((g && g->eight_bit) || (of_groups && of_groups->eight_bit))) return;
     throw UserError{fmt::format("op '{}' of plan '{}' multiplies in 8 bits, which compute capability {}.{} cannot",
                                 plan.name_of(op), plan.name, capability_ / 10, capability_ % 10),
                     "8.9 and newer can: Ada, Hopper; or leave out `eight_bit`"};
@@ -112,6 +118,8 @@ Kernel find_gpu_kernel(const Work& work) {
     if (const Kernel k = family(work)) return k;
   return nullptr;
 }
+
+void warn_on_stderr(std::string_view text) { fmt::print(stderr, "warning: {}\n", text); }
 
 std::vector<std::size_t> gpu_kinds() {
   std::vector<std::size_t> kinds;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "runtime/cuda/activities.hpp"
 #include "runtime/cuda/driver.hpp"
@@ -11,6 +13,9 @@ namespace orrery {
 
 class Peers;
 
+/// "warning: …" and the end of a line.
+void warn_on_stderr(std::string_view text);
+
 struct GpuOptions {
   bool fast_f32 = false;                                 // products of f32 may round their operands to tf32
   bool plain = false;                                    // ask the device for each tensor, instead of one arena
@@ -18,6 +23,7 @@ struct GpuOptions {
   std::shared_ptr<ActivitySource> activities = nullptr;  // where spans come from; none: events around each op
   std::shared_ptr<ActivityAccount> account = nullptr;    // what the activities came to; none: nobody asks
   std::shared_ptr<Peers> peers = nullptr;                // processes that execute plans together; none: this one alone
+  std::function<void(std::string_view)> warn = warn_on_stderr;  // a kernel that is not used, and why
 };
 
 /// GPUs, reached through a driver. Plans in f32, bf16 or f16.

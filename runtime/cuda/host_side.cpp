@@ -28,6 +28,8 @@ std::string text_of(FaultKind kind, std::int32_t value, std::int32_t limit) {
       return fmt::format("a member sends {} rows, {} are awaited", value, limit);
     case FaultKind::NotPositive:
       return fmt::format("a matrix of {} rows is not positive definite at row {}", limit, value);
+    case FaultKind::Stalled:
+      return "threads of a block waited for one another for seconds, and went on: the result is wrong";
     default:
       return fmt::format("an index of {} where {} is the end", value, limit);
   }

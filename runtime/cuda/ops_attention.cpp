@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "kernels/cuda/attention_hopper.hpp"
 #include "kernels/cuda/attention_tile_slopes.hpp"
 #include "kernels/cuda/rows.hpp"
 #include "kernels/cuda/shapes.hpp"
 #include "kernels/cuda/tokens.hpp"
+#include "runtime/cuda/attention_trial.hpp"
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/host_side.hpp"
 #include "runtime/cuda/op_context.hpp"
@@ -86,11 +88,20 @@ bool fits_tiles(const AttentionShape& s, std::initializer_list<gpu::HeadView> vi
   return plain && wide && s.q >= 16 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
 }
 
+/// Products of four warps: whole groups of queries, on devices that have been tried.
+bool is_quick(const AttentionShape& s, const GpuContextBase& c) {
+  const std::uint32_t bit = quick_attention_bit(s.dtype, s.qk_dim, s.v_dim);
+  return s.q >= gpu::kGroupQueries && s.scale > 0 && (c.queue().quick_attention & bit) != 0;
+}
+
 template <class T, int D>
-void tiles(const gpu::AttentionKernel<T>& k, const GpuContext<T>& c) {
-  if constexpr (sizeof(T) == 2)
+void tiles(const AttentionShape& s, const gpu::AttentionKernel<T>& k, const GpuContext<T>& c) {
+  if constexpr (sizeof(T) == 2) {
+    const gpu::HopperAttentionKernel<T, D> quick{.p = k.p, .o = k.o, .lse = k.lse, .fault = c.fault()};
+    if (is_quick(s, c)) return c.launch(quick, quick.tiles(), quick.kShared);
     c.launch(gpu::TileAttentionKernel<T, D>{.p = k.p, .o = k.o, .lse = k.lse},
              k.p.batch * k.p.heads * gpu::blocks_of<std::int64_t>(k.p.q_len, gpu::kTileQueries), gpu::kTileShared<D>);
+  }
 }
 
 /// The two passes of the gradients.
@@ -126,7 +137,8 @@ void run(const AttentionForward& w, const GpuContext<T>& c) {
   gpu::AttentionKernel<T> k{.p = problem(s, c, out), .o = {}, .lse = {}};
   k.o = head_view(c, out, s.batch, s.heads, s.v_dim);
   if (w.keep_lse) k.lse = c.numbers(out + 1);
-  if (fits_tiles<T>(s, {k.p.q, k.p.k, k.p.v, k.o})) return s.qk_dim == 64 ? tiles<T, 64>(k, c) : tiles<T, 128>(k, c);
+  if (fits_tiles<T>(s, {k.p.q, k.p.k, k.p.v, k.o}))
+    return s.qk_dim == 64 ? tiles<T, 64>(s, k, c) : tiles<T, 128>(s, k, c);
   const std::int64_t queries = s.batch * s.heads * s.q;
   k.splits = key_splits(s, k.p.kv_len);
   k.part_o = c.template scratch<float>();

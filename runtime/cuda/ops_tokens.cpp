@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/scatter.hpp"
 #include "kernels/cuda/tokens.hpp"
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/op_context.hpp"
@@ -28,14 +29,24 @@ void run(const Gather& g, const GpuContext<T>& c) {
 
 template <class T>
 void run(const ScatterAdd& s, const GpuContext<T>& c) {
-  c.each_row(gpu::ScatterAddKernel<T>{.rows = s.rows,
-                                      .cols = s.cols,
-                                      .first = s.first,
-                                      .last = s.last,
-                                      .index = c.ints(1),
-                                      .x = c.dense(0),
-                                      .table = c.dense(2)},
-             s.rows, gpu::ScatterAddKernel<T>::kShared);
+  if (s.rows == 0) return;
+  auto* orders = c.template scratch<std::int32_t>();  // two of them, then counts
+  std::int32_t* counts = orders + 2 * s.rows;
+  gpu::SortedRows sorted{s.rows, s.first, s.last, c.ints(1), nullptr};
+  for (int pass = 0; pass < gpu::sort_passes(s.last - s.first); ++pass) {
+    std::int32_t* out = orders + pass % 2 * s.rows;
+    sorted.shift = pass * gpu::kDigitBits;
+    c.each_row(gpu::CountDigitsKernel{sorted, counts}, sorted.blocks(), gpu::kSortedShared);
+    c.launch(gpu::DigitPlacesKernel{sorted.blocks(), counts}, 1, gpu::DigitPlacesKernel::kShared);
+    c.each_row(gpu::PlaceRowsKernel{sorted, counts, out}, sorted.blocks(), gpu::kSortedShared);
+    sorted.from = out;
+  }
+  const gpu::ScatterAddKernel<T> add{.in = sorted,
+                                     .cols = s.cols,
+                                     .x = c.dense(0),
+                                     .table = c.dense(2),
+                                     .wide = c.is_wide(0, s.rows, s.cols) && c.is_wide(2, s.table_rows, s.cols)};
+  c.each_row(add, s.rows * add.stretches());
 }
 
 template <class T>

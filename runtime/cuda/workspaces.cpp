@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/eight_bit.hpp"
+#include "kernels/cuda/scatter.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
 
 namespace orrery {
@@ -20,6 +21,7 @@ std::int64_t queries(const AttentionShape& s) { return s.batch * s.heads * s.q; 
 /// Bytes of scratch of a kind: an overload for each kind whose kernels need any.
 struct Scratch {
   std::int64_t operator()(const Gemm& g) const { return g.eight_bit ? eight_bit_scratch(g).end : kProductWorkspace; }
+  std::int64_t operator()(const GroupedGemm& g) const { return g.eight_bit ? grouped_scratch(g).end : 0; }
   std::int64_t operator()(const AttentionForward& a) const {
     const std::int64_t splits =
         a.shape.kv.is_bound() ? key_splits(a.shape, kMostSplits * kLeastKeys) : key_splits(a.shape, a.shape.kv.base);
@@ -35,6 +37,9 @@ struct Scratch {
   std::int64_t operator()(const CrossEntropyFinish& c) const { return c.rows * kFloat; }
   std::int64_t operator()(const SumSquares&) const { return gpu::kSumBlocks * std::int64_t{sizeof(double)}; }
   std::int64_t operator()(const BinaryCrossEntropyForward& b) const { return b.rows * kFloat; }
+  std::int64_t operator()(const ScatterAdd& s) const {
+    return gpu::sort_numbers(s.rows) * std::int64_t{sizeof(std::int32_t)};
+  }
   std::int64_t operator()(const RouteMap& r) const { return r.experts * std::int64_t{sizeof(std::int32_t)}; }
   std::int64_t operator()(const DraftCandidates& d) const {
     return std::min(d.rows, kCandidateBlocks) * 2 * d.vocab * std::int64_t{sizeof(double)};
@@ -58,9 +63,28 @@ class GpuWorkspaces final : public WorkspaceModel {
 
 }  // namespace
 
-EightBitScratch eight_bit_scratch(const Gemm& g) {
+static std::int64_t up(std::int64_t bytes) {
   constexpr std::int64_t kPlace = 256;
-  const auto up = [](std::int64_t bytes) { return gpu::blocks_of(bytes, kPlace) * kPlace; };
+  return gpu::blocks_of(bytes, kPlace) * kPlace;
+}
+
+GroupedScratch grouped_scratch(const GroupedGemm& g) {
+  const std::int64_t rows = std::max(g.rows, g.max_rows);
+  GroupedScratch s;
+  s.left = {.rows = rows, .cols = g.mode == GroupedMode::InputGradient ? g.n : g.k};
+  s.right = {.rows = g.groups * (g.transpose_b ? g.n : g.k), .cols = g.transpose_b ? g.k : g.n};
+  if (g.mode == GroupedMode::WeightGradient) s.right = {.rows = rows, .cols = g.n};
+  for (GroupedScratch::Operand* o : {&s.left, &s.right}) {
+    o->row = gpu::blocks_of(o->cols, gpu::kEightBitRow) * gpu::kEightBitRow;
+    o->at = s.parts;
+    s.parts += up(o->rows * o->row);
+  }
+  s.scales = s.parts + gpu::kLargestBlocks * kFloat;
+  s.end = s.scales + 2 * kFloat;
+  return s;
+}
+
+EightBitScratch eight_bit_scratch(const Gemm& g) {
   EightBitScratch s;
   s.row = gpu::blocks_of(g.k, gpu::kEightBitRow) * gpu::kEightBitRow;
   s.b = up(g.batch * g.m * s.row);

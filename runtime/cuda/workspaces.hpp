@@ -16,6 +16,18 @@ struct EightBitScratch {
 };
 EightBitScratch eight_bit_scratch(const Gemm& g);
 
+/// The operands of a product of groups, and where they lie in 8 bits in its scratch (in bytes): both cast, parts of a
+/// maximum, two scales.
+struct GroupedScratch {
+  struct Operand {
+    std::int64_t rows = 0, cols = 0;  // rows: that there is room for, over all groups
+    std::int64_t row = 0, at = 0;     // numbers from row to row, and the place, when cast
+  };
+  Operand left, right;
+  std::int64_t parts = 0, scales = 0, end = 0;
+};
+GroupedScratch grouped_scratch(const GroupedGemm& g);
+
 /// Blocks that rank candidates of drafted tokens, each over two rows of doubles of its own.
 constexpr std::int64_t kCandidateBlocks = 64;
 

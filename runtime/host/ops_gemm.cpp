@@ -55,6 +55,21 @@ void run(const Gemm& g, const OpContext<T>& c) {
   kernels::gemm(args);
 }
 
+/// As cast_operands of rows (those of the groups) and weights, or of rows twice. The scales go with the first.
+template <class T>
+void cast_operands(const GroupedGemm& g, const OpContext<T>& c, kernels::GroupedGemmArgs<T>& args, bool swap) {
+  const bool gradient = g.mode == GroupedMode::WeightGradient, input = g.mode == GroupedMode::InputGradient;
+  const std::int64_t rows = args.offsets[g.groups], cols = input ? g.n : g.k;
+  const std::int64_t rows_b = gradient ? rows : g.groups * g.k, cols_b = g.n;  // weights of either form are dense
+  auto* a = reinterpret_cast<T*>(static_cast<std::byte*>(args.workspace) + eight_bit_offset(g, sizeof(T)));
+  T* b = a + rows * cols;
+  const T scale = kernels::cast_to_eight_bits<T>({1, rows, cols, c.dense(0), cols, 0, a}) *
+                  kernels::cast_to_eight_bits<T>({1, rows_b, cols_b, c.dense(1), cols_b, 0, b});
+  for (std::int64_t i = 0; i < rows * cols; ++i) a[i] *= scale;
+  args.x = swap ? b : a;
+  args.w = swap ? a : b;
+}
+
 /// Weights [groups, n, k] swap the roles of the products: forward is an input gradient and the other way round, and the
 /// weight gradient takes its operands in the other order.
 template <class T>
@@ -70,15 +85,12 @@ void run(const GroupedGemm& g, const OpContext<T>& c) {
                                    .y = c.dense(3),
                                    .write = write(g.accumulate),
                                    .workspace = c.workspace()};
+  if (g.eight_bit) cast_operands(g, c, args, swap);
   if (gradient) return kernels::grouped_gemm_weight_gradient(args);
   if ((g.mode == GroupedMode::Forward) == g.transpose_b) return kernels::grouped_gemm_input_gradient(args);
   kernels::grouped_gemm(args);
 }
 
-/// Groups are not cast to 8 bits here.
-Kernel find_gemm(const Work& work) {
-  if (const auto* g = std::get_if<GroupedGemm>(&work); g && g->eight_bit) return nullptr;
-  return find_typed<Gemm, GroupedGemm>(work);
-}
+Kernel find_gemm(const Work& work) { return find_typed<Gemm, GroupedGemm>(work); }
 
 }  // namespace orrery

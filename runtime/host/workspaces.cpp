@@ -21,6 +21,12 @@ kernels::AttentionDims dims(const AttentionShape& s) {
   return {s.batch, s.q, planned_keys(s), s.heads, s.kv_heads, s.qk_dim, s.v_dim};
 }
 
+std::size_t grouped_workspace(const GroupedGemm& g, std::size_t size) {
+  const std::int64_t rows = std::max(g.rows, g.max_rows);
+  return std::max(kernels::grouped_gemm_workspace(rows, g.k, g.n, size),
+                  kernels::grouped_gemm_workspace(rows, g.n, g.k, size));
+}
+
 /// Scratch of a kind: an overload for each kind whose host function needs any.
 struct Scratch {
   std::size_t operator()(const Gemm& g) const {
@@ -30,9 +36,9 @@ struct Scratch {
   }
   std::size_t operator()(const GroupedGemm& g) const {
     const std::size_t size = element_size(g.dtype);
+    if (!g.eight_bit) return grouped_workspace(g, size);
     const std::int64_t rows = std::max(g.rows, g.max_rows);
-    return std::max(kernels::grouped_gemm_workspace(rows, g.k, g.n, size),
-                    kernels::grouped_gemm_workspace(rows, g.n, g.k, size));
+    return eight_bit_offset(g, size) + static_cast<std::size_t>(rows * (g.k + g.n) + g.groups * g.k * g.n) * size;
   }
   std::size_t operator()(const AttentionForward& a) const {
     const std::size_t size = element_size(a.shape.dtype);
@@ -92,6 +98,10 @@ std::size_t attention_scratch(const PagedAttention& w, std::size_t element_size)
 
 std::size_t eight_bit_offset(const Gemm& g, std::size_t element_size) {
   return (kernels::gemm_workspace({g.m, g.n, g.k}, element_size) + 63) / 64 * 64;
+}
+
+std::size_t eight_bit_offset(const GroupedGemm& g, std::size_t element_size) {
+  return (grouped_workspace(g, element_size) + 63) / 64 * 64;
 }
 
 const WorkspaceModel& host_workspaces() {

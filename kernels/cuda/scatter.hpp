@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of rows that share an index. Rows are sorted by their indices first, a digit of eight bits after another, equal
+// ones keeping their order: work grows with the rows, and each sum has one order.
+#pragma once
+
+#include "kernels/cuda/kernel.hpp"
+
+namespace orrery::kernels::cuda {
+
+constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
+/// Rows whose digits a block counts.
+constexpr std::int64_t kSortedRows = 2048;
+
+/// Passes that sort indices below `end`, and one more number for those outside.
+constexpr int sort_passes(std::int64_t end) {
+  int passes = 1;
+  while (end >> (passes * kDigitBits) != 0) ++passes;
+  return passes;
+}
+/// Numbers of 32 bits that sorting needs: two orders, and how often each digit comes in each block.
+constexpr std::int64_t sort_numbers(std::int64_t rows) { return 2 * rows + kDigits * blocks_of(rows, kSortedRows); }
+
+/// What passes know. Rows are in the order `from`, or as they are where that is null.
+struct SortedRows {
+  std::int64_t rows, first, last;
+  const std::int32_t *index, *from;
+  int shift = 0;
+
+  KERNELS_GPU_INLINE std::int32_t row(std::int64_t i) const { return from ? from[i] : static_cast<std::int32_t>(i); }
+  /// The index counted from `first`; last − first for those outside.
+  KERNELS_GPU_INLINE std::int64_t key(std::int64_t i) const {
+    const std::int64_t id = index[row(i)];
+    return id >= first && id < last ? id - first : last - first;
+  }
+  KERNELS_GPU_INLINE int digit(std::int64_t i) const { return static_cast<int>(key(i) >> shift & (kDigits - 1)); }
+  constexpr std::int64_t blocks() const { return blocks_of(rows, kSortedRows); }
+};
+constexpr std::size_t kSortedShared = kSortedRows;  // a byte for each
+
+/// counts[digit, block]: thread d counts the digits d.
+struct CountDigitsKernel {
+  static constexpr int kThreads = kDigits;
+  static constexpr bool kCooperates = true;
+  SortedRows in;
+  std::int32_t* counts;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    auto* digits = t.template shared<std::uint8_t>();
+    for (std::int64_t block = t.block(); block < in.blocks(); block += t.blocks()) {
+      const std::int64_t first = block * kSortedRows, count = smaller_of(kSortedRows, in.rows - first);
+      for (std::int64_t i = t.index(); i < count; i += kThreads)
+        digits[i] = static_cast<std::uint8_t>(in.digit(first + i));
+      t.sync();
+      std::int32_t own = 0;
+      for (std::int64_t i = 0; i < count; ++i) own += digits[i] == t.index() ? 1 : 0;
+      counts[t.index() * in.blocks() + block] = own;
+      t.sync();
+    }
+  }
+};
+
+/// Each count becomes the sum of those before it: where the first row with that digit of that block goes. One block.
+struct DigitPlacesKernel {
+  static constexpr int kThreads = kDigits;
+  static constexpr bool kCooperates = true;
+  static constexpr std::size_t kShared = kDigits * sizeof(std::int32_t);
+  std::int64_t blocks;
+  std::int32_t* counts;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    auto* sums = t.template shared<std::int32_t>();
+    std::int32_t *own = counts + t.index() * blocks, sum = 0;
+    for (std::int64_t b = 0; b < blocks; ++b) sum += own[b];
+    sums[t.index()] = sum;
+    t.sync();
+    std::int32_t place = 0;
+    for (int d = 0; d < t.index(); ++d) place += sums[d];
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int32_t count = own[b];
+      own[b] = place;
+      place += count;
+    }
+  }
+};
+
+/// Rows in the order of the digit: thread d places those with digit d.
+struct PlaceRowsKernel {
+  static constexpr int kThreads = kDigits;
+  static constexpr bool kCooperates = true;
+  SortedRows in;
+  const std::int32_t* places;
+  std::int32_t* out;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    auto* digits = t.template shared<std::uint8_t>();
+    for (std::int64_t block = t.block(); block < in.blocks(); block += t.blocks()) {
+      const std::int64_t first = block * kSortedRows, count = smaller_of(kSortedRows, in.rows - first);
+      for (std::int64_t i = t.index(); i < count; i += kThreads)
+        digits[i] = static_cast<std::uint8_t>(in.digit(first + i));
+      t.sync();
+      std::int32_t place = places[t.index() * in.blocks() + block];
+      for (std::int64_t i = 0; i < count; ++i)
+        if (digits[i] == t.index()) out[place++] = in.row(first + i);
+      t.sync();
+    }
+  }
+};
+
+/// table[index[r] − first,:] += x[r,:], in order of r: a block per row and stretch of columns, of which the first of
+/// rows with one index adds up all of them, so that the sum is rounded once.
+template <class T>
+struct ScatterAddKernel {
+  static constexpr int kThreads = 128;
+  static constexpr bool kCooperates = false;
+  SortedRows in;  // sorted
+  std::int64_t cols;
+  const T* x;
+  T* table;
+  bool wide;
+
+  constexpr std::int64_t stretches() const { return blocks_of<std::int64_t>(cols, kThreads * (wide ? kPack<T> : 1)); }
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t w = t.block(); w < in.rows * stretches(); w += t.blocks()) {
+      const std::int64_t i = w / stretches(), key = in.key(i);
+      if (key == in.last - in.first || (i > 0 && in.key(i - 1) == key)) continue;
+      if (wide)
+        add<kPack<T>>(t, i, key, w % stretches());
+      else
+        add<1>(t, i, key, w % stretches());
+    }
+  }
+
+ private:
+  template <int N, class Thread>
+  KERNELS_GPU_INLINE void add(const Thread& t, std::int64_t i, std::int64_t key, std::int64_t stretch) const {
+    const std::int64_t c = (stretch * kThreads + t.index()) * N;
+    if (c >= cols) return;
+    float sum[N], more[N];
+    load<T, N>(table + key * cols + c, sum);
+    for (; i < in.rows && in.key(i) == key; ++i) {
+      load<T, N>(x + in.row(i) * cols + c, more);
+      for (int j = 0; j < N; ++j) sum[j] += more[j];
+    }
+    store<T, N>(table + key * cols + c, sum);
+  }
+};
+
+using SortKernels = KernelList<CountDigitsKernel, DigitPlacesKernel, PlaceRowsKernel>;
+template <class T>
+using ScatterKernels = KernelList<ScatterAddKernel<T>>;
+
+}  // namespace orrery::kernels::cuda

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_hopper_emulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/attention_hopper.hpp"
+
+namespace orrery::testing {
+namespace {
+
+/// A phase ends with the last of its arrivals.
+struct Barrier {
+  std::uint16_t arrivals, left;
+  std::uint32_t phase;
+};
+static_assert(sizeof(Barrier) == sizeof(std::uint64_t));
+
+std::uint32_t bits(std::uint64_t word, int first, int count) {
+  return static_cast<std::uint32_t>(word >> first & ((std::uint64_t{1} << count) - 1));
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+/// In words of 16 bytes, T = 8 numbers of 16 bits (PTX ISA 9.0, "Canonical Layouts", 128B swizzling):
+///   K-major   ((8,m),(T,2k)) : ((8T,SBO),(1,T))       a row is i = 8·m + r, a word of it one of 2k
+///   MN-major  ((T,8,m),(8,k)) : ((1,T,LBO),(8T,SBO))  i = 64·m + 8·word + r, the sum 8·k + r
+/// and Swizzle<3,4,3>: bits 4 … 6 of an address are xored with bits 7 … 9. The base offset is 0: patterns begin at
+/// multiples of 1024.
+std::uint32_t operand_at(std::uint64_t descriptor, Major major, int i, int k) {
+  const std::uint32_t start = bits(descriptor, 0, 14) << 4, leading = bits(descriptor, 16, 14) << 4,
+                      stride = bits(descriptor, 32, 14) << 4;
+  const auto x = static_cast<std::uint32_t>(i), s = static_cast<std::uint32_t>(k);
+  const std::uint32_t at = major == Major::K ? start + x % 8 * 128 + x / 8 * stride + 2 * s
+                                             : start + x % 64 * 2 + x / 64 * leading + s % 8 * 128 + s / 8 * stride;
+  return at ^ (at >> 7 & 7u) << 4;
+}
+
+std::byte* EmulatedHopperThread::memory(std::uint32_t address) const { return fibers->shared() + (address - kBase); }
+
+void EmulatedHopperThread::copy_async(std::uint32_t to, const void* from, bool there) const {
+  if (to % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
+    block_.complain("a copy of 16 bytes is not aligned");
+  landings_.push_back({to, there ? from : nullptr, batches_});
+}
+
+void EmulatedHopperThread::land(int most) const {
+  const auto done = [&](const Landing& l) { return l.batch < batches_ - most; };
+  for (const Landing& l : landings_) {
+    if (!done(l)) continue;
+    const gpu::Quad zeros{};
+    std::memcpy(memory(l.to), l.from ? l.from : &zeros, 16);
+    if (!unfenced_) ++block_.unfenced;
+    unfenced_ = true;
+  }
+  std::erase_if(landings_, done);
+}
+
+void EmulatedHopperThread::proxy_fence() const {
+  if (unfenced_) --block_.unfenced;
+  unfenced_ = false;
+}
+
+void EmulatedHopperThread::barrier_init(std::uint32_t at, std::uint32_t arrivals) const {
+  const Barrier b{static_cast<std::uint16_t>(arrivals), static_cast<std::uint16_t>(arrivals), 0};
+  std::memcpy(memory(at), &b, sizeof b);
+}
+
+void EmulatedHopperThread::barrier_arrive(std::uint32_t at) const {
+  Barrier b;
+  std::memcpy(&b, memory(at), sizeof b);
+  if (--b.left == 0) {
+    b.left = b.arrivals;
+    ++b.phase;
+  }
+  std::memcpy(memory(at), &b, sizeof b);
+  fibers->moved();
+}
+
+/// The phase before the one under way has the parity that is waited for.
+bool EmulatedHopperThread::barrier_wait(std::uint32_t at, std::uint32_t parity) const {
+  fibers->wait_until([&] {
+    Barrier b;
+    std::memcpy(&b, memory(at), sizeof b);
+    return (b.phase + 1) % 2 == parity;
+  });
+  return true;
+}
+
+/// Lane's rows g and g + 8 of its warp times columns 8·n + p and 8·n + p + 1.
+std::vector<float> EmulatedHopperThread::result_of(const Product& p) const {
+  const int row = thread % 128 / gpu::kWarp * 16 + thread % gpu::kWarp / 4, pair = thread % 4 * 2;
+  std::vector<float> d = p.before;
+  std::array<std::array<float, 16>, 2> a;
+  for (int half = 0; half < 2; ++half)
+    for (int k = 0; k < 16; ++k) {
+      float& x = a[static_cast<std::size_t>(half)][static_cast<std::size_t>(k)];
+      const auto& words = p.rows[static_cast<std::size_t>(k % 8 / 2)];
+      if (p.registers)
+        p.numbers(reinterpret_cast<const std::byte*>(&words[static_cast<std::size_t>(half + k / 8 * 2)]) + k % 2 * 2,
+                  &x);
+      else
+        p.numbers(memory(operand_at(p.a, Major::K, row + 8 * half, k)), &x);
+    }
+  for (int n = 0; n < p.columns; ++n)
+    for (int c = 0; c < 2; ++c)
+      for (int k = 0; k < 16; ++k) {
+        float b = 0;
+        p.numbers(memory(operand_at(p.b, p.registers ? Major::MN : Major::K, 8 * n + pair + c, k)), &b);
+        for (std::size_t half = 0; half < 2; ++half)
+          d[static_cast<std::size_t>(4 * n + c) + 2 * half] += a[half][static_cast<std::size_t>(k)] * b;
+      }
+  return d;
+}
+
+void EmulatedHopperThread::hand_in(Product p) const {
+  if (!fenced_) block_.complain("products without wgmma.fence before them");
+  if (block_.unfenced > 0) block_.complain("products read memory whose writer has not made it visible to them");
+  if (bits(p.b, 62, 2) != 1 || (!p.registers && bits(p.a, 62, 2) != 1)) block_.complain("not the swizzle of 128 bytes");
+  auto& given = block_.given[static_cast<std::size_t>(thread / 128)];
+  for (const std::uint64_t word : {p.a, p.b}) {
+    if (given_ == given.size()) given.push_back(word);
+    if (given[given_++] != word) block_.complain("threads of a group hand in different products");
+  }
+  const auto count = static_cast<std::size_t>(4 * p.columns);
+  const auto last = std::find_if(products_.rbegin(), products_.rend(), [&](const Product& q) { return q.d == p.d; });
+  p.before = last != products_.rend() ? last->after : std::vector<float>(p.d, p.d + count);
+  if (!p.adds) p.before.assign(count, 0.0f);
+  p.after = result_of(p);
+  std::fill_n(p.d, count, std::numeric_limits<float>::quiet_NaN());
+  products_.push_back(std::move(p));
+}
+
+/// What is waited for may be touched then, so what comes next needs a fence.
+void EmulatedHopperThread::await(int most, const float* d) const {
+  fenced_ = false;
+  const auto done = [&](const Product& p) { return p.batch < batch_ - most; };
+  for (const Product& p : products_) {
+    if (!done(p)) continue;
+    if (p.registers && std::memcmp(p.registers, p.rows[static_cast<std::size_t>(thread % 4)].data(), 16) != 0)
+      block_.complain("registers of an operand changed while products were under way");
+    if (!same(result_of(p), p.after)) block_.complain("memory of an operand changed while products were under way");
+    std::copy(p.after.begin(), p.after.end(), p.d);
+  }
+  std::erase_if(products_, done);
+  // Of sums that go on, nothing can be seen.
+  for (const Product& p : products_) {
+    std::fill_n(p.d, p.after.size(), std::numeric_limits<float>::quiet_NaN());
+    if (p.d == d) block_.complain("sums that are waited for are still under way");
+  }
+}
+
+void EmulatedHopperThread::finish() const {
+  if (!products_.empty() || !landings_.empty()) block_.complain("a thread ends before its products or copies");
+  if (given_ != block_.given[static_cast<std::size_t>(thread / 128)].size())
+    block_.complain("threads of a group hand in different numbers of products");
+}
+
+template <class... K>
+static void add_grids(gpu::KernelList<K...>, GridRunners& runners) {
+  (runners.emplace(&gpu::kTagOf<K>, &run_hopper_grid<K>), ...);
+}
+
+void add_hopper_runners(GridRunners& runners) { add_grids(gpu::HopperAttentionKernels{}, runners); }
+
+}  // namespace orrery::testing
