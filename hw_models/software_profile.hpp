@@ -29,7 +29,7 @@ struct SoftwareProfile {
   std::string summary;
   Provenance provenance;
   double products = 1, attention = 1, streams = 1, launch = 1, links = 1, network = 1;
-  Seconds host_step{0}, host_sequence{0}, host_request{0}, host_token{0};
+  Seconds host_step{0}, host_sequence{0}, host_request{0}, host_token{0}, host_experts{0};
   std::int64_t graph_rows = 0;
   double conversion = 1;
   bool fused = false;
@@ -56,6 +56,10 @@ struct SoftwareProfile {
     v.field("host_request", host_request, "servers: time of a request before it reaches the scheduler",
             at_least(Seconds{0}));
     v.field("host_token", host_token, "servers: time per token of a prompt before it reaches the scheduler",
+            at_least(Seconds{0}));
+    v.field("host_experts", host_experts,
+            "servers: time of the host to start a layer of experts in steps that are no graphs: many small kernels that "
+            "no op here stands for, so that such a step takes no less than this for each of its layers",
             at_least(Seconds{0}));
     v.field("graph_rows", graph_rows,
             "servers: steps of up to so many rows are replayed as graphs, padded to sizes that were captured, and do "

@@ -184,6 +184,16 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   CHECK(oss.options.traffic.requests == 192);
   CHECK(oss.first == 64);
   CHECK(oss.at_once == Approx(0.1));
+  CHECK(oss.options.replica.scheduler == "vllm_v1_async");
+  CHECK(oss.options.replica.max_sequences == 64);
+  CHECK(oss.reading == 3);
+  const ServedRow r1 =
+      served("deepseek-ai/DeepSeek-R1-0528,H200-141GB-SXM,8,trtllm,,agg,fp8,1024,1024,64,64,8,754,34", "db-dump/2026");
+  CHECK(r1.options.replica.max_tokens == 1024 + 64 + 64);
+  const ServedRow chunks = served(
+      "deepseek-ai/DeepSeek-R1-0528,H200-141GB-SXM,8,sglang,0.5.9,agg,fp8,1024,1024,64,64,8,419,33", "db-dump/2026");
+  CHECK(chunks.options.replica.max_tokens == 32768);
+  CHECK(chunks.options.replica.activations_aside);
   const ServedRow again =
       served("nvidia/Llama-3.1-8B-Instruct-FP8,H200-141GB-SXM,1,vllm,0.12.0,agg,fp8,4000,100,32,32,1,184,12");
   CHECK(again.options.replica.prefix_sharing);

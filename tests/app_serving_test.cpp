@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serving as predicted: times of steps against whole executions, traffic against what follows from it by hand.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -102,6 +103,26 @@ TEST_CASE("steps of a small model without graphs wait for the host, with graphs 
   CHECK(std::llround(eager.step(shape) * 1e12) == eager.executed(shape));
 }
 
+TEST_CASE("a step of experts without a graph takes what the host needs for its layers", "[serving]") {
+  Served s{"qwen3-moe-tiny", "tp1"};
+  s.options.context = 256;
+  s.profile.host_step = Seconds{0}, s.profile.host_sequence = Seconds{0};
+  s.profile.host_experts = Seconds{0.5};
+  const BatchShape shape = shape_of(1, 32, 0);
+  CHECK(PlanTimes{s.deployment()}.step(shape) < 0.1);  // a graph
+  s.profile.graph_rows = 0;
+  const auto& layers = std::get<Transformer>(s.model.network).decoder;
+  const auto experts = std::count_if(layers.begin(), layers.end(),
+                                     [](const auto& layer) { return std::holds_alternative<MoE>(layer.ffn); });
+  CHECK(PlanTimes{s.deployment()}.step(shape) == Approx(0.5 * double(experts)));
+  Served dense{"llama-tiny", "tp1"};
+  dense.options.context = 256;
+  dense.profile.graph_rows = 0;
+  const double before = PlanTimes{dense.deployment()}.step(shape);
+  dense.profile.host_experts = Seconds{0.5};
+  CHECK(PlanTimes{dense.deployment()}.step(shape) == before);
+}
+
 TEST_CASE("a replica's pool is what weights and activations leave", "[serving]") {
   Served s{"llama-3-8b", "tp1"};
   PlanTimes times{s.deployment()};
@@ -110,6 +131,9 @@ TEST_CASE("a replica's pool is what weights and activations leave", "[serving]")
   CHECK(m.weights + m.activations + m.pool <= m.capacity);
   // less than a block
   CHECK((m.capacity - s.options.replica.reserved - m.weights - m.activations - m.pool).base() < 16 * 131072);
+  ReplicaOptions aside = s.options.replica;
+  aside.activations_aside = true;
+  CHECK((m.capacity - aside.memory * aside.reserved - m.weights - times.memory(aside).pool).base() < 16 * 131072);
   s.options.weights = "fp8";
   CHECK(PlanTimes{s.deployment()}.memory(s.options.replica).weights < 0.6 * m.weights);
   s.options.replica.kv_type = KvType::F8;

@@ -147,6 +147,36 @@ TEST_CASE("who decodes goes before chunks of older prompts under sarathi alone",
   CHECK(rows_of(s.begin()) == "0:4");
 }
 
+TEST_CASE("who comes during a step that was decided ahead joins the one behind the next", "[serving]") {
+  const auto steps = [](std::string_view name) {
+    Scheduler s{replica(name, 2, 8), {.device = 64, .host = 0, .tokens = 4}};
+    std::vector<std::string> out;
+    const auto next = [&](bool is_last) {
+      const StepBatch b = s.begin();
+      out.push_back(rows_of(b));
+      if (!is_last) s.end(b);
+    };
+    s.submit(request(0, 6, 3));
+    const StepBatch first = s.begin();
+    s.submit(request(1, 5, 2));  // while the first step runs
+    CHECK(s.waiting() == 1);
+    s.end(first);
+    next(false);
+    next(true);
+    return out;
+  };
+  using Steps = std::vector<std::string>;
+  CHECK(steps("vllm_v1") == Steps{"0:1 1:5", "0:1 1:1"});
+  CHECK(steps("vllm_v1_async") == Steps{"0:1", "0:1 1:5"});
+  // Nobody runs: there is no step to be ahead of.
+  Scheduler idle{replica("vllm_v1_async", 2, 8), {.device = 64, .host = 0, .tokens = 4}};
+  idle.submit(request(0, 6, 1));
+  const StepBatch only = idle.begin();
+  idle.submit(request(1, 5, 1));
+  CHECK(idle.end(only).size() == 1);
+  CHECK(rows_of(idle.begin()) == "1:5");
+}
+
 TEST_CASE("static batches wait until they are full and compute for who is done", "[serving]") {
   Scheduler s{replica("static", 2), {.device = 64, .host = 0, .tokens = 4}};
   s.submit(request(0, 4, 1));

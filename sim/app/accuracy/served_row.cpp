@@ -52,7 +52,7 @@ std::variant<std::shared_ptr<const Model>, Skip> model_named(std::string_view na
 }
 
 /// What servers do when nobody says anything else, by their documentation: limits of a step on large GPUs, and the part
-/// of the memory that weights and pool take (SGLang keeps 1.5 MB per token of a chunk aside).
+/// of the memory that weights and pool take, with activations or (SGLang, 1.5 MB per token of a chunk) without.
 struct Server {
   std::string_view part, profile, scheduler;
   std::int64_t max_sequences, max_tokens;
@@ -72,7 +72,8 @@ const Server* server_of(std::string_view software) {
   return nullptr;
 }
 
-/// The part of the memory that SGLang took by default until 2025, by the number of GPUs of a replica.
+/// The part of the memory that SGLang took by default until 2025, by the number of GPUs of a replica
+/// (python/sglang/srt/server_args.py of 0.4, `mem_fraction_static`).
 double sglang_memory_2024(std::int64_t tp) {
   return tp >= 16 ? 0.79 : tp >= 8 ? 0.81 : tp >= 4 ? 0.85 : tp >= 2 ? 0.87 : 0.88;
 }
@@ -91,6 +92,7 @@ void apply_server(ServedRow& r, const Server& e) {
   r.options.replica.max_sequences = e.max_sequences;
   r.options.replica.max_tokens = e.max_tokens;
   r.options.replica.memory = e.memory;
+  r.options.replica.activations_aside = e.profile == "sglang";
   r.options.replica.prefix_sharing = false;
   const bool small = contains(r.cluster.device, "a100") || contains(r.cluster.device, "rtx");
   if (e.profile == "vllm" && small) {
@@ -113,6 +115,9 @@ bool is_drawn(const CsvRow& row) { return row["origin"].starts_with("20") || row
 constexpr std::int64_t kWaves = 10;
 /// Of runs with drawn lengths the middle is simulated: two requests of each client behind one that fills the server.
 constexpr std::int64_t kMiddle = 2;
+/// Prompts of tokens that were drawn at random take so many times as long to read as text: by hand, with half of the
+/// rows of vLLM and gpt-oss in view.
+constexpr double kRandomText = 3;
 /// Different prompts that genai-perf makes where `--num-dataset-entries` is not given.
 constexpr std::int64_t kEntries = 100;
 
@@ -141,6 +146,30 @@ LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
   return {.kind = LengthKind::Uniform, .mean = 0.9 * double(tokens), .least = tokens * 4 / 5, .most = tokens};
 }
 
+bool has_experts(const Model& model) {
+  const auto& layers = std::get<Transformer>(model.network).decoder;
+  return std::any_of(layers.begin(), layers.end(), [](const auto& l) { return std::holds_alternative<MoE>(l.ffn); });
+}
+
+/// How InferenceMAX starts servers of gpt-oss and DeepSeek-R1 (benchmarks/*_h200*.sh of its repository, 2025 and 2026):
+/// vLLM with --async-scheduling, SGLang with chunks of 32768 tokens, TensorRT-LLM with steps of 20000 tokens for
+/// gpt-oss and of one prompt beside all that decode for DeepSeek-R1.
+void set_recipe(const CsvRow& row, ServedRow& r) {
+  ReplicaOptions& o = r.options.replica;
+  const std::int64_t clients = r.options.traffic.clients;
+  r.reading = kRandomText;
+  if (o.scheduler == "vllm_v1") {
+    o.scheduler = "vllm_v1_async";
+    o.max_sequences = clients;
+  } else if (o.scheduler == "sglang") {
+    o.max_tokens = 32768;
+  } else {
+    const bool is_gpt_oss = r.options.weights == "fp4_experts";
+    o.max_tokens = is_gpt_oss ? 20000 : clients + row.integer("isl").value_or(0) + 64;
+    o.max_sequences = clients;
+  }
+}
+
 /// Servers of aiconfigurator's runs take a step of one prompt beside all that decode (`max_num_tokens` of its
 /// templates); SGLang's mix prompts with sequences that decode (`--enable-mixed-chunk`). Others as they are by default:
 /// in TensorRT-LLM prompts go in whole.
@@ -148,11 +177,12 @@ void set_limits(const CsvRow& row, ServedRow& r) {
   ReplicaOptions& o = r.options.replica;
   const std::int64_t clients = r.options.traffic.clients, one_prompt = row.integer("isl").value_or(0) + clients;
   if (is_burst(row)) return;
+  if (is_drawn(row) && has_experts(*r.model)) set_recipe(row, r);
   if (o.scheduler == "sglang" && !is_drawn(row))
     o.scheduler = "vllm_v1";
   else if (!is_drawn(row))
     o.max_tokens = one_prompt;
-  else if (o.scheduler == "tensorrt_llm")
+  else if (o.scheduler == "tensorrt_llm" && !has_experts(*r.model))
     o.max_tokens = std::max(o.max_tokens, one_prompt);
   if (lacks_a_place(row)) o.max_sequences = std::max<std::int64_t>(1, clients - 1);
 }

@@ -82,7 +82,9 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
   const std::shared_ptr<Entry> kept = find(row, profile);
   Entry& entry = *kept;
   const std::lock_guard lock{entry.mutex};
-  entry.times->set_host(profile);
+  SoftwareProfile host = profile;
+  host.host_token = row.reading * profile.host_token;
+  entry.times->set_host(host);
   const ServeOptions& o = row.options;
   const ReplicaMemory memory = entry.times->memory(o.replica);
   if (memory.blocks == 0) throw UserError{"weights and activations leave no room for keys and values"};

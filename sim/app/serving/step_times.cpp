@@ -118,6 +118,7 @@ struct PlanTimes::Template {
 PlanTimes::PlanTimes(Deployment deployment)
     : d_{std::move(deployment)}, eager_{machine_of(d_)}, graphs_{machine_of(d_)} {
   layers_ = period_of(transformer_of(d_.model).decoder);
+  for (const auto& layer : transformer_of(d_.model).decoder) expert_layers_ += std::holds_alternative<MoE>(layer.ffn);
   once_ = first_layers(d_.model, layers_.lead + layers_.period);
   twice_ = first_layers(d_.model, layers_.lead + std::min<std::int64_t>(layers_.times, 2) * layers_.period);
   launch_by_graph(*graphs_.cost);
@@ -324,8 +325,10 @@ BatchShape PlanTimes::bucketed(BatchShape s) const {
 
 double PlanTimes::step(const BatchShape& shape) {
   const SoftwareProfile& p = d_.profile;
+  const Regime regime = regime_of(shape);
   const double host = p.host_step.base() + double(shape.decodes + shape.prompts) * p.host_sequence.base();
-  return scale_ * (host + double(device_time(bucketed(shape), regime_of(shape))) * 1e-12);
+  const double started = regime == Regime::Eager ? double(expert_layers_) * p.host_experts.base() : 0;
+  return scale_ * (host + std::max(started, double(device_time(bucketed(shape), regime)) * 1e-12));
 }
 
 std::int64_t PlanTimes::executed(const BatchShape& shape) const {
@@ -359,6 +362,7 @@ double PlanTimes::hand_over(std::int64_t tokens) {
 void PlanTimes::set_host(const SoftwareProfile& p) {
   d_.profile.host_step = p.host_step, d_.profile.host_sequence = p.host_sequence;
   d_.profile.host_request = p.host_request, d_.profile.host_token = p.host_token;
+  d_.profile.host_experts = p.host_experts;
 }
 
 double PlanTimes::deviation() const {
@@ -379,7 +383,8 @@ ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
   m.activations =
       most_live(lower(once_, std::min<std::int64_t>(o.max_tokens, 1 << 20), std::min(o.max_sequences, o.max_tokens)));
   const Bytes each = double(o.block) * kv_bytes_per_token(d_.model, kv_dtype(d_.options), ranks);
-  const Bytes left = m.capacity - o.reserved - m.weights - m.activations;
+  const Bytes aside = o.activations_aside ? o.memory * o.reserved : o.reserved + m.activations;
+  const Bytes left = m.capacity - m.weights - aside;
   m.blocks =
       o.kv_tokens > 0 ? o.kv_tokens / o.block : std::max<std::int64_t>(0, static_cast<std::int64_t>(left / each));
   m.pool = double(m.blocks) * each;

@@ -35,7 +35,9 @@ struct ReplicaMemory {
 /// Times of steps from plans. A step is a template, a plan lowered for so many rows, under bindings, what its sequences
 /// see of the pool:
 ///
-///   t = host_step + sequences·host_sequence + body(rows) + head(sequences) + Σ attention(bindings)
+///   t = host_step + sequences·host_sequence + max( body(rows) + head(sequences) + Σ attention(bindings), started )
+///
+/// started = layers of experts · host_experts, where steps are no graphs.
 ///
 /// body and head are executions of plans of one and of two periods of layers (behind those in front that do not
 /// repeat), continued to all layers. Attention is asked of the cost model for each step, and remembered by the numbers
@@ -87,6 +89,7 @@ class PlanTimes final : public StepTimes {
   Deployment d_;
   Machine eager_, graphs_;
   LayerPeriod layers_;
+  std::int64_t expert_layers_ = 0;
   Model once_, twice_;
   std::map<std::tuple<std::int64_t, std::int64_t, Regime>, std::unique_ptr<Template>> templates_;
   std::vector<Template*> with_plans_;  // in the order in which they were lowered

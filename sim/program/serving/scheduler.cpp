@@ -2,6 +2,7 @@
 #include "sim/program/serving/scheduler.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "sim/base/error.hpp"
 
@@ -65,7 +66,8 @@ void Scheduler::submit(Request request) {
 
 void Scheduler::accept(Owned s) {
   load_ += s->request.prompt + s->request.output - s->computed;
-  waiting_.push_back(std::move(s));
+  const bool is_late = rules_.ahead && !running_.empty();
+  (is_late ? coming_ : waiting_).push_back(std::move(s));
 }
 
 void Scheduler::add(StepBatch& batch, Sequence& s, std::int64_t rows) const {
@@ -190,15 +192,24 @@ void Scheduler::take_swapped(StepBatch& batch) {
   }
 }
 
+void Scheduler::notice_coming() {
+  std::move(coming_.begin(), coming_.end(), std::back_inserter(waiting_));
+  coming_.clear();
+}
+
 StepBatch Scheduler::begin() {
   StepBatch batch;
   preempted_ = false;
+  if (running_.empty()) notice_coming();
   const bool joins = rules_.continuous || (running_.empty() && finished_.empty());
   if (!rules_.mixed && joins && swapped_.empty()) {
     take_cut_prompts(batch);
     take_waiting(batch);
   }
-  if (!batch.is_empty()) return batch;
+  if (!batch.is_empty()) {
+    notice_coming();
+    return batch;
+  }
   take_running(batch);
   if (joins && !preempted_) take_swapped(batch);
   if (joins && !preempted_ && swapped_.empty() && rules_.mixed) take_waiting(batch);
@@ -206,6 +217,7 @@ StepBatch Scheduler::begin() {
     batch.shape.add(s->known() - 1, 1, true);
     ++batch.shape.emitting;
   }
+  notice_coming();
   return batch;
 }
 

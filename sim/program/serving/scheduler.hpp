@@ -67,6 +67,7 @@ struct SchedulerRules {
   bool chunked = true;          // prompts may be cut where a step is full
   bool decodes_first = false;   // within a step; else in order of arrival
   bool reserves = false;        // room for the whole answer is taken in advance, so that nobody has to make room
+  bool ahead = false;           // the next step is decided while one runs: who comes meanwhile joins the one after it
 };
 /// The table of schedulers, in the order of `orrery list schedulers`.
 std::span<const SchedulerRules> schedulers();
@@ -95,7 +96,7 @@ class Scheduler {
   std::unique_ptr<Sequence> hand_over(Sequence& sequence);
 
   const KvBlocks& blocks() const { return blocks_; }
-  std::size_t waiting() const { return waiting_.size(); }
+  std::size_t waiting() const { return waiting_.size() + coming_.size(); }
   std::size_t running() const { return running_.size(); }
   std::size_t swapped() const { return swapped_.size(); }
   /// Tokens that are still to be computed or generated.
@@ -109,6 +110,7 @@ class Scheduler {
   void take_cut_prompts(StepBatch& batch);
   void take_waiting(StepBatch& batch);
   void take_swapped(StepBatch& batch);
+  void notice_coming();
   bool make_room(Sequence& sequence, std::int64_t tokens, std::vector<Sequence*>& order, StepBatch& batch);
   void preempt(Sequence& sequence, StepBatch& batch);
   bool admit(Sequence& sequence, StepBatch& batch);
@@ -121,6 +123,7 @@ class Scheduler {
   const SchedulerRules& rules_;
   KvBlocks blocks_;
   std::deque<Owned> waiting_, swapped_;
+  std::deque<Owned> coming_;     // behind `waiting_`: not seen by the next decision
   std::vector<Owned> running_;   // in order of admission
   std::vector<Owned> finished_;  // of a batch that goes together
   bool closed_ = false, preempted_ = false;

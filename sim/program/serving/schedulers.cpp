@@ -39,6 +39,7 @@ constexpr SchedulerRules kSchedulers[] = {
      .decodes_first = true,
      .reserves = true},
     {.name = "vllm_v1", .summary = "blocks on demand; one budget of tokens a step for prompts and decoding, in order"},
+    {.name = "vllm_v1_async", .summary = "as vllm_v1, each step decided while the one before it runs", .ahead = true},
     {.name = "sarathi",
      .summary = "blocks on demand; who decodes goes first, prompts fill the step up in chunks",
      .decodes_first = true},
