@@ -52,7 +52,7 @@ std::variant<std::shared_ptr<const Model>, Skip> model_named(std::string_view na
 }
 
 /// What servers do when nobody says anything else, by their documentation: limits of a step on large GPUs, and the part
-/// of the memory that weights and pool take, with activations or (SGLang, 1.5 MB per token of a chunk) without.
+/// of the memory that weights and pool take (SGLang keeps 1.5 MB per token of a chunk aside).
 struct Server {
   std::string_view part, profile, scheduler;
   std::int64_t max_sequences, max_tokens;
@@ -92,7 +92,6 @@ void apply_server(ServedRow& r, const Server& e) {
   r.options.replica.max_sequences = e.max_sequences;
   r.options.replica.max_tokens = e.max_tokens;
   r.options.replica.memory = e.memory;
-  r.options.replica.activations_aside = e.profile == "sglang";
   r.options.replica.prefix_sharing = false;
   const bool small = contains(r.cluster.device, "a100") || contains(r.cluster.device, "rtx");
   if (e.profile == "vllm" && small) {
@@ -152,8 +151,8 @@ bool has_experts(const Model& model) {
 }
 
 /// How InferenceMAX starts servers of gpt-oss and DeepSeek-R1 (benchmarks/*_h200*.sh of its repository, 2025 and 2026):
-/// vLLM with --async-scheduling, SGLang with chunks of 32768 tokens, TensorRT-LLM with steps of 20000 tokens for
-/// gpt-oss and of one prompt beside all that decode for DeepSeek-R1.
+/// vLLM with --async-scheduling, SGLang with --mem-fraction-static and chunks of 32768 tokens, TensorRT-LLM with steps
+/// of 20000 tokens for gpt-oss and of one prompt beside all that decode for DeepSeek-R1.
 void set_recipe(const CsvRow& row, ServedRow& r) {
   ReplicaOptions& o = r.options.replica;
   const std::int64_t clients = r.options.traffic.clients;
@@ -163,6 +162,7 @@ void set_recipe(const CsvRow& row, ServedRow& r) {
     o.max_sequences = clients;
   } else if (o.scheduler == "sglang") {
     o.max_tokens = 32768;
+    o.activations_aside = true;
   } else {
     const bool is_gpt_oss = r.options.weights == "fp4_experts";
     o.max_tokens = is_gpt_oss ? 20000 : clients + row.integer("isl").value_or(0) + 64;

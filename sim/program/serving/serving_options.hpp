@@ -66,7 +66,7 @@ struct ReplicaOptions {
             at_least(0));
     v.field("memory", memory, "part of the device's memory for weights, pool and activations", between(0, 1));
     v.field("activations_aside", activations_aside,
-            "`memory` is of what `reserved` leaves, for weights and pool alone (SGLang's mem-fraction-static)");
+            "`memory` is for weights and pool alone, and activations take of the rest (SGLang's mem-fraction-static)");
     v.field("reserved", reserved, "of that: the driver's context, graphs and scratch of kernels", at_least(Bytes{0}));
     v.field("kv_type", kv_type, "type of keys and values in the pool");
     v.field("swap", swap, "memory of the host for swapped sequences, per rank", at_least(Bytes{0}));
@@ -100,10 +100,8 @@ struct ServeOptions {
     v.field("max_waiting", max_waiting, "requests that may wait at once; further ones are refused", at_least(1));
     v.field("slo", slo, "what is promised to each request");
     v.field("dtype", dtype, "type of weights, activations and cache");
-    v.field(
-        "weights", weights,
-        "type of the matrices of blocks: model, fp8, int8, fp4, or fp4_experts, where those of experts alone are in 4 "
-        "bits (predictions only)");
+    v.field("weights", weights, "type of the matrices of blocks: model, fp8, int8, fp4, or fp4_experts, where those of experts alone are in 4 "
+            "bits (predictions only)");
     v.field("bucket", bucket,
             "predictions: mean context lengths are rounded up to multiples of this, which saves time and widens the "
             "interval; 1: exact",
