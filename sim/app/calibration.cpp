@@ -67,12 +67,12 @@ Calibration calibrate_host(const CalibrateOptions& options, AppContext& context)
 }
 
 Calibration calibrate_to(const std::string& path, const CalibrateOptions& options, AppContext& context) {
-  Calibration result = calibrate_host(options, context);
-  const auto lock = context.interrupt.writing();
   const std::filesystem::path folder = std::filesystem::path{path}.parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw DeviceError{fmt::format("cannot make the folder '{}': {}", folder.string(), error.message())};
+  Calibration result = calibrate_host(options, context);
+  const auto lock = context.interrupt.writing();
   write_calibration(result, path);
   return result;
 }

@@ -53,7 +53,7 @@ class Validate final : public Command {
     std::vector<Scenario> scenarios;
     for (const std::string& a : arguments) scenarios.push_back(scenario_.load(a, context));
     if (arguments.empty()) scenarios = validation_grid(context, grid_.value_or("single"));
-    check_measurable(scenarios, context.wiring);
+    check_measurable(scenarios, peers_.given(), context.wiring);
     if (std::any_of(scenarios.begin(), scenarios.end(),
                     [](const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; }))
       calibrate_if_needed(context);

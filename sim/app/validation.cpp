@@ -224,7 +224,10 @@ void keep_probe(Validation& v, const DriftProbe& probe, Seconds when_calibrated)
 
 }  // namespace
 
-void check_measurable(const std::vector<Scenario>& scenarios, const Wiring& wiring) {
+void check_measurable(const std::vector<Scenario>& scenarios, bool with_peers, const Wiring& wiring) {
+  if (const auto it = std::find_if(scenarios.begin(), scenarios.end(), is_on_host); with_peers && it != scenarios.end())
+    throw UserError{fmt::format("option --peers is for the device cuda, '{}' runs on the processor", it->name),
+                    "give it a cluster of GPUs, or leave out --peers"};
   const auto it = std::find_if_not(scenarios.begin(), scenarios.end(), is_on_host);
   if (it == scenarios.end()) return;
   try {
@@ -238,11 +241,7 @@ void check_measurable(const std::vector<Scenario>& scenarios, const Wiring& wiri
 Validation validate_scenarios(const std::vector<Scenario>& scenarios, const ValidationOptions& options,
                               AppContext& context) {
   const auto start = std::chrono::steady_clock::now();
-  check_measurable(scenarios, context.wiring);
-  if (const auto it = std::find_if(scenarios.begin(), scenarios.end(), is_on_host);
-      options.peers && it != scenarios.end())
-    throw UserError{fmt::format("option --peers is for the device cuda, '{}' runs on the processor", it->name),
-                    "give it a cluster of GPUs, or leave out --peers"};
+  check_measurable(scenarios, options.peers != nullptr, context.wiring);
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     context.console.progress("predicting", double(i) / double(scenarios.size()));

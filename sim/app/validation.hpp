@@ -71,8 +71,9 @@ struct Validation {
   std::vector<IntervalCheck> intervals() const;
 };
 
-/// Throws MissingError for a scenario that this computer cannot execute.
-void check_measurable(const std::vector<Scenario>& scenarios, const Wiring& wiring);
+/// Throws MissingError for a scenario that this computer cannot execute, UserError for one on the processor where
+/// several processes share the plans.
+void check_measurable(const std::vector<Scenario>& scenarios, bool with_peers, const Wiring& wiring);
 
 /// Predicts every scenario, then measures them: on the processor in turns, round by round, so that a change of its
 /// speed meets all of them alike; on GPUs one after another. Processes that measure together each get all of it. Throws
