@@ -25,12 +25,15 @@ inline TrainOptions options_of(const Composition& c, Precision dtype, std::int64
   return o;
 }
 
-/// What one device computes; equal for the compositions of one model and workload.
+/// What one device computes, with a fused loss; equal for the compositions of one model and workload.
 class References {
  public:
   const Trained& of(const Composition& c, const TrainOptions& o) {
     Trained& entry = known_[std::string{c.model} + c.options + (o.dtype == Precision::F64 ? "64" : "32")];
-    if (entry.losses.empty()) entry = train(named_model(c.model), o, *single());
+    TrainOptions plain = o;
+    plain.loss = LossKind::Fused;
+    plain.waits_for_loss = false;
+    if (entry.losses.empty()) entry = train(named_model(c.model), plain, *single());
     return entry;
   }
 

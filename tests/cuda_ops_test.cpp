@@ -162,6 +162,10 @@ TEST_CASE("cross-entropy, whole and over shards of the classes", "[cuda]") {
     t.add(CrossEntropySums{7, classes, t.dtype()}, reads(x), reads(targets), reads(max), writes(sums));
     t.add(CrossEntropyFinish{7, 0.25, t.dtype()}, reads(targets), reads(max), reads(sums), writes(lse2),
           updates(loss2));
+    const TensorId steps = t.output("steps", matrix), sums2 = t.output("sums2", Shape{2, 7});
+    t.add(CopyRows{7, classes, t.dtype()}, reads(x), writes(steps));
+    t.add(CrossEntropySums{7, classes, t.dtype(), true}, updates(steps), reads(targets), reads(max), writes(sums2));
+    t.add(CrossEntropyBackward{7, classes, 0.25, t.dtype(), true}, updates(steps), reads(targets), reads(sums2));
   });
 }
 

@@ -43,6 +43,10 @@ constexpr Composition kCases[] = {
     {"deepseek-tiny", "{mesh: tp2}", "{recompute: full}"},
     {"deepseek-tiny", "{mesh: tp2, sequence_parallel: true}"},
     {"qwen3-moe-tiny", "{mesh: tp2, sequence_parallel: true}", "{recompute: selective}"},
+    // The loss op by op, over shards of the classes and whole; the host waits for it.
+    {"llama", "{mesh: tp4, sequence_parallel: true}", "{loss: megatron, waits_for_loss: true}"},
+    {"tied", "{mesh: dp2}", "{loss: megatron, waits_for_loss: true, recompute: full}"},
+    {"gpt2", "{mesh: pp2 tp2, blocking: true}", "{loss: megatron, waits_for_loss: true}"},
     // Stages: uneven, empty but for embedding and head, microbatches that are no multiple of the stages.
     {"gpt2", "{mesh: pp2}", "{microbatches: 1}"},
     {"gpt2", "{mesh: pp3}", "{microbatches: 4, recompute: full}"},

@@ -236,11 +236,11 @@ int wide_logits(const Plan& plan) {
   }));
 }
 
-TrainOptions with_copies(std::int64_t copies) {
+TrainOptions with_loss(LossKind loss) {
   TrainOptions o = options();
   o.microbatches = 1;
   o.dtype = Precision::BF16;
-  o.loss_copies = copies;
+  o.loss = loss;
   return o;
 }
 
@@ -248,15 +248,15 @@ TrainOptions with_copies(std::int64_t copies) {
 
 TEST_CASE("a loss copies the logits in f32 as often as its program does", "[loss]") {
   const Model model = small_model("llama");
-  const auto plan_with = [&](std::int64_t copies) { return single()->train_step(model, with_copies(copies), nullptr); };
-  CHECK(wide_logits(plan_with(0)) == 0);
-  CHECK(wide_logits(plan_with(1)) == 1);  // the gradient takes its place
-  CHECK(wide_logits(plan_with(3)) == 4);  // of them the first makes way for the gradients
-  CHECK(wide_logits(parallel("{mesh: tp2}")->train_step(model, with_copies(3), nullptr)) == 1);
-  CHECK_THROWS_WITH(plan_with(2), "loss_copies is 2\n  hint: it can be 0, 1 or 3");
-  TrainOptions wide = with_copies(1);
+  const auto plan_with = [&](LossKind loss) { return single()->train_step(model, with_loss(loss), nullptr); };
+  CHECK(wide_logits(plan_with(LossKind::Fused)) == 0);
+  CHECK(wide_logits(plan_with(LossKind::Widened)) == 1);  // the gradient takes its place
+  CHECK(wide_logits(plan_with(LossKind::Megatron)) == 1);
+  CHECK(wide_logits(plan_with(LossKind::Torch)) == 4);  // of them the first makes way for the gradients
+  CHECK(wide_logits(parallel("{mesh: tp2}")->train_step(model, with_loss(LossKind::Torch), nullptr)) == 1);
+  TrainOptions wide = with_loss(LossKind::Widened);
   wide.dtype = Precision::F32;
   CHECK_THROWS_WITH(
       single()->train_step(model, wide, nullptr),
-      "loss_copies are copies in f32 of logits in 16 bits\n  hint: leave it out, or train in bf16 or f16");
+      "losses widened and torch copy logits of 16 bits to f32\n  hint: leave it out, or train in bf16 or f16");
 }

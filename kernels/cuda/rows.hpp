@@ -230,11 +230,49 @@ struct CrossEntropySlopeKernel {
   }
 };
 
-/// What one number per row can be.
-enum class RowValue : std::uint8_t { Max, Dot, NormSums, CrossEntropySums };
+/// One of the passes of a loss that runs op by op: x −= most[r], with out[rows + r] = x[target], 0 for negative
+/// targets; x = exp(x); x /= sums[r]; x = weight·(x − onehot(target)), zeros without a target.
+enum class LossStep : std::uint8_t { Subtract, Exponentiate, Divide, Scale };
 
-/// max: out[r] = max x.  dot: out[r] = Σ x·b.  norm sums: out[r] = Σ x (0 without `layer`), out[rows + r] = Σ x².
-/// cross-entropy sums: out[r] = Σ exp(x − most[r]), out[rows + r] = x[target] − most[r], 0 for negative targets.
+template <class T>
+struct LossStepKernel {
+  static constexpr int kThreads = kRowThreads;
+  static constexpr bool kCooperates = false;
+  LossStep step;
+  std::int64_t rows, classes;
+  float weight;
+  T* x;
+  const std::int32_t* targets;
+  Numbers most, sums;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t r = t.block(); r < rows; r += t.blocks()) {
+      T* row = x + r * classes;
+      const std::int32_t target = targets[r];
+      const float base = step == LossStep::Subtract ? most.get(r) : 0.0f;
+      const float factor = step == LossStep::Divide  ? 1.0f / sums.get(r)
+                           : step != LossStep::Scale ? 1.0f
+                           : target == kNoTarget     ? 0.0f
+                                                     : weight;
+      if (step == LossStep::Subtract && target < 0 && t.index() == 0) sums.set(rows + r, 0.0f);
+      for (std::int64_t c = t.index(); c < classes; c += kThreads) {
+        float v = to_float(row[c]) - base;
+        if (step == LossStep::Subtract && c == target) sums.set(rows + r, v);
+        if (step == LossStep::Exponentiate) v = expf(v);
+        if (step == LossStep::Scale && c == target) v -= 1.0f;
+        row[c] = from_float<T>(v * factor);
+      }
+    }
+  }
+};
+
+/// What one number per row can be.
+enum class RowValue : std::uint8_t { Max, Sum, Dot, NormSums, CrossEntropySums };
+
+/// max: out[r] = max x.  sum: out[r] = Σ x.  dot: out[r] = Σ x·b.  norm sums: out[r] = Σ x (0 without `layer`),
+/// out[rows + r] = Σ x². cross-entropy sums: out[r] = Σ exp(x − most[r]), out[rows + r] = x[target] − most[r], 0 for
+/// negative targets.
 template <class T>
 struct RowValueKernel {
   static constexpr int kThreads = kRowThreads;
@@ -256,6 +294,7 @@ struct RowValueKernel {
       for (std::int64_t c = t.index(); c < cols; c += kThreads) {
         const float v = to_float(row[c]);
         if (what == RowValue::Max) first = larger(first, v);
+        if (what == RowValue::Sum) first += v;
         if (what == RowValue::Dot) first += v * to_float(b[r * b_stride + c]);
         if (what == RowValue::CrossEntropySums) first += expf(v - base);
         if (what == RowValue::NormSums) first += layer ? v : 0.0f, second += v * v;
@@ -328,8 +367,8 @@ struct NormSlopeSumsKernel {
 };
 
 template <class T>
-using RowKernels =
-    KernelList<NormKernel<T>, NormSlopeKernel<T>, SoftmaxKernel<T>, SoftmaxSlopeKernel<T>, CrossEntropyKernel<T>,
-               CrossEntropySlopeKernel<T>, RowValueKernel<T>, NormApplyKernel<T>, NormSlopeSumsKernel<T>>;
+using RowKernels = KernelList<NormKernel<T>, NormSlopeKernel<T>, SoftmaxKernel<T>, SoftmaxSlopeKernel<T>,
+                              CrossEntropyKernel<T>, CrossEntropySlopeKernel<T>, LossStepKernel<T>, RowValueKernel<T>,
+                              NormApplyKernel<T>, NormSlopeSumsKernel<T>>;
 
 }  // namespace orrery::kernels::cuda

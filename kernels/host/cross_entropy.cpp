@@ -75,6 +75,38 @@ void cross_entropy_sums(const CrossEntropySumsArgs<T>& a) {
 }
 
 template <class T>
+void cross_entropy_sums_op_by_op(const CrossEntropySumsArgs<T>& a, T* logits) {
+  const std::int64_t all = a.rows * a.cols;
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    T* x = logits + r * a.cols;
+    const T max = a.max[r];
+    map(a.cols, x, [&](auto at) { return at(x) - max; });
+  }
+  for (std::int64_t r = 0; r < a.rows; ++r)
+    a.sums[a.rows + r] = a.targets[r] < 0 ? T(0) : logits[r * a.cols + a.targets[r]];
+  map(all, logits, [&](auto at) { return exp(at(logits)); });
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const T* x = logits + r * a.cols;
+    a.sums[r] = reduce_add<T>(a.cols, [&](auto at) { return at(x); });
+  }
+}
+
+template <class T>
+void cross_entropy_scale(const CrossEntropyScaleArgs<T>& a) {
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    T* x = a.x + r * a.cols;
+    const T inverse = T(1) / a.sums[r];
+    map(a.cols, x, [&](auto at) { return at(x) * inverse; });
+  }
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    T* x = a.x + r * a.cols;
+    const T factor = a.targets[r] == kIgnoreIndex ? T(0) : a.scale;
+    if (a.targets[r] >= 0) x[a.targets[r]] -= T(1);
+    map(a.cols, x, [&](auto at) { return at(x) * factor; });
+  }
+}
+
+template <class T>
 double cross_entropy_finish(const CrossEntropyFinishArgs<T>& a) {
   double sum = 0;
   for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -92,6 +124,8 @@ double cross_entropy_finish(const CrossEntropyFinishArgs<T>& a) {
   template void row_max<T>(std::int64_t, std::int64_t, const T*, T*);                        \
   template void mask_columns<T>(std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*); \
   template void cross_entropy_sums<T>(const CrossEntropySumsArgs<T>&);                       \
+  template void cross_entropy_sums_op_by_op<T>(const CrossEntropySumsArgs<T>&, T*);          \
+  template void cross_entropy_scale<T>(const CrossEntropyScaleArgs<T>&);                     \
   template double cross_entropy_finish<T>(const CrossEntropyFinishArgs<T>&);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)

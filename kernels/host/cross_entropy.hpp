@@ -39,6 +39,20 @@ struct CrossEntropyBackwardArgs {
 template <class T>
 void cross_entropy_backward(const CrossEntropyBackwardArgs<T>& args);
 
+/// x[r,c] = scale·(x[r,c] / sums[0,r] − [c = targets[r]]), x being what `cross_entropy_sums_op_by_op` left; zeros in
+/// ignored rows. Two passes over x.
+template <class T>
+struct CrossEntropyScaleArgs {
+  std::int64_t rows = 0, cols = 0;
+  const std::int32_t* targets = nullptr;
+  const T* sums = nullptr;  ///< [2,rows]
+  T scale = 1;
+  T* x = nullptr;
+};
+
+template <class T>
+void cross_entropy_scale(const CrossEntropyScaleArgs<T>& args);
+
 /// max[r] = max_c x[r,c]
 template <class T>
 void row_max(std::int64_t rows, std::int64_t cols, const T* x, T* max);
@@ -60,6 +74,11 @@ struct CrossEntropySumsArgs {
 
 template <class T>
 void cross_entropy_sums(const CrossEntropySumsArgs<T>& args);
+
+/// The same sums in three passes over `logits` (that of the arguments, to be written): e^(logits[r,c] − max[r]) is left
+/// in them.
+template <class T>
+void cross_entropy_sums_op_by_op(const CrossEntropySumsArgs<T>& args, T* logits);
 
 /// From the sums over all shards: lse[r] = max[r] + ln sums[0,r]; returns Σ_r (ln sums[0,r] − sums[1,r]) over the rows
 /// whose target is not kIgnoreIndex.

@@ -187,6 +187,42 @@ void run(const SoftmaxBackward& w, const GpuContext<T>& c) {
              w.rows, gpu::kRowShared);
 }
 
+namespace {
+
+/// One number per row of operand 0.
+template <class T>
+void row_value(const GpuContext<T>& c, gpu::RowValue what, std::int64_t rows, std::int64_t cols, int b, int out) {
+  c.each_row(gpu::RowValueKernel<T>{.what = what,
+                                    .layer = false,
+                                    .rows = rows,
+                                    .cols = cols,
+                                    .x_stride = c.row_stride(0, rows, cols),
+                                    .b_stride = b >= 0 ? c.row_stride(b, rows, cols) : 0,
+                                    .x = c.data(0),
+                                    .b = b >= 0 ? c.data(b) : nullptr,
+                                    .targets = nullptr,
+                                    .most = {},
+                                    .out = c.numbers(out)},
+             rows, gpu::kRowShared);
+}
+
+/// Over operand 0 with the targets of operand 1.
+template <class T>
+void loss_step(const GpuContext<T>& c, gpu::LossStep step, std::int64_t rows, std::int64_t classes, double weight,
+               gpu::Numbers most, gpu::Numbers sums) {
+  c.each_row(gpu::LossStepKernel<T>{.step = step,
+                                    .rows = rows,
+                                    .classes = classes,
+                                    .weight = static_cast<float>(weight),
+                                    .x = c.dense(0),
+                                    .targets = c.ints(1),
+                                    .most = most,
+                                    .sums = sums},
+             rows);
+}
+
+}  // namespace
+
 template <class T>
 void run(const CrossEntropyForward& w, const GpuContext<T>& c) {
   auto* losses = c.template scratch<float>();
@@ -203,6 +239,11 @@ void run(const CrossEntropyForward& w, const GpuContext<T>& c) {
 
 template <class T>
 void run(const CrossEntropyBackward& w, const GpuContext<T>& c) {
+  if (w.op_by_op) {
+    for (const gpu::LossStep step : {gpu::LossStep::Divide, gpu::LossStep::Scale})
+      loss_step(c, step, w.rows, w.classes, w.weight, c.no_numbers(), c.numbers(2));
+    return;
+  }
   c.each_row(gpu::CrossEntropySlopeKernel<T>{.rows = w.rows,
                                              .classes = w.classes,
                                              .weight = static_cast<float>(w.weight),
@@ -215,6 +256,12 @@ void run(const CrossEntropyBackward& w, const GpuContext<T>& c) {
 
 template <class T>
 void run(const CrossEntropySums& w, const GpuContext<T>& c) {
+  if (w.op_by_op) {
+    for (const gpu::LossStep step : {gpu::LossStep::Subtract, gpu::LossStep::Exponentiate})
+      loss_step(c, step, w.rows, w.classes, 1.0, c.numbers(2), c.numbers(3));
+    row_value(c, gpu::RowValue::Sum, w.rows, w.classes, -1, 3);
+    return;
+  }
   c.each_row(gpu::RowValueKernel<T>{.what = gpu::RowValue::CrossEntropySums,
                                     .layer = false,
                                     .rows = w.rows,
@@ -235,27 +282,6 @@ void run(const CrossEntropyFinish& w, const GpuContext<T>& c) {
   c.over(gpu::CrossEntropyFinishKernel{w.rows, c.ints(0), c.numbers(1), c.numbers(2), c.numbers(3), losses}, w.rows);
   c.launch(gpu::TotalKernel<float>{w.rows, losses, w.weight, c.numbers(4)}, 1, gpu::kTotalShared);
 }
-
-namespace {
-
-/// One number per row of operand 0.
-template <class T>
-void row_value(const GpuContext<T>& c, gpu::RowValue what, std::int64_t rows, std::int64_t cols, int b, int out) {
-  c.each_row(gpu::RowValueKernel<T>{.what = what,
-                                    .layer = false,
-                                    .rows = rows,
-                                    .cols = cols,
-                                    .x_stride = c.row_stride(0, rows, cols),
-                                    .b_stride = b >= 0 ? c.row_stride(b, rows, cols) : 0,
-                                    .x = c.data(0),
-                                    .b = b >= 0 ? c.data(b) : nullptr,
-                                    .targets = nullptr,
-                                    .most = {},
-                                    .out = c.numbers(out)},
-             rows, gpu::kRowShared);
-}
-
-}  // namespace
 
 template <class T>
 void run(const RowMax& w, const GpuContext<T>& c) {

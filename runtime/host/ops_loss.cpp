@@ -24,6 +24,15 @@ void run(const CrossEntropyForward& w, const OpContext<T>& c) {
 
 template <class T>
 void run(const CrossEntropyBackward& w, const OpContext<T>& c) {
+  if (w.op_by_op) {
+    kernels::cross_entropy_scale(kernels::CrossEntropyScaleArgs<T>{.rows = w.rows,
+                                                                   .cols = w.classes,
+                                                                   .targets = c.ints(1),
+                                                                   .sums = c.dense(2),
+                                                                   .scale = T(w.weight),
+                                                                   .x = c.dense(0)});
+    return;
+  }
   kernels::CrossEntropyBackwardArgs<T> a;
   a.rows = w.rows;
   a.vocab = w.classes;
@@ -47,12 +56,16 @@ void run(const RowMax& w, const OpContext<T>& c) {
 
 template <class T>
 void run(const CrossEntropySums& w, const OpContext<T>& c) {
-  kernels::cross_entropy_sums(kernels::CrossEntropySumsArgs<T>{.rows = w.rows,
-                                                               .cols = w.classes,
-                                                               .logits = c.dense(0),
-                                                               .targets = c.ints(1),
-                                                               .max = c.dense(2),
-                                                               .sums = c.dense(3)});
+  const kernels::CrossEntropySumsArgs<T> a{.rows = w.rows,
+                                           .cols = w.classes,
+                                           .logits = c.dense(0),
+                                           .targets = c.ints(1),
+                                           .max = c.dense(2),
+                                           .sums = c.dense(3)};
+  if (w.op_by_op)
+    kernels::cross_entropy_sums_op_by_op(a, c.dense(0));
+  else
+    kernels::cross_entropy_sums(a);
 }
 
 template <class T>

@@ -71,7 +71,7 @@ class Layers {
     std::int64_t microbatch = 0;
     bool training = false;
     bool stored_scores = false, eight_bit = false;
-    std::int64_t loss_copies = 0;
+    LossKind loss = LossKind::Fused;
     std::span<const RecomputePart> recompute_parts;  // of blocks that recompute selectively
     const ChainSchedule* chain = nullptr;  // what blocks compute again, where that is not a matter of each alone
     Quantised weights = Quantised::None, cache = Quantised::None;  // in memory
@@ -276,7 +276,7 @@ class Layers {
   void add_copied_loss(TensorId wide, TensorId targets, TensorId loss, const CrossEntropyForward& work);
   /// What the loss reads: the logits, or a copy of them in f32.
   TensorId widened(TensorId logits);
-  DType loss_type() const { return sizes_.loss_copies > 0 ? DType::F32 : sizes_.dtype; }
+  DType loss_type() const { return orrery::loss_type(sizes_.loss, sizes_.dtype); }
   TensorId loss_tensor(std::string_view name, const Shape& shape) {
     return tape_.builder().tensor(name, shape, {.dtype = loss_type()});
   }

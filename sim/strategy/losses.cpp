@@ -30,15 +30,16 @@ void Layers::add_loss(TensorId logits, TensorId targets, TensorId loss, std::int
     return;
   }
   logits = widened(logits);
-  if (shape[1] < classes) return add_split_loss(logits, targets, loss, classes, weight);
+  if (shape[1] < classes || sizes_.loss == LossKind::Megatron)
+    return add_split_loss(logits, targets, loss, classes, weight);
   const CrossEntropyForward work{n, classes, weight, loss_type()};
-  if (sizes_.loss_copies > 1) return add_copied_loss(logits, targets, loss, work);
+  if (sizes_.loss == LossKind::Torch) return add_copied_loss(logits, targets, loss, work);
   const TensorId lse = loss_tensor("loss.lse", Shape{n});
   tape_.add("loss", work, {reads(logits), reads(targets), writes(lse), updates(loss)});
 }
 
 TensorId Layers::widened(TensorId logits) {
-  if (sizes_.loss_copies == 0) return logits;
+  if (loss_type() == sizes_.dtype) return logits;
   const Shape shape = tape_.plan().shape(logits);
   const TensorId wide = loss_tensor("loss.logits", shape);
   tape_.add("loss.widen", Cast{shape.elements(), sizes_.dtype, DType::F32}, {reads(logits), writes(wide)});
@@ -65,13 +66,19 @@ void Layers::add_copied_loss(TensorId wide, TensorId targets, TensorId loss, con
 }
 
 /// Three numbers per row cross the ranks: the largest logit, Σ exp(logit − largest), and the logit of the target. Every
-/// rank adds the whole loss, as all but the classes is the same on them.
+/// rank adds the whole loss, as all but the classes is the same on them. Op by op the exponentials stay for the
+/// backward pass, in the place of the logits.
 void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
   const Split over = scheme_->classes(roles());
-  const auto all_reduce = [&](std::int64_t elements, ReduceOp reduce) {
-    return Collective{
-        .group = over.group, .bytes = size_of(loss_type(), elements), .reduce = reduce, .dtype = loss_type()};
+  const auto all_reduce = [&](std::string_view name, TensorId what, std::int64_t elements, ReduceOp reduce) {
+    if (!over) return;
+    tape_.add_plain(
+        name,
+        Collective{
+            .group = over.group, .bytes = size_of(loss_type(), elements), .reduce = reduce, .dtype = loss_type()},
+        {updates(what)});
   };
+  const bool op_by_op = sizes_.loss == LossKind::Megatron;
   const Shape shape = tape_.plan().shape(logits);
   const std::int64_t n = shape[0], each = shape[1];
   if (each * over.ranks > classes)
@@ -80,15 +87,15 @@ void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, st
   const TensorId local = local_indices("loss.targets", targets, each, over), max = loss_tensor("loss.max", Shape{n}),
                  sums = loss_tensor("loss.sums", Shape{2, n}), lse = loss_tensor("loss.lse", Shape{n});
   tape_.add_plain("loss.max", RowMax{.rows = n, .cols = each, .dtype = loss_type()}, {reads(logits), writes(max)});
-  tape_.add_plain("loss.max.all", all_reduce(n, ReduceOp::Max), {updates(max)});
-  tape_.add_plain("loss.sums", CrossEntropySums{.rows = n, .classes = each, .dtype = loss_type()},
-                  {reads(logits), reads(local), reads(max), writes(sums)});
-  tape_.add_plain("loss.sums.all", all_reduce(2 * n, ReduceOp::Sum), {updates(sums)});
+  all_reduce("loss.max.all", max, n, ReduceOp::Max);
+  tape_.add_plain("loss.sums", CrossEntropySums{.rows = n, .classes = each, .dtype = loss_type(), .op_by_op = op_by_op},
+                  {op_by_op ? updates(logits) : reads(logits), reads(local), reads(max), writes(sums)});
+  all_reduce("loss.sums.all", sums, 2 * n, ReduceOp::Sum);
   tape_.add_plain("loss", CrossEntropyFinish{.rows = n, .weight = weight, .dtype = loss_type()},
                   {reads(targets), reads(max), reads(sums), writes(lse), updates(loss)});
-  const CrossEntropyBackward back{n, each, weight, loss_type()};
-  tape_.on_backward([this_tape = &tape_, logits, local, lse, back] {
-    this_tape->emit("loss.backward", back, {updates(logits), reads(local), reads(lse)});
+  const CrossEntropyBackward back{n, each, weight, loss_type(), op_by_op};
+  tape_.on_backward([this_tape = &tape_, logits, local, parts = op_by_op ? sums : lse, back] {
+    this_tape->emit("loss.backward", back, {updates(logits), reads(local), reads(parts)});
     this_tape->contribute(logits, logits);
   });
 }

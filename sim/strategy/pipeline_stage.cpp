@@ -86,6 +86,10 @@ void StageLowering::wait_for_messages() {
   if (step_.parallel.blocking) b_.add("wait", HostWork{}, {}, Stream::Host);
 }
 
+void StageLowering::wait_for_loss() {
+  if (step_.train.waits_for_loss) b_.add("wait_for_loss", HostWork{}, {}, Stream::Host);
+}
+
 TensorId StageLowering::add_receive(int from, const Message& m) {
   const Arrangement& lies = between(m.is_gradient ? m.part - 1 : m.part);
   const Shape shape{lies.outer_rows(), std::get<Transformer>(lies.local.network.network).hidden};
@@ -121,6 +125,7 @@ void StageLowering::forward(const Action& a) {
     repeat(a, pass);
   else
     emit_forward(a, pass);
+  if (k + 1 == s.parts) wait_for_loss();
   if (k + 1 < s.parts) hand_over(s.home(k + 1, a.microbatch).stage, {k, a.microbatch, false}, pass.out);
 }
 

@@ -130,7 +130,7 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .training = true,
                  .stored_scores = o.stored_scores,
                  .eight_bit = o.eight_bit,
-                 .loss_copies = o.loss_copies,
+                 .loss = o.loss,
                  .recompute_parts = o.recompute_parts,
                  .chain = step_.chain ? &*step_.chain : nullptr,
                  .room = {.capacity_factor = o.capacity_factor,
@@ -156,7 +156,7 @@ void StageLowering::make_ports() {
     slice.offset = m * rows;
     targets_.push_back(b_.view(targets, "input.targets", slice));
   }
-  const DType loss = o.loss_copies > 0 ? DType::F32 : dtype;
+  const DType loss = loss_type(o.loss, dtype);
   loss_ = b_.tensor("loss", Shape{1}, {.dtype = loss, .role = TensorRole::Result, .persistent = true});
   b_.port("loss", loss_);
   b_.set_phase(Phase::Forward);
@@ -210,6 +210,7 @@ void StageLowering::run_whole() {
     Tape tape{b_, weights_->targets()};
     Layers layers = make_layers(tape, m);
     lower_loss(layers, lower_network(layers, inputs_[static_cast<std::size_t>(m)], sizes_), m);
+    wait_for_loss();
     tape.differentiate();
     if (m == 1 && may_repeat()) block = b_.end_block(begun);
   }

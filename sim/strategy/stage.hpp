@@ -100,6 +100,7 @@ class StageLowering {
   TensorId receive(int from, const Message& wanted);
   TensorId add_receive(int from, const Message& m);
   void wait_for_messages();
+  void wait_for_loss();
   void send(int to, const Message& m, TensorId what);
   void hand_over(int to, const Message& m, TensorId what);
   const Arrangement& behind(int part) const;

@@ -104,10 +104,9 @@ void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
 }
 
 void check_loss(const TrainOptions& o) {
-  if (o.loss_copies != 0 && o.loss_copies != 1 && o.loss_copies != 3)
-    throw UserError{fmt::format("loss_copies is {}", o.loss_copies), "it can be 0, 1 or 3"};
-  if (o.loss_copies > 0 && o.dtype != Precision::BF16 && o.dtype != Precision::F16)
-    throw UserError{"loss_copies are copies in f32 of logits in 16 bits", "leave it out, or train in bf16 or f16"};
+  const bool copies = o.loss == LossKind::Widened || o.loss == LossKind::Torch;
+  if (copies && o.dtype != Precision::BF16 && o.dtype != Precision::F16)
+    throw UserError{"losses widened and torch copy logits of 16 bits to f32", "leave it out, or train in bf16 or f16"};
 }
 
 /// With contiguous chunks and a causal mask the first ranks of a ring see fewer keys than the last ones.

@@ -36,6 +36,10 @@ enum class RecomputePart : std::uint8_t {
 /// Whether only the inputs of blocks are kept.
 constexpr bool keeps_only_inputs(Recompute r) { return r == Recompute::Full || r == Recompute::Whole; }
 enum class OptimizerKind : std::uint8_t { AdamW, Sgd };
+/// How the loss of logits in 16 bits is computed: in their place; in that of a copy in f32; there op by op, each a pass
+/// over memory (Megatron-LM's vocabulary-parallel loss in PyTorch); with logits, log-probabilities and both gradients
+/// in f32 (PyTorch's cross_entropy).
+enum class LossKind : std::uint8_t { Fused, Widened, Megatron, Torch };
 
 inline std::span<const EnumName<Precision>> enum_names(Precision) {
   static constexpr EnumName<Precision> names[] = {
@@ -64,6 +68,13 @@ inline std::span<const EnumName<Quantised>> enum_names(Quantised) {
       {Quantised::None, "none"}, {Quantised::F8, "fp8"}, {Quantised::I8, "int8"}, {Quantised::I4, "int4"}};
   return names;
 }
+inline std::span<const EnumName<LossKind>> enum_names(LossKind) {
+  static constexpr EnumName<LossKind> names[] = {{LossKind::Fused, "fused"},
+                                                 {LossKind::Widened, "widened"},
+                                                 {LossKind::Megatron, "megatron"},
+                                                 {LossKind::Torch, "torch"}};
+  return names;
+}
 inline std::span<const EnumName<OptimizerKind>> enum_names(OptimizerKind) {
   static constexpr EnumName<OptimizerKind> names[] = {{OptimizerKind::AdamW, "adamw"}, {OptimizerKind::Sgd, "sgd"}};
   return names;
@@ -72,6 +83,11 @@ inline std::span<const EnumName<OptimizerKind>> enum_names(OptimizerKind) {
 constexpr DType dtype_of(Precision p) {
   constexpr DType types[] = {DType::F32, DType::F64, DType::BF16, DType::F16};
   return types[static_cast<int>(p)];
+}
+/// The type that a loss of logits of `dtype` is computed in.
+constexpr DType loss_type(LossKind loss, DType dtype) {
+  const bool is_narrow = dtype == DType::BF16 || dtype == DType::F16;
+  return loss != LossKind::Fused && is_narrow ? DType::F32 : dtype;
 }
 
 /// Tokens on the decoder side of an encoder-decoder: as many as on the other where nothing is said.
@@ -109,7 +125,8 @@ struct TrainOptions {
   const RematSolver* remat = nullptr;  // not an option: finds the schedules of `recompute: checkmate`
   bool stored_scores = false;
   bool wide_gradients = false;
-  std::int64_t loss_copies = 0;
+  LossKind loss = LossKind::Fused;
+  bool waits_for_loss = false;
   bool eight_bit = false;
   bool frozen = false;
   double dropout = 0;
@@ -145,11 +162,13 @@ struct TrainOptions {
             "attention as two products and a softmax between them, whose scores are kept, in place of one fused op");
     v.field("wide_gradients", wide_gradients,
             "bf16 and f16: gradients of weights are added up and summed over ranks in f32");
-    v.field(
-        "loss_copies", loss_copies,
-        "bf16 and f16: copies of the logits in f32 that the loss makes; 0: it computes in their place; 1: in that of "
-        "a copy (Megatron-LM); 3: logits, log-probabilities and gradients have one each (PyTorch's cross_entropy)",
-        between(0, 3));
+    v.field("loss", loss,
+            "fused: in the place of the logits; widened: in that of a copy in f32; megatron: there, op by op (the "
+            "vocabulary-parallel loss of Megatron-LM); torch: logits, log-probabilities and gradients have a copy in "
+            "f32 each (PyTorch's cross_entropy)");
+    v.field("waits_for_loss", waits_for_loss,
+            "the host waits for the loss of a microbatch before it goes backward, as where a program asserts that it "
+            "is a number");
     v.field("eight_bit", eight_bit, "products with weights of blocks cast both operands to 8 bits (fp8 training)");
     v.field("frozen", frozen,
             "matrices and tables stay as they are: only norms and biases are trained, and gradients pass through (what "

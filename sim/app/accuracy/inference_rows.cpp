@@ -111,22 +111,16 @@ Layout layout_of(const CsvRow& row, std::int64_t batch, std::int64_t sequence) {
 /// Prefill, then decode steps whose context grows from the prompt to all but the last token.
 void add_generation(Passes& p, const RowNetwork& network, const GenerateOptions& o,
                     const std::shared_ptr<Strategy>& strategy, bool stored_scores) {
-  const auto plans = [network, o, strategy](std::int64_t layers) {
-    return strategy->generation(network.model(layers), o, nullptr);
-  };
-  p.parts.emplace_back(1.0, std::make_shared<PassModel>(
-                                network.layers,
-                                [plans, stored_scores](std::int64_t n) {
-                                  return stored_scores ? store_scores(plans(n).prefill) : plans(n).prefill;
-                                },
-                                std::vector<Bindings>(1)));
+  const auto plans = [network, o, strategy] { return strategy->generation(network.model(network.layers), o, nullptr); };
+  p.parts.emplace_back(
+      1.0, std::make_shared<PassModel>(
+               [plans, stored_scores] { return stored_scores ? store_scores(plans().prefill) : plans().prefill; },
+               std::vector<Bindings>(1)));
   if (o.tokens < 2) return;
   std::vector<Bindings> contexts(2);
   contexts[0][Symbol::Context] = o.prompt;
   contexts[1][Symbol::Context] = o.prompt + o.tokens - 2;
-  p.parts.emplace_back(double(o.tokens - 1),
-                       std::make_shared<PassModel>(
-                           network.layers, [plans](std::int64_t n) { return plans(n).decode; }, contexts));
+  p.parts.emplace_back(double(o.tokens - 1), std::make_shared<PassModel>([plans] { return plans().decode; }, contexts));
 }
 
 PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
@@ -167,15 +161,15 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
                        .microbatches = layout.microbatches,
                        .quantised = quantised,
                        .dtype = precision_of(row)};
-  p.parts.emplace_back(1.0, std::make_shared<PassModel>(
-                                std::max<std::int64_t>(1, n.layers / layout.stages),
-                                [n, o, strategy, stored_scores, stages = layout.stages,
-                                 tf32 = contains(precision, "tf32")](std::int64_t layers) {
-                                  Plan plan = strategy->inference(n.model(layers * stages), o, nullptr);
-                                  if (stored_scores) plan = store_scores(plan);
-                                  return tf32 ? in_tf32(std::move(plan)) : plan;
-                                },
-                                std::vector<Bindings>(1)));
+  p.parts.emplace_back(1.0,
+                       std::make_shared<PassModel>(
+                           [n, o, strategy, stored_scores, stages = layout.stages, tf32 = contains(precision, "tf32")] {
+                             const std::int64_t each = std::max<std::int64_t>(1, n.layers / stages);
+                             Plan plan = strategy->inference(n.model(each * stages), o, nullptr);
+                             if (stored_scores) plan = store_scores(plan);
+                             return tf32 ? in_tf32(std::move(plan)) : plan;
+                           },
+                           std::vector<Bindings>(1)));
   return p;
 }
 
@@ -203,11 +197,10 @@ PassesOfRow read_passes(const CsvRow& row, const std::string& clusters) {
                          : trains          ? -1.0
                                            : 1.0,
                          std::make_shared<PassModel>(
-                             n.layers,
-                             [=](std::int64_t layers) {
+                             [=] {
                                const auto strategy = find_strategy("single").make(Node::map());
-                               return trains ? strategy->train_step(n.model(layers), o, nullptr)
-                                             : strategy->inference(n.model(layers), infer, nullptr);
+                               return trains ? strategy->train_step(n.model(n.layers), o, nullptr)
+                                             : strategy->inference(n.model(n.layers), infer, nullptr);
                              },
                              std::vector<Bindings>(1)));
   }

@@ -13,8 +13,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kTorchCopies = 3;  // of cross_entropy that is not compiled
-
 /// Software by a part of its name: its profile, and what it did when nothing else is said.
 struct Software {
   std::string_view words;  // in small letters
@@ -25,7 +23,8 @@ struct Software {
   bool wide_gradients = true;      // f32
   bool blocking = false;           // pipelines that synchronize with the device around each exchange
   bool sequence_parallel = false;  // with tp
-  std::int64_t loss_copies = 1;    // of the logits in f32
+  LossKind loss = LossKind::Megatron;
+  bool waits_for_loss = false;  // asserts that it is a number
 };
 constexpr Software megatron_core(std::string_view words) {
   return {.words = words, .profile = "megatron_core_2024", .data = DataKind::Zero1, .sequence_parallel = true};
@@ -35,31 +34,36 @@ constexpr Software megatron_core(std::string_view words) {
 constexpr Software recipe_of_core(std::string_view words) {
   Software s = megatron_core(words);
   s.wide_gradients = false;
-  s.loss_copies = 0;
+  s.loss = LossKind::Fused;
   return s;
 }
 constexpr Software megatron(std::string_view words, bool overlap) {
   return {.words = words, .profile = "megatron_2021", .stored_scores = true, .overlap = overlap, .blocking = true};
 }
 constexpr Software big_science(std::string_view words, DataKind data, bool wide_gradients) {
-  return {words, "megatron_deepspeed_2022", data, true, false, wide_gradients};
+  return {.words = words,
+          .profile = "megatron_deepspeed_2022",
+          .data = data,
+          .stored_scores = true,
+          .overlap = false,
+          .wide_gradients = wide_gradients};
 }
 constexpr Software kSoftware[] = {
     {.words = "llm-foundry",
      .profile = "fsdp_2023",
      .data = DataKind::Zero3,
      .wide_gradients = false,
-     .loss_copies = 0},
+     .loss = LossKind::Fused},
     {.words = "torchtitan",
      .profile = "fsdp_2023",
      .data = DataKind::Zero3,
      .wide_gradients = false,
-     .loss_copies = kTorchCopies},
+     .loss = LossKind::Torch},
     {.words = "internevo",
      .profile = "internevo_2023",
      .data = DataKind::Zero1,
      .wide_gradients = false,
-     .loss_copies = 0},
+     .loss = LossKind::Fused},
     recipe_of_core("megatron-bridge"),
     recipe_of_core("dgxc-benchmarking"),
     recipe_of_core("nemo container"),
@@ -76,11 +80,11 @@ constexpr Software kSoftware[] = {
      .stored_scores = true,
      .overlap = false,
      .blocking = true,
-     .loss_copies = 0},  // its profile was fitted so, and has no peaks of memory to tell them
+     .waits_for_loss = true},
     megatron("megatron-lm", false),
 };
 constexpr Software kMlperf{
-    .profile = "mlperf_nvidia", .data = DataKind::Zero1, .sequence_parallel = true, .loss_copies = 0};
+    .profile = "mlperf_nvidia", .data = DataKind::Zero1, .sequence_parallel = true, .loss = LossKind::Fused};
 
 constexpr Software kMegatronOnCore = megatron_core("megatron-lm");
 constexpr double kFirstCore = 2023;  // year of the first Megatron-LM that is Megatron-Core below
@@ -300,6 +304,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
                    contains(row["section"], "LoRA");
   if (sequence.size() > 1) s.train.target_sequence = static_cast<std::int64_t>(sequence[1]);
   s.train.dtype = precision_of(row);
+  s.train.waits_for_loss = software->waits_for_loss;
   s.train.eight_bit = is_eight_bit(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
@@ -309,7 +314,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.profile = software->profile;
   const bool compiles = contains(row["extra"], "compile") && is_torchtitan(row);
   if (compiles) s.profile = "torchtitan_compiled_2024";
-  if (s.train.dtype != Precision::F32) s.train.loss_copies = compiles_loss(row) ? 1 : software->loss_copies;
+  if (s.train.dtype != Precision::F32) s.train.loss = compiles_loss(row) ? LossKind::Widened : software->loss;
   s.parallel.schedule = s.mesh.chunks > 1 ? "interleaved" : "1f1b";
   if (s.mesh.chunks > 1) s.parallel.chunks = s.mesh.chunks;
   s.parallel.blocking = software->blocking && s.mesh.stages > 1 && s.mesh.chunks == 1;

@@ -9,7 +9,9 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kFewLayers = 1, kMoreLayers = 2;
+// So many that what a host cannot keep up with, beside a loss that it can, is so in longer steps, too.
+constexpr std::int64_t kFewLayers = 12, kMoreLayers = 24;
+constexpr double kMostPasses = 2000;  // of a layer over a microbatch: steps with fewer are simulated whole
 constexpr std::int64_t kFewStages = 2, kMoreStages = 3;
 
 /// a + x·(b − a)
@@ -63,13 +65,11 @@ const PredictedStep& StepModel::simulated(const Size& size) {
 
 /// Linear in the layers of a part.
 PredictedStep StepModel::with_layers(double layers, std::int64_t microbatches, std::int64_t stages) {
-  const std::int64_t few = step_.parallel.data.kind == DataKind::Zero3 ? kMoreLayers : kFewLayers;
-  const std::int64_t more = few == kMoreLayers ? 2 * kMoreLayers : kMoreLayers;
   const auto whole = static_cast<std::int64_t>(layers);
-  if (layers == double(whole) && whole <= more) return simulated({whole, microbatches, stages, recompute_});
-  const PredictedStep a = simulated({few, microbatches, stages, recompute_}),
-                      b = simulated({more, microbatches, stages, recompute_});
-  return between(a, b, (layers - double(few)) / double(more - few));
+  if (layers == double(whole) && whole <= kMoreLayers) return simulated({whole, microbatches, stages, recompute_});
+  const PredictedStep a = simulated({kFewLayers, microbatches, stages, recompute_}),
+                      b = simulated({kMoreLayers, microbatches, stages, recompute_});
+  return between(a, b, (layers - double(kFewLayers)) / double(kMoreLayers - kFewLayers));
 }
 
 /// Interleaved schedules take microbatches in rounds of as many as there are stages.
@@ -92,7 +92,10 @@ PredictedStep StepModel::predict_all() {
   const RowMesh& mesh = step_.mesh;
   const double parts = double(mesh.stages * mesh.chunks);
   const double layers = std::ceil(double(step_.network.layers) / parts - 1e-9);
-  const std::int64_t m = step_.train.microbatches, p = std::min(mesh.stages, kFewStages);
+  const std::int64_t m = step_.train.microbatches;
+  if (layers * parts * double(m) <= kMostPasses)
+    return simulated({static_cast<std::int64_t>(layers), m, mesh.stages, recompute_});
+  const std::int64_t p = std::min(mesh.stages, kFewStages);
   const std::int64_t round = mesh.chunks > 1 ? p : 1;
   const std::int64_t few = mesh.stages <= p ? std::min(m, least_microbatches(p)) : least_microbatches(p);
   const PredictedStep base = with_layers(layers, few, p);

@@ -25,16 +25,17 @@ struct PredictedStep {
   double peak_bytes() const { return std::max(first.peak, last.peak); }
 };
 
-/// Predicts long training steps from short ones. A step repeats itself: layers in a part of the pipeline, microbatches,
-/// stages. Its plan is lowered and simulated with few of each, and what one more of them adds is added as often as it
-/// is missing:
+/// Predicts training steps: short ones as they are, long ones from shorter ones. A step repeats itself: layers in a
+/// part of the pipeline, microbatches, stages. Its plan is lowered and simulated with few of each, and what one more of
+/// them adds is added as often as it is missing:
 ///
 ///   t(l, m, p) = t(l, m₀, p₀) + (m − m₀)·Δm(l) + (p − p₀)·Δp(l),  each of t, Δm, Δp linear in l
 ///
-/// with l layers per part, m microbatches, p stages. Sizes that are small anyway are simulated as they are. Exact where
-/// what is added is the same every time, which is so behind the first microbatches and stages; left out: parts of
-/// unequal length (all have as many layers as the longest). Where a part of the blocks is recomputed, a step with all
-/// and one without any are mixed. Peak memory likewise, with min(m, p) in place of m.
+/// with l layers per part, m microbatches, p stages. Parts of up to 24 layers are simulated as they are: where the host
+/// is slower than the layers and faster than a loss, few layers take as long as the loss, many as long as the host.
+/// Exact where what is added is the same every time, which is so behind the first microbatches and stages; left out:
+/// parts of unequal length (all have as many layers as the longest). Where a part of the blocks is recomputed, a step
+/// with all and one without any are mixed. Peak memory likewise, with min(m, p) in place of m.
 class StepModel {
  public:
   explicit StepModel(PublishedStep step) : step_{std::move(step)} {}

@@ -32,12 +32,15 @@ struct CrossEntropyForward {
 };
 
 /// dlogits = weight·(softmax − onehot); without the one-hot where the target is negative (another shard's), zeros where
-/// it is −100.  Operands: logits targets lse → dlogits; dlogits may be logits.
+/// it is −100.  Operands: logits targets lse → dlogits; dlogits may be logits. With `op_by_op` from the exponentials
+/// that CrossEntropySums left and their sums: divided, then scaled.  Operands: exponentials (updated) targets sums[2,
+/// rows].
 struct CrossEntropyBackward {
   std::int64_t rows = 0;
   std::int64_t classes = 0;
   double weight = 1;
   DType dtype = DType::F32;
+  bool op_by_op = false;
 
   static constexpr std::string_view kName = "cross_entropy_backward";
   static constexpr OpClass kClass = OpClass::Loss;
@@ -47,11 +50,13 @@ struct CrossEntropyBackward {
     v("classes", classes);
     v("weight", weight);
     v("dtype", dtype);
+    v("op_by_op", op_by_op);
   }
   Amount amount(const Bindings&) const {
+    const std::int64_t passes = op_by_op ? 2 : 1;
     return {Flops{5.0 * double(rows * classes)},
-            size_of(dtype, rows * classes + rows) + size_of(DType::I32, rows),
-            size_of(dtype, rows * classes),
+            size_of(dtype, passes * rows * classes + passes * rows) + size_of(DType::I32, rows),
+            size_of(dtype, passes * rows * classes),
             {}};
   }
   bool operator==(const CrossEntropyBackward&) const = default;
@@ -168,11 +173,14 @@ struct RowMax {
 };
 
 /// What a shard of the classes adds to a loss: sums[0,r] = Σ_c exp(x[r,c] − max[r]) and sums[1,r] = x[r,target] −
-/// max[r], 0 where the target is not of this shard (negative).  Operands: logits targets max → sums[2, rows].
+/// max[r], 0 where the target is not of this shard (negative).  Operands: logits targets max → sums[2, rows]. With
+/// `op_by_op` the logits are left as exponentials: one pass over memory subtracts, one exponentiates, one adds up, as
+/// PyTorch runs Megatron-LM's vocabulary-parallel loss.  Operands: logits (updated) targets max → sums.
 struct CrossEntropySums {
   std::int64_t rows = 0;
   std::int64_t classes = 0;
   DType dtype = DType::F32;
+  bool op_by_op = false;
 
   static constexpr std::string_view kName = "cross_entropy_sums";
   static constexpr OpClass kClass = OpClass::Loss;
@@ -181,11 +189,13 @@ struct CrossEntropySums {
     v("rows", rows);
     v("classes", classes);
     v("dtype", dtype);
+    v("op_by_op", op_by_op);
   }
   Amount amount(const Bindings&) const {
-    return {Flops{5.0 * double(rows * classes)},
-            size_of(dtype, rows * classes + rows) + size_of(DType::I32, rows),
-            size_of(dtype, 2 * rows),
+    const std::int64_t logits = rows * classes;
+    return {Flops{5.0 * double(logits)},
+            size_of(dtype, (op_by_op ? 3 : 1) * logits + rows) + size_of(DType::I32, rows),
+            size_of(dtype, (op_by_op ? 2 * logits : 0) + 2 * rows),
             {}};
   }
   bool operator==(const CrossEntropySums&) const = default;
