@@ -32,7 +32,9 @@ constexpr LawParameter kParameters[] = {
     {"memory", 0.85, 1},         {"latency", 0.5e-6, 0.3},    {"partial", 0.5, 0.3},       {"fill", 0.4, 0.3},
     {"heat", 0.02, 0.3},         {"convert", 8e-6, 0.3},      {"convert_rate", 0.5, 0.3},  {"convert_k", 1e-10, 0.3}};
 constexpr double kKnots[] = {0, 3, 5, 7, 9, 11, 13, 16}, kBatchKnots[] = {0, 4, 8, 12};
-constexpr LawAxis kAxes[] = {{"m", kKnots}, {"n", kKnots}, {"k", kKnots}, {"batch", kBatchKnots}};
+/// In m where tables have rows: between them a correction swings.
+constexpr double kRowKnots[] = {0, 4, 6, 8, 10, 12, 14, 16};
+constexpr LawAxis kAxes[] = {{"m", kRowKnots}, {"n", kKnots}, {"k", kKnots}, {"batch", kBatchKnots}};
 constexpr std::string_view kMarks[] = {"balance", "near_balance", "knee", "filled", "filled_squared"};
 constexpr double kHeatAfter = 0.2e-3;
 
