@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `orrery node-report` in small, with a GPU that is emulated: its times mean nothing, what is written does.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <map>
 
+#include "sim/app/child_process.hpp"
 #include "sim/app/node_report.hpp"
 #include "sim/app/node_shares.hpp"
 #include "tests/app_testing.hpp"
@@ -142,4 +145,26 @@ TEST_CASE("kernels are compared with the fastest copy and the fastest product of
   CHECK(shares[1].is_enough());
   CHECK(shares[2].kind == "copy");
   CHECK(shares[2].share == 1);
+}
+
+TEST_CASE("a program that hangs is killed in time, and when the user asks for it") {
+  const TemporaryFolder folder;
+  const auto script = [&](const char* text) {
+    const std::string path = folder.file("script.sh", fmt::format("#!/bin/sh\n{}\n", text));
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  };
+  const auto go_on = [] { return false; };
+  const ChildEnd good = run_child(script("echo out; echo err >&2"), Seconds{60}, go_on);
+  CHECK(good.succeeded);
+  CHECK(good.text == "out\nerr\n");
+  CHECK_FALSE(run_child(script("exit 3"), Seconds{60}, go_on).succeeded);
+  const ChildEnd late = run_child(script("echo begun; sleep 600 & sleep 600"), Seconds{0.5}, go_on);
+  CHECK(late.timed_out);
+  CHECK_FALSE(late.succeeded);
+  CHECK(late.text == "begun\n");
+  const ChildEnd stopped = run_child(script("trap '' INT TERM; sleep 600"), Seconds{600}, [] { return true; });
+  CHECK_FALSE(stopped.succeeded);
+  CHECK_FALSE(stopped.timed_out);
+  CHECK_THROWS_AS(run_child(folder / "nothing", Seconds{1}, go_on), DeviceError);
 }

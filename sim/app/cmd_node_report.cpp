@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/this_machine.hpp"
 #include "hw_models/device_model.hpp"
+#include "sim/app/child_process.hpp"
 #include "sim/app/commands.hpp"
 #include "sim/app/node_report.hpp"
 #include "sim/app/node_shares.hpp"
@@ -33,24 +31,16 @@ struct SelfTest {
   bool is_there = false, passed = false;
 };
 
-constexpr int kSelfTestSeconds = 120;
+constexpr Seconds kSelfTest{120.0};  // what hangs must not take the time of all that follows
 
-SelfTest run_self_test() {
+SelfTest run_self_test(const Interrupt& interrupt) {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "gpu_ops_test";
   if (!fs::exists(program))
     return {fmt::format("{} is not there: it is built where Catch2 is\n", program.filename().string()), false, false};
-  SelfTest test{.is_there = true};
-  // What hangs must not take the time of all that follows.
-  FILE* pipe = popen(fmt::format("timeout -k 5 {} '{}' 2>&1", kSelfTestSeconds, program.string()).c_str(), "r");
-  if (!pipe) throw DeviceError{"the self-test cannot be started"};
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) test.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  test.passed = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  constexpr int kTimedOut = 124;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kTimedOut)
-    test.text += fmt::format("stopped after {} s\n", kSelfTestSeconds);
-  return test;
+  ChildEnd end = run_child(program, kSelfTest, [&] { return interrupt.is_requested(); });
+  interrupt.check();
+  if (end.timed_out) end.text += fmt::format("stopped after {}\n", to_text(kSelfTest));
+  return {.text = std::move(end.text), .is_there = true, .passed = end.succeeded};
 }
 
 class ReportNode final : public Command {
@@ -77,7 +67,7 @@ class ReportNode final : public Command {
     nlohmann::json document = describe(*driver);
     save("machine.json", document.dump(2) + "\n");
     context.console.progress("self-test", 0);
-    const SelfTest test = run_self_test();
+    const SelfTest test = run_self_test(context.interrupt);
     save("self_test.txt", test.text);
     NodeReportOptions rest = options_;
     rest.budget -= Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
