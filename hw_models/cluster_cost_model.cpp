@@ -9,6 +9,7 @@
 #include <set>
 
 #include "hw_models/collective_forms.hpp"
+#include "hw_models/gpu_model.hpp"
 #include "hw_models/node_model.hpp"
 
 namespace orrery {
@@ -245,7 +246,8 @@ bool ClusterCostModel::sees_reuse() const {
 
 std::string ClusterCostModel::extrapolation(const Work& work, const Bindings& bindings, RankId rank) const {
   if (runs_on_host(work) && device(rank).memory()) return device(rank).extrapolation(Work{HostWork{}}, bindings);
-  return device(rank).extrapolation(work, bindings);
+  const auto one = product_of_one(work, scales_.kernels());
+  return device(rank).extrapolation(one ? *one : work, bindings);
 }
 
 /// Of a link: the device's efficiency, and what scaling makes of it.

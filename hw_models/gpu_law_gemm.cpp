@@ -105,12 +105,12 @@ LawTime time_of(const double* p, const Work& work, const Bindings&, const GpuFac
 ///
 ///   t += convert + m·k·(2 + bytes of an element) / (bandwidth · convert_rate) + k · convert_k
 ///
-/// the last for the one block that scales a row. A product that casts both operands (`eight_bit`) adds n·k likewise.
+/// the last for the one block that scales a row. A product that casts both operands (`narrow`) adds n·k likewise.
 /// All three times GpuFacts::conversion: engines that know the scales beforehand convert in the op before.
 LawTime narrow_time_of(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   const Gemm& g = std::get<Gemm>(work);
   LawTime t = time_of(p, work, b, gpu);
-  const double converted = double(g.batch) * double(g.k) * double(g.eight_bit ? g.m + g.n : g.m);
+  const double converted = double(g.batch) * double(g.k) * double(g.narrow != Narrow::None ? g.m + g.n : g.m);
   const double traffic = converted * (2 + bits(g.arithmetic()) / 8.0);
   const double convert = gpu.conversion * (traffic / (gpu.bandwidth * p[kConvertRate]) + double(g.k) * p[kConvertK]);
   const double launch = gpu.conversion * p[kConvert] * gpu.launch;

@@ -20,13 +20,14 @@ std::optional<DType> product_type(const Work& work) {
   return {};
 }
 
-/// A product that casts its operands to 8 bits, as a product of 8 bits: laws are fitted to those. Nothing for others.
-std::optional<Work> eight_bit_product(const Work& work) {
+/// A product that casts its operands, as a product of what they become: laws are fitted to those. Nothing for others.
+std::optional<Work> narrow_product(const Work& work) {
   const auto converted = [](const auto& product) -> std::optional<Work> {
-    if (!product.eight_bit) return {};
+    if (product.narrow == Narrow::None) return {};
     auto p = product;
     p.dtype = p.arithmetic();
-    p.eight_bit = p.wide = false;
+    p.narrow = Narrow::None;
+    p.wide = false;
     return p;
   };
   if (const auto* g = std::get_if<Gemm>(&work)) return converted(*g);
@@ -37,18 +38,18 @@ std::optional<Work> eight_bit_product(const Work& work) {
 /// Whether a product finds its operands cast: those of gradients of weights were cast for the products that read them
 /// before, in both orders of their numbers.
 bool finds_casts(const Work& work) {
-  if (const auto* g = std::get_if<Gemm>(&work)) return g->eight_bit && g->transpose_a;
+  if (const auto* g = std::get_if<Gemm>(&work)) return g->narrow != Narrow::None && g->transpose_a;
   const auto* g = std::get_if<GroupedGemm>(&work);
-  return g && g->eight_bit && g->mode == GroupedMode::WeightGradient;
+  return g && g->narrow != Narrow::None && g->mode == GroupedMode::WeightGradient;
 }
 
 /// What passes through memory before the op itself, beside its law: rows that are cast before a grouped product.
 /// Weights are cast once, behind the update, and a law of products in few bits has the cast of A in it.
 Bytes casts_of(const Work& work) {
   const auto* g = std::get_if<GroupedGemm>(&work);
-  if (!g || !g->eight_bit || g->weights != Quantised::None || finds_casts(work)) return {};
+  if (!g || g->narrow == Narrow::None || g->weights != Quantised::None || finds_casts(work)) return {};
   const std::int64_t numbers = g->rows * (g->mode == GroupedMode::InputGradient ? g->n : g->k);
-  return size_of(g->dtype, numbers) + size_of(DType::F8E4M3, numbers);
+  return size_of(g->dtype, numbers) + size_narrow(g->narrow, numbers);
 }
 
 /// Matrix units load 16 B at a time: products in 16 or 8 bits whose inner or outer rows are cut otherwise run on what
@@ -112,7 +113,9 @@ FlopsPerSecond GpuModel::peak(DType type) const {
 GpuFacts GpuModel::facts(const Work& work, const Bindings& bindings, const Scales& scales) const {
   GpuFacts f;
   f.sms = double(gpu_.sm_count);
-  const double rate = scales[is_attention(work) ? Knob::AttentionRate : Knob::GemmRate];
+  const bool portable = is_attention(work) && scales.kernels().portable_attention;
+  const double rate =
+      scales[is_attention(work) ? Knob::AttentionRate : Knob::GemmRate] * (portable ? gpu_.portable_attention : 1);
   if (const std::optional<DType> type = product_type(work))
     f.peak = peak(*type).base() * rate * (is_misaligned(work) ? gpu_.misaligned : 1.0);
   f.vector_rate = gpu_.vector_rate.base();
@@ -141,6 +144,7 @@ OpCost GpuModel::host_work(const HostWork& work, const Scales& scales) const {
   OpCost c;
   c.duration =
       (work.flops / gpu_.host_rate + work.bytes / gpu_.host_memory_bandwidth) / scales[Knob::HostRate] + work.pause;
+  if (work.experts) c.duration += Seconds{scales.kernels().host_experts};
   c.deviation = static_cast<float>(gpu_.uncertainty.deviation);
   c.bias = static_cast<float>(gpu_.uncertainty.memory);
   c.calibrated = false;
@@ -161,13 +165,38 @@ OpCost GpuModel::paged(const PagedAttention& work, const Bindings& bindings, con
   return sum;
 }
 
+std::optional<Work> product_of_one(const Work& work, const KernelChoice& kernels) {
+  const auto* g = std::get_if<GroupedGemm>(&work);
+  if (!g || !kernels.experts_apart) return {};
+  const std::int64_t rows = std::max<std::int64_t>(1, g->rows / std::max<std::int64_t>(1, g->groups));
+  Gemm one{.m = rows,
+           .n = g->n,
+           .k = g->k,
+           .accumulate = g->accumulate,
+           .wide = g->wide,
+           .narrow = g->narrow,
+           .dtype = g->dtype,
+           .weights = g->weights};
+  if (g->mode == GroupedMode::InputGradient) std::swap(one.n, one.k);
+  if (g->mode == GroupedMode::WeightGradient) {
+    std::swap(one.m, one.k);
+    one.transpose_a = true;
+  }
+  return Work{one};
+}
+
 /// The law's time; the backward pass of attention has 3·dk + 2·dv products for dk + dv, at another rate.
 OpCost GpuModel::cost(const Work& work, const Bindings& bindings, const Scales& scales) const {
   OpCost c;
   if (std::holds_alternative<Alloc>(work) || std::holds_alternative<Free>(work)) return c;
   if (const auto* h = std::get_if<HostWork>(&work)) return host_work(*h, scales);
   if (const auto* p = std::get_if<PagedAttention>(&work)) return paged(*p, bindings, scales);
-  const std::optional<Work> product = eight_bit_product(work);
+  if (const auto one = product_of_one(work, scales.kernels())) {
+    c = cost(*one, bindings, scales);
+    c.duration = c.duration * double(std::get<GroupedGemm>(work).groups);
+    return c;
+  }
+  const std::optional<Work> product = narrow_product(work);
   const Work& multiplied = product ? *product : work;
   GpuFacts about = facts(multiplied, bindings, scales);
   if (finds_casts(work)) about.conversion = 0;
@@ -191,8 +220,9 @@ OpCost GpuModel::cost(const Work& work, const Bindings& bindings, const Scales& 
 
 LaunchCost GpuModel::launch(const Work& work, const Scales& scales) const {
   if (std::holds_alternative<HostWork>(work)) return {Seconds{0}, Seconds{0}, false};
-  const double k = scales[Knob::LaunchOverhead];
-  return {gpu_.enqueue * k * scales[Knob::Enqueue], gpu_.start_latency * k, true};
+  const bool apart = product_of_one(work, scales.kernels()).has_value();
+  const double k = scales[Knob::LaunchOverhead] * (apart ? double(std::get<GroupedGemm>(work).groups) : 1.0);
+  return {gpu_.enqueue * k * scales[Knob::Enqueue], gpu_.start_latency * scales[Knob::LaunchOverhead], true};
 }
 
 std::string GpuModel::extrapolation(const Work& asked, const Bindings& bindings) const {
@@ -201,7 +231,7 @@ std::string GpuModel::extrapolation(const Work& asked, const Bindings& bindings)
     const AttentionShape& shape = parts[0].batch > 0 ? parts[0] : parts[1];
     return shape.batch > 0 ? extrapolation(Work{AttentionForward{.shape = shape, .keep_lse = false}}, bindings) : "";
   }
-  const std::optional<Work> product = eight_bit_product(asked);
+  const std::optional<Work> product = narrow_product(asked);
   const Work& work = product ? *product : asked;
   if (std::holds_alternative<Alloc>(work) || std::holds_alternative<Free>(work)) return {};
   if (std::holds_alternative<HostWork>(work))

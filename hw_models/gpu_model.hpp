@@ -17,6 +17,10 @@ struct BorrowedLaws {
 
 /// A GPU by the laws of gpu_laws.hpp: its own where they were fitted, else those of devices like it, on its own data
 /// sheet.
+/// The product of one of the experts of a product over them, where a program computes them apart; nothing for other
+/// works and programs.
+std::optional<Work> product_of_one(const Work& work, const KernelChoice& kernels);
+
 class GpuModel final : public DeviceModel {
  public:
   GpuModel(std::string name, GpuParameters parameters, const std::vector<BorrowedLaws>& borrowed = {});

@@ -34,7 +34,7 @@ struct GpuParameters {
   std::map<std::string, FlopsPerSecond> peak;
   FlopsPerSecond vector_rate;
   double sustained_clock = 0.9;
-  double attention_backward = 0.8;
+  double attention_backward = 0.8, portable_attention = 1;
   double misaligned = 0.1;
   Seconds enqueue, start_latency;
   FlopsPerSecond host_rate;
@@ -55,6 +55,8 @@ struct GpuParameters {
     v.field("sustained_clock", sustained_clock, "clock of long work over that of single kernels", Range{0, 1, true});
     v.field("attention_backward", attention_backward, "rate of the backward pass of attention over the forward one's",
             more_than(0));
+    v.field("portable_attention", portable_attention,
+            "rate of attention by kernels written for older devices, over that of the law's kernels", more_than(0));
     v.field("misaligned", misaligned,
             "part of the rate left to products in 16 or 8 bits whose rows are no multiple of 16 B", Range{0, 1, true});
     v.required("enqueue", enqueue, "time of the host thread per kernel", at_least(Seconds{0}));

@@ -33,11 +33,14 @@ struct KnobInfo {
 /// In the order of Knob.
 std::span<const KnobInfo> knobs();
 
-/// Which of several kernels for the same work a program takes.
+/// Which of several kernels for the same work a program takes, and what its host does beside them.
 struct KernelChoice {
   static constexpr std::int64_t kSharedHeads = 32;
   std::int64_t shared_heads = kSharedHeads;  // decoding: most query heads over one of keys that a kernel takes together
-  bool own_all_reduce = false;  // in a node, where it is faster than NCCL's: ranks read each other's memory
+  bool own_all_reduce = false;      // in a node, where it is faster than NCCL's: ranks read each other's memory
+  bool portable_attention = false;  // kernels for all devices, as FlashAttention-2, which leave out what is new in some
+  bool experts_apart = false;       // a product over experts as one of dense products for each
+  double host_experts = 0;          // seconds of the host in a layer of experts that it waits in
 };
 
 /// Factors by knob, all 1 at first, and the kernels that are chosen.

@@ -47,7 +47,9 @@ void SoftwareProfile::apply(ClusterCostModel& cost) const {
   cost.scale_parameter("link.bandwidth", links);
   cost.scale_parameter("nic.bandwidth", network);
   cost.scale_parameter("gemm.conversion", std::max(conversion, kNone));
-  cost.choose_kernels(kernels);
+  KernelChoice choice = kernels;
+  choice.host_experts = host_experts.base();
+  cost.choose_kernels(choice);
 }
 
 std::vector<SoftwareProfile> software_profiles() {

@@ -57,10 +57,11 @@ struct SoftwareProfile {
             at_least(Seconds{0}));
     v.field("host_token", host_token, "servers: time per token of a prompt before it reaches the scheduler",
             at_least(Seconds{0}));
-    v.field("host_experts", host_experts,
-            "servers: time of the host to start a layer of experts in steps that are no graphs: many small kernels that "
-            "no op here stands for, so that such a step takes no less than this for each of its layers",
-            at_least(Seconds{0}));
+    v.field(
+        "host_experts", host_experts,
+        "servers: time of the host to start a layer of experts in steps that are no graphs: many small kernels that "
+        "no op here stands for, so that such a step takes no less than this for each of its layers",
+        at_least(Seconds{0}));
     v.field("graph_rows", graph_rows,
             "servers: steps of up to so many rows are replayed as graphs, padded to sizes that were captured, and do "
             "not wait for the host to start kernels; 0: none",
@@ -72,6 +73,10 @@ struct SoftwareProfile {
             "whether ops that engines launch as one kernel are one: see sim/strategy/kernel_fusion.hpp");
     v.field("shared_heads", kernels.shared_heads,
             "decoding: most query heads over one head of keys that a kernel takes together", at_least(1));
+    v.field("portable_attention", kernels.portable_attention,
+            "attention by kernels for all devices, as FlashAttention-2: see `portable_attention` of devices");
+    v.field("experts_apart", kernels.experts_apart,
+            "a product over experts as one dense product for each expert, which the host starts one by one");
     v.field("own_all_reduce", kernels.own_all_reduce,
             "in a node, where it is faster than NCCL's, an all-reduce in which ranks read each other's memory");
     v.field("deviation", deviation, "relative standard deviation of a predicted step, from the residuals of the fit",

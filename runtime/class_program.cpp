@@ -101,8 +101,8 @@ void Compiler::wait_for(std::uint32_t op, std::uint32_t before) {
   if (signals_[before] < 0) signals_[before] = static_cast<std::int32_t>(program_.num_signals++);
 }
 
-/// Dependencies between streams. A HostWork that waits stands for the host thread: it comes after all ops before it,
-/// and the first later op of each stream comes after it.
+/// Dependencies between streams. A HostWork that waits stands for the host thread: where it reads nothing it comes after
+/// all ops before it, and the first later op of each stream comes after it.
 void Compiler::find_waits() {
   waits_.resize(class_.num_ops);
   signals_.assign(class_.num_ops, -1);
@@ -115,7 +115,7 @@ void Compiler::find_waits() {
     if (const std::uint32_t h = std::exchange(host[stream], kNone); h != kNone) wait_for(i, h);
     if (const auto* work = std::get_if<HostWork>(&plan_.work(op(i))); work && work->waits) {
       for (std::size_t s = 0; s < last.size(); ++s)
-        if (s != stream && last[s] != kNone) wait_for(i, last[s]);
+        if (s != stream && last[s] != kNone && op(i).num_operands == 0) wait_for(i, last[s]);
       host.fill(i);
       host[stream] = kNone;
     }

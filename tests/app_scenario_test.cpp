@@ -71,7 +71,7 @@ TEST_CASE("errors say file, line and column, and what would be right") {
             ":2:20: unknown key 'bach'\n  workload: {train: {bach: 2}}\n                     ^\n"
             "  hint: did you mean 'batch'? known keys: batch, microbatches, sequence, target_sequence, dtype, "
             "recompute, recompute_parts, "
-            "recompute_interval, activation_budget, stored_scores, wide_gradients, loss, waits_for_loss, eight_bit, "
+            "recompute_interval, activation_budget, stored_scores, wide_gradients, loss, waits_for_loss, waits_for_experts, narrow, "
             "frozen, "
             "dropout, "
             "capacity_factor, capacity_groups, optimizer, "

@@ -135,7 +135,7 @@ TEST_CASE("products of groups in 8 bits are the host's, whose operands are cast 
                             .mode = mode,
                             .transpose_b = transposed,
                             .accumulate = adds || mode != GroupedMode::WeightGradient,
-                            .eight_bit = true,
+                            .narrow = Narrow::EightBits,
                             .dtype = t.dtype()};
         const Shape out = forward ? Shape{kRows, kOut} : input ? Shape{kRows, kIn} : matrix;
         const TensorId y = g.accumulate ? t.input("y", out) : t.output("y", out);

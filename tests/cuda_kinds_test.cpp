@@ -41,7 +41,7 @@ TEST_CASE("products in 8 bits are refused where tensor cores or shapes cannot", 
     const auto operand = [&](const char* name, std::int64_t rows, std::int64_t cols) {
       return b.tensor(name, Shape{rows, cols}, {.dtype = dtype, .persistent = true});
     };
-    b.add("product", Gemm{.m = 4, .n = n, .k = 16, .eight_bit = true, .dtype = dtype},
+    b.add("product", Gemm{.m = 4, .n = n, .k = 16, .narrow = Narrow::EightBits, .dtype = dtype},
           {reads(operand("a", 4, 16)), reads(operand("b", 16, n)), writes(operand("c", 4, n))});
     const Plan plan = b.take(&gpu_workspaces());
     const auto gpu = std::make_shared<testing::EmulatedGpu>(testing::EmulationOptions{.capability = capability});

@@ -318,7 +318,7 @@ TEST_CASE("products in 8 bits compute what the host does, whose operands are cas
                    .transpose_b = tb,
                    .bias = true,
                    .accumulate = true,
-                   .eight_bit = true,
+                   .narrow = Narrow::EightBits,
                    .dtype = t.dtype(),
                    .alpha = 0.5},
               reads(a), reads(b), reads(bias), updates(c));

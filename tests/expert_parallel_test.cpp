@@ -60,6 +60,34 @@ TEST_CASE("passes that take turns between exchanges compute what one device comp
   CHECK(difference(model, std::string{s} + "expert_overlap: true}", options()) < kTolerance);
 }
 
+TEST_CASE("a host that waits for the rows of experts computes what one does that runs ahead", "[expert]") {
+  const auto* s = GENERATE("{mesh: ep2}", "{mesh: pp2 ep2}", "{mesh: ep2, expert_overlap: true}");
+  TrainOptions o = options();
+  const Model model = small_model("mixtral");
+  const Trained one = train(model, o, *single());
+  o.waits_for_experts = true;
+  o.recompute = GENERATE(Recompute::None, Recompute::Full);
+  INFO(s << " " << int(o.recompute));
+  CHECK(worst_difference(train(model, o, *parallel(s)), one) < kTolerance);
+}
+
+// Where experts have a capacity their rows are known before.
+TEST_CASE("the host waits once in each layer of experts that take all rows", "[expert]") {
+  TrainOptions o = options();
+  o.waits_for_experts = true;
+  o.capacity_factor = GENERATE(0.0, 0.8);
+  o.capacity_groups = o.capacity_factor > 0 ? 4 : 0;
+  const auto* s = GENERATE("{mesh: ep2}", "{mesh: ep1}");
+  const Plan plan = parallel(s)->train_step(small_model("mixtral"), o, nullptr);
+  std::size_t waits = 0;
+  for (const Op& op : plan.ops) {
+    const auto* work = std::get_if<HostWork>(&plan.work(op));
+    waits += work != nullptr && work->waits && op.phase == Phase::Forward;
+  }
+  const std::size_t layers = 4, microbatches = 4;
+  CHECK(waits == (o.capacity_factor > 0 ? 0 : layers * microbatches));
+}
+
 // A forward pass of one layer is attention | dispatch | experts | combine | loss, a backward pass the same from behind:
 // between two exchanges of a pass there is a piece of the other one.
 TEST_CASE("what stands behind an exchange belongs to the other pass", "[expert]") {

@@ -186,6 +186,65 @@ TEST_CASE("an even grouped product is that of its tiles; skew empties groups of 
   CHECK(seconds(p, few) < 0.75 * spread);  // fewer weights are read
 }
 
+// 8 experts of 1280 rows: 10 · 8 tiles each, one wave of the 100 SMs.
+TEST_CASE("a program that computes experts apart takes a dense product and a launch for each", "[hw_models]") {
+  GpuParameters p = simple_gpu();
+  p.enqueue = Seconds{1e-6};
+  Scales apart;
+  apart.choose({.experts_apart = true});
+  const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
+  const GroupedGemm experts{.rows = 8 * 1280, .n = 1024, .k = 2048, .groups = 8, .mode = mode, .dtype = DType::BF16};
+  const Gemm one = mode == GroupedMode::Forward         ? Gemm{.m = 1280, .n = 1024, .k = 2048, .dtype = DType::BF16}
+                   : mode == GroupedMode::InputGradient ? Gemm{.m = 1280, .n = 2048, .k = 1024, .dtype = DType::BF16}
+                                                        : Gemm{.m = 2048, .n = 1024, .k = 1280, .dtype = DType::BF16};
+  INFO(int(mode));
+  CHECK(seconds(p, experts, apart) == Approx(8 * seconds(p, one)));
+  const GpuModel gpu{"gpu", p};
+  CHECK(gpu.launch(experts, apart).enqueue.base() == Approx(8e-6));
+  CHECK(gpu.launch(experts, {}).enqueue.base() == Approx(1e-6));
+  CHECK(gpu.launch(one, apart).enqueue.base() == Approx(1e-6));
+}
+
+TEST_CASE("attention by kernels for all devices leaves out what is new in Hopper", "[hw_models]") {
+  Scales portable;
+  portable.choose({.portable_attention = true});
+  const AttentionShape s{.batch = 4,
+                         .heads = 32,
+                         .kv_heads = 32,
+                         .q = 16384,
+                         .kv = 16384,
+                         .qk_dim = 128,
+                         .v_dim = 128,
+                         .dtype = DType::BF16};
+  for (const auto& [name, slower] : {std::pair{"h100_sxm", 0.62}, {"a100_80g", 1.0}}) {
+    const auto gpu = find_device(name, {parameters_folder()});
+    CHECK(seconds(*gpu, AttentionForward{s}) ==
+          Approx(slower * seconds(*gpu, AttentionForward{s}, portable)).epsilon(0.05));
+    const Gemm product{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::BF16};
+    CHECK(seconds(*gpu, product) == seconds(*gpu, product, portable));
+  }
+}
+
+TEST_CASE("the host does in a layer of experts what its program says", "[hw_models]") {
+  GpuParameters p = simple_gpu();
+  Scales program;
+  program.choose({.host_experts = 0.004});
+  CHECK(seconds(p, HostWork{.experts = true}, program) == Approx(0.004));
+  CHECK(seconds(p, HostWork{}, program) == 0);
+  CHECK(seconds(p, HostWork{.experts = true}) == 0);
+}
+
+TEST_CASE("a product in 4 bits takes the law of 4 bits, and half the time of one in 8", "[hw_models]") {
+  const auto gpu = find_device("b200", {parameters_folder()});
+  Scales before;  // casts are part of other ops
+  before.scale("gemm.conversion", 1e-9);
+  Gemm g{.m = 16384, .n = 8192, .k = 8192, .narrow = Narrow::EightBits, .dtype = DType::BF16};
+  const double eight = seconds(*gpu, g, before);
+  g.narrow = Narrow::FourBits;
+  CHECK(seconds(*gpu, g, before) < 0.65 * eight);
+  CHECK(seconds(*gpu, g, before) > 0.4 * eight);
+}
+
 TEST_CASE("a law that a device lacks is that of a device like it, and is said to be", "[hw_models]") {
   GpuParameters p = simple_gpu();
   const GpuLaw own = p.laws["gemm.bf16"];

@@ -38,6 +38,7 @@ constexpr Composition kCases[] = {
     {"gpt2", "{mesh: tp2}", "{optimizer: {kind: sgd, decay: 0.2}}"},
     {"mixtral", "{mesh: tp4, sequence_parallel: true}", "{recompute: full}"},
     {"mixtral", "{mesh: dp2 tp2}", "{dropout: 0.1}"},
+    {"mixtral", "{mesh: dp2 tp2}", "{waits_for_experts: true}"},
     {"bert", "{mesh: tp2, sequence_parallel: true}", "{recompute: full, dropout: 0.2}"},
     {"t5-tiny", "{mesh: tp2}", "{target_sequence: 4}"},
     {"deepseek-tiny", "{mesh: tp2}", "{recompute: full}"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of products in 8 bits, by the formulas of kernels/host/eight_bit.cpp: the largest number in two kernels,
+// Operands of products in 8 bits, by the formulas of kernels/host/narrow.cpp: the largest number in two kernels,
 // then the cast. The product wants both operands with k running fastest and a multiple of 16 long.
 #pragma once
 

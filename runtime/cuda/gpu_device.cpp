@@ -94,10 +94,15 @@ class GpuDevice final : public Device {
     constexpr int kEightBits = 89;
     const auto* g = std::get_if<Gemm>(&work);
     const auto* of_groups = std::get_if<GroupedGemm>(&work);
-    if (capability_ >= kEightBits || !((g && g->eight_bit) || (of_groups && of_groups->eight_bit))) return;
+    const Narrow narrow = g ? g->narrow : of_groups ? of_groups->narrow : Narrow::None;
+    if (narrow == Narrow::FourBits)
+      throw UserError{fmt::format("op '{}' of plan '{}' multiplies in 4 bits, which is not done on GPUs here",
+                                  plan.name_of(op), plan.name),
+                      "run it on the host, or set `narrow` to eight_bits or none"};
+    if (capability_ >= kEightBits || narrow == Narrow::None) return;
     throw UserError{fmt::format("op '{}' of plan '{}' multiplies in 8 bits, which compute capability {}.{} cannot",
                                 plan.name_of(op), plan.name, capability_ / 10, capability_ % 10),
-                    "8.9 and newer can: Ada, Hopper; or leave out `eight_bit`"};
+                    "8.9 and newer can: Ada, Hopper; or leave out `narrow`"};
   }
 
   std::shared_ptr<GpuDriver> driver_;

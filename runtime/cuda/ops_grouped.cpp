@@ -85,7 +85,7 @@ void multiply_in_eight_bits(const GroupedGemm& g, const GpuContext<T>& c) {
 template <class T>
 void run(const GroupedGemm& g, const GpuContext<T>& c) {
   if constexpr (sizeof(T) == 2)
-    if (g.eight_bit) return multiply_in_eight_bits(g, c);
+    if (g.narrow == Narrow::EightBits) return multiply_in_eight_bits(g, c);
   const GroupedScratch s = grouped_scratch(g);
   const Placed<T> in{c.dense(0), c.dense(1), s.left.cols, s.right.cols};
   g.wide ? multiply<T, float>(g, c, in) : multiply<T, T>(g, c, in);
@@ -94,7 +94,8 @@ void run(const GroupedGemm& g, const GpuContext<T>& c) {
 /// Products of weights that lie in fewer bits need scales that a plan has no operands for.
 Kernel find_gpu_grouped(const Work& work) {
   const auto* g = std::get_if<GroupedGemm>(&work);
-  if (g && (g->weights != Quantised::None || (g->eight_bit && g->dtype == DType::F32))) return nullptr;
+  if (!g || g->weights != Quantised::None || g->narrow == Narrow::FourBits) return nullptr;
+  if (g->narrow == Narrow::EightBits && g->dtype == DType::F32) return nullptr;
   return find_gpu_typed<GroupedGemm>(work);
 }
 

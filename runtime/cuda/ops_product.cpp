@@ -87,7 +87,8 @@ Kernel find_gpu_product(const Work& work) {
   const auto* g = std::get_if<Gemm>(&work);
   if (!g || g->weights != Quantised::None) return nullptr;
   const bool narrow = g->dtype == DType::BF16 || g->dtype == DType::F16;
-  if (!g->eight_bit) return narrow || g->dtype == DType::F32 ? &enqueue<Gemm, void> : nullptr;
+  if (g->narrow == Narrow::FourBits) return nullptr;
+  if (g->narrow == Narrow::None) return narrow || g->dtype == DType::F32 ? &enqueue<Gemm, void> : nullptr;
   if (!narrow || (g->wide && g->bias) || g->n % gpu::kEightBitRow != 0) return nullptr;
   return g->dtype == DType::BF16 ? &enqueue<Gemm, gpu::bf16> : &enqueue<Gemm, gpu::f16>;
 }

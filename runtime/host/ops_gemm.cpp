@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/host/eight_bit.hpp"
 #include "kernels/host/gemm.hpp"
+#include "kernels/host/narrow.hpp"
 #include "runtime/host/families.hpp"
 #include "runtime/host/find_kernel.hpp"
 #include "runtime/host/workspaces.hpp"
@@ -13,16 +13,23 @@ kernels::Write write(bool accumulate) { return accumulate ? kernels::Write::Accu
 
 }  // namespace
 
-/// Both operands become numbers of 8 bits times a scale; they lie behind the scratch of the product.
+/// `down`: the product adds up along columns.
+template <class T>
+T cast(Narrow narrow, const kernels::NarrowCast<T>& matrices, bool down) {
+  return narrow == Narrow::FourBits ? kernels::cast_to_four_bits(matrices, down)
+                                    : kernels::cast_to_eight_bits(matrices);
+}
+
+/// Both operands become numbers of few bits times a scale; they lie behind the scratch of the product.
 template <class T>
 void cast_operands(const Gemm& g, kernels::GemmArgs<T>& args) {
-  auto* space = static_cast<std::byte*>(args.workspace) + eight_bit_offset(g, sizeof(T));
+  auto* space = static_cast<std::byte*>(args.workspace) + narrow_offset(g, sizeof(T));
   auto* a = reinterpret_cast<T*>(space);
   T* b = a + g.batch * g.m * g.k;
   const std::int64_t rows_a = g.transpose_a ? g.k : g.m, rows_b = g.transpose_b ? g.n : g.k;
   const std::int64_t cols_a = g.m * g.k / rows_a, cols_b = g.k * g.n / rows_b;
-  const T scale_a = kernels::cast_to_eight_bits<T>({g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a});
-  const T scale_b = kernels::cast_to_eight_bits<T>({g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b});
+  const T scale_a = cast<T>(g.narrow, {g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a}, g.transpose_a);
+  const T scale_b = cast<T>(g.narrow, {g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b}, !g.transpose_b);
   args.a = a, args.lda = cols_a, args.stride_a = rows_a * cols_a;
   args.b = b, args.ldb = cols_b, args.stride_b = rows_b * cols_b;
   args.alpha *= scale_a * scale_b;
@@ -51,7 +58,7 @@ void run(const Gemm& g, const OpContext<T>& c) {
                             .write = write(g.accumulate),
                             .bias = g.bias ? c.dense(2) : nullptr,
                             .workspace = c.workspace()};
-  if (g.eight_bit) cast_operands(g, args);
+  if (g.narrow != Narrow::None) cast_operands(g, args);
   kernels::gemm(args);
 }
 
@@ -60,11 +67,14 @@ template <class T>
 void cast_operands(const GroupedGemm& g, const OpContext<T>& c, kernels::GroupedGemmArgs<T>& args, bool swap) {
   const bool gradient = g.mode == GroupedMode::WeightGradient, input = g.mode == GroupedMode::InputGradient;
   const std::int64_t rows = args.offsets[g.groups], cols = input ? g.n : g.k;
-  const std::int64_t rows_b = gradient ? rows : g.groups * g.k, cols_b = g.n;  // weights of either form are dense
-  auto* a = reinterpret_cast<T*>(static_cast<std::byte*>(args.workspace) + eight_bit_offset(g, sizeof(T)));
+  const std::int64_t groups_b = gradient ? 1 : g.groups;
+  const std::int64_t rows_b = gradient ? rows : g.transpose_b ? g.n : g.k;
+  const std::int64_t cols_b = !gradient && g.transpose_b ? g.k : g.n;
+  auto* a = reinterpret_cast<T*>(static_cast<std::byte*>(args.workspace) + narrow_offset(g, sizeof(T)));
   T* b = a + rows * cols;
-  const T scale = kernels::cast_to_eight_bits<T>({1, rows, cols, c.dense(0), cols, 0, a}) *
-                  kernels::cast_to_eight_bits<T>({1, rows_b, cols_b, c.dense(1), cols_b, 0, b});
+  const T scale = cast<T>(g.narrow, {1, rows, cols, c.dense(0), cols, 0, a}, gradient) *
+                  cast<T>(g.narrow, {groups_b, rows_b, cols_b, c.dense(1), cols_b, rows_b * cols_b, b},
+                          gradient || input == g.transpose_b);
   for (std::int64_t i = 0; i < rows * cols; ++i) a[i] *= scale;
   args.x = swap ? b : a;
   args.w = swap ? a : b;
@@ -85,7 +95,7 @@ void run(const GroupedGemm& g, const OpContext<T>& c) {
                                    .y = c.dense(3),
                                    .write = write(g.accumulate),
                                    .workspace = c.workspace()};
-  if (g.eight_bit) cast_operands(g, c, args, swap);
+  if (g.narrow != Narrow::None) cast_operands(g, c, args, swap);
   if (gradient) return kernels::grouped_gemm_weight_gradient(args);
   if ((g.mode == GroupedMode::Forward) == g.transpose_b) return kernels::grouped_gemm_input_gradient(args);
   kernels::grouped_gemm(args);

@@ -31,14 +31,14 @@ std::size_t grouped_workspace(const GroupedGemm& g, std::size_t size) {
 struct Scratch {
   std::size_t operator()(const Gemm& g) const {
     const std::size_t size = element_size(g.dtype);
-    if (!g.eight_bit) return kernels::gemm_workspace({g.m, g.n, g.k}, size);
-    return eight_bit_offset(g, size) + static_cast<std::size_t>(g.batch * g.k * (g.m + g.n)) * size;
+    if (g.narrow == Narrow::None) return kernels::gemm_workspace({g.m, g.n, g.k}, size);
+    return narrow_offset(g, size) + static_cast<std::size_t>(g.batch * g.k * (g.m + g.n)) * size;
   }
   std::size_t operator()(const GroupedGemm& g) const {
     const std::size_t size = element_size(g.dtype);
-    if (!g.eight_bit) return grouped_workspace(g, size);
+    if (g.narrow == Narrow::None) return grouped_workspace(g, size);
     const std::int64_t rows = std::max(g.rows, g.max_rows);
-    return eight_bit_offset(g, size) + static_cast<std::size_t>(rows * (g.k + g.n) + g.groups * g.k * g.n) * size;
+    return narrow_offset(g, size) + static_cast<std::size_t>(rows * (g.k + g.n) + g.groups * g.k * g.n) * size;
   }
   std::size_t operator()(const AttentionForward& a) const {
     const std::size_t size = element_size(a.shape.dtype);
@@ -96,11 +96,11 @@ std::size_t attention_scratch(const PagedAttention& w, std::size_t element_size)
   return (kernels::attention_workspace(d, element_size) + 63) / 64 * 64;
 }
 
-std::size_t eight_bit_offset(const Gemm& g, std::size_t element_size) {
+std::size_t narrow_offset(const Gemm& g, std::size_t element_size) {
   return (kernels::gemm_workspace({g.m, g.n, g.k}, element_size) + 63) / 64 * 64;
 }
 
-std::size_t eight_bit_offset(const GroupedGemm& g, std::size_t element_size) {
+std::size_t narrow_offset(const GroupedGemm& g, std::size_t element_size) {
   return (grouped_workspace(g, element_size) + 63) / 64 * 64;
 }
 

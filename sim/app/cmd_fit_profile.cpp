@@ -54,6 +54,8 @@ class FitProfile final : public Command {
     return {
         {"--memory", "", "fits what the software takes of the memory beside its tensors, to published peaks",
          [this](const std::string&) { memory_ = true; }},
+        {"--experts", "", "fits the host's time per layer of experts in place of that of a launch",
+         [this](const std::string&) { experts_ = true; }},
         {"--out", "FILE", "writes the parameter file", [this](const std::string& v) { out_ = v; }},
         {"--most", "N", "rows of servers that are fitted at most; default 60",
          [this](const std::string& v) { most_ = static_cast<std::size_t>(integer_option("--most", v, 1)); }},
@@ -73,7 +75,7 @@ class FitProfile final : public Command {
     for (std::size_t i = 1; i < arguments.size(); ++i) {
       const CsvTable table = read_csv(arguments[i]);
       const bool trains = table.column("iter_time_s") || table.column("benchmark");
-      numbers = trains ? &step_numbers() : &pass_numbers();
+      numbers = !trains ? &pass_numbers() : experts_ ? &expert_numbers() : &step_numbers();
       std::vector<ProfileCase> more = trains ? training_cases(table, context.wiring, arguments[0])
                                              : inference_cases(table, context.wiring, arguments[0]);
       if (!more.empty()) files += (files.empty() ? "" : ", ") + stem(arguments[i]);
@@ -197,7 +199,7 @@ class FitProfile final : public Command {
 
   std::size_t most_ = 60;
   std::string out_, date_ = "unknown";
-  bool memory_ = false;
+  bool memory_ = false, experts_ = false;
 };
 
 }  // namespace

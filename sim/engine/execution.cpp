@@ -144,9 +144,9 @@ void Execution::try_start(std::uint32_t index) {
   if (deps_ended(rank, index, record) && !delayed(rank, index) && !try_replay(index)) begin(index);
 }
 
-/// Ops after a wait are not enqueued yet; the wait itself needs all before it to have ended.
+/// Ops after a wait are not enqueued yet; the wait itself needs all before it to have ended, or what it reads.
 bool Execution::host_allows(RankRun& rank, const EngineOp& record) const {
-  return record.op < rank.next_wait || (record.op == rank.next_wait && rank.ended == record.op);
+  return record.op < rank.next_wait || (record.op == rank.next_wait && (record.kind == OpKind::WaitToRead || rank.ended == record.op));
 }
 
 bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& record) {
@@ -172,8 +172,8 @@ bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& r
 
 /// Whether the host makes the op wait: until it has enqueued it, or while it prepares to do the op itself.
 bool Execution::delayed(const RankRun& rank, std::uint32_t index) {
-  if (rank.ready_ps == nullptr) return false;
   Slot& slot = slots_[index];
+  if (rank.ready_ps == nullptr || c_.ops[slot.next].op < rank.enqueued) return false;
   const std::int64_t ready = rank.ready_ps[slot.next - rank.first_op];
   const std::int64_t start = ready < 0 ? now_ps_ - ready - 1 : rank.host_ps + ready;
   if (start <= now_ps_) return false;
@@ -195,7 +195,7 @@ void Execution::begin(std::uint32_t index) {
     if (c_.memory->take(rank, op_of(ranks_[rank], record), now_ps_))
       c_.memory->record_peak(rank, progress(rank, now_ps_));
   }
-  if (record.kind == OpKind::Single || record.kind == OpKind::Wait)
+  if (record.kind == OpKind::Single || is_wait(record.kind))
     begin_single(index, record);
   else
     arrive(index, record);
@@ -236,9 +236,10 @@ void Execution::finish(std::uint32_t index) {
   if (finds_ != nullptr && (record.storage & kGives))
     finds_->note_storage(now_ps_, {record.op - found_block_->first_op, true});
   if ((record.storage & kGives) && c_.memory != nullptr) c_.memory->give(r, op_of(rank, record), now_ps_);
-  if (record.kind != OpKind::Wait) return;
+  if (!is_wait(record.kind)) return;
   const auto& waits = c_.ops.of_class(rank.class_id).waits;
   rank.host_ps = now_ps_;
+  rank.enqueued = record.op;
   rank.next_wait = ++rank.waits_passed < waits.size() ? waits[rank.waits_passed] : UINT32_MAX;
 }
 

@@ -59,6 +59,7 @@ class Execution final : private Network::Client {
     std::uint32_t ended = 0;                 // ops
     std::uint32_t next_block = 0;            // that repeats another one
     std::uint32_t next_wait = UINT32_MAX, waits_passed = 0;  // the op that the host waits at next
+    std::uint32_t enqueued = 0;                              // all ops before this one, at which it has waited last
     std::uint32_t class_id = 0, kind = 0, first_op = 0;
     std::size_t first_span = 0;
     std::array<std::uint16_t, kNumStreams> waiters{};  // per stream: streams that wait for one of its ops

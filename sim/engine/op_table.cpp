@@ -94,6 +94,7 @@ void OpTable::add_class(const Plan& plan, std::size_t c) {
     EngineOp& record = records_[place_[i]];
     record = {i, op.work.value,          static_cast<std::uint32_t>(deps_.size()),
               0, kind_of(plan.work(op)), storage_of(plan.operands_of(op))};
+    if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
     for (OpId d : plan.deps_of(op)) {
       if (d.index() < out.first_op || d.index() >= out.first_op + i)
         bug("an op comes after one that is not an earlier op of its class");
@@ -105,7 +106,7 @@ void OpTable::add_class(const Plan& plan, std::size_t c) {
       record.first_dep = deps_.back().bits();
       deps_.pop_back();
     }
-    if (record.kind == OpKind::Wait)
+    if (is_wait(record.kind))
       out.waits.push_back(i);
     else if (record.kind != OpKind::Single)
       add_call(record, op.work);
@@ -156,7 +157,7 @@ void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, 
   std::int64_t clock = 0;
   for (std::uint32_t i = 0; i < ops.size(); ++i) {
     const LaunchTime& l = costs.launch(ops[i].work, kind);
-    const bool wait = records_[place_[i]].kind == OpKind::Wait;
+    const bool wait = is_wait(records_[place_[i]].kind);
     std::int64_t& at = ready[place_[i] - classes_[c].first_op];
     if (!l.runs_ahead)
       at = -l.enqueue_ps - 1;

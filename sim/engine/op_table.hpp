@@ -11,7 +11,9 @@
 
 namespace orrery {
 
-enum class OpKind : std::uint8_t { Single, Wait, Collective, Send, Recv };
+/// Waits of the host: for all ops before it, or for what it reads.
+enum class OpKind : std::uint8_t { Single, Wait, WaitToRead, Collective, Send, Recv };
+constexpr bool is_wait(OpKind k) { return k == OpKind::Wait || k == OpKind::WaitToRead; }
 
 /// An op as the inner loop needs it: 16 bytes, shared by all ranks of its class, stored stream by stream, so that a
 /// rank's progress on a stream is one index and "has that op ended?" is one comparison.

@@ -141,7 +141,7 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
   const Slot* const slots = slots_.data() + r * kNumStreams;
   for (const std::uint32_t s : run.streams) {
     if (slots[s].state != State::Idle || slots[s].next != block.first_record[s]) return false;
-    if (rank.ready_ps == nullptr) continue;
+    if (rank.ready_ps == nullptr || block.first_op < rank.enqueued) continue;
     const std::int64_t ready = rank.ready_ps[block.first_record[s] + run.count[s] - 1 - rank.first_op];
     if (ready < 0 || rank.host_ps + ready > now_ps_) return false;
   }

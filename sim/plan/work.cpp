@@ -67,6 +67,10 @@ std::string_view word(Quantised s) {
   constexpr std::string_view words[] = {"none", "f8", "i8", "i4"};
   return words[static_cast<int>(s)];
 }
+std::string_view word(Narrow n) {
+  constexpr std::string_view words[] = {"none", "eight_bits", "four_bits"};
+  return words[static_cast<int>(n)];
+}
 std::string_view word(Symbol s) {
   constexpr std::string_view words[] = {
       "",        "context",     "step",        "position",    "decodes", "decode_keys",

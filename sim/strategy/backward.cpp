@@ -100,7 +100,7 @@ void Rules::operator()(const Gemm& g) {
 void Rules::gemm_left(const Gemm& g, TensorId dc) {
   const TensorId da = tape_.contribution(in(0)), b = saved(1);
   Gemm back{
-      .m = g.m, .n = g.k, .k = g.n, .batch = g.batch, .eight_bit = g.eight_bit, .dtype = g.dtype, .alpha = g.alpha};
+      .m = g.m, .n = g.k, .k = g.n, .batch = g.batch, .narrow = g.narrow, .dtype = g.dtype, .alpha = g.alpha};
   if (g.transpose_a) {
     std::swap(back.m, back.n);
     back.transpose_a = g.transpose_b;
@@ -125,7 +125,7 @@ void Rules::gemm_right(const Gemm& g, TensorId dc) {
             .batch = g.batch,
             .accumulate = target.accumulate,
             .wide = weight && is_wide(target.tensor, g.dtype),
-            .eight_bit = g.eight_bit,
+            .narrow = g.narrow,
             .dtype = g.dtype,
             .alpha = g.alpha};
   if (g.transpose_b) {

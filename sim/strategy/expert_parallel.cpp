@@ -81,6 +81,7 @@ void ExpertExchange::agree(TensorId offsets) {
   offsets_ = l_.index_tensor(part("local_offsets"), Shape{held() + 1});
   l_.tape().add_plain(part("merge"), MergeRoutes{.ranks = ep_.ranks, .experts = held(), .max_rows = buffer_},
                       {reads(sent), writes(away_), writes(offsets_)});
+  l_.wait_for_rows(name_, offsets_);
 }
 
 TensorId ExpertExchange::exchange_rows(std::string_view suffix, TensorId x, const Shape& out, TensorId from,

@@ -61,7 +61,7 @@ ForwardStage::ForwardStage(PlanBuilder& builder, const ForwardStep& step, std::i
   tape_ = std::make_unique<Tape>(b_, weights_->targets());
   const Layers::Sizes sizes{.sequence = w.sequence,
                             .dtype = w.dtype,
-                            .eight_bit = w.quantised.eight_bit,
+                            .narrow = w.quantised.narrow,
                             .weights = w.quantised.weights,
                             .cache = w.quantised.cache,
                             .cache_use = w.cache_use,

@@ -59,7 +59,7 @@ TensorId Layers::product(std::string_view name, TensorId x, std::int64_t rows, c
                   .k = l.in,
                   .transpose_b = l.layout == WeightLayout::OutIn,
                   .bias = !l.bias.is_none(),
-                  .eight_bit = sizes_.eight_bit && tape_.builder().layer() >= 0,
+                  .narrow = tape_.builder().layer() >= 0 ? sizes_.narrow : Narrow::None,
                   .dtype = sizes_.dtype,
                   .weights = quantised_weights()};
   if (gemm.bias)

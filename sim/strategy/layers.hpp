@@ -70,7 +70,8 @@ class Layers {
     std::int64_t seed = 1;
     std::int64_t microbatch = 0;
     bool training = false;
-    bool stored_scores = false, eight_bit = false;
+    bool stored_scores = false;
+    Narrow narrow = Narrow::None;  // of products with weights of blocks
     LossKind loss = LossKind::Fused;
     std::span<const RecomputePart> recompute_parts;  // of blocks that recompute selectively
     const ChainSchedule* chain = nullptr;  // what blocks compute again, where that is not a matter of each alone
@@ -78,6 +79,7 @@ class Layers {
     CacheUse cache_use = CacheUse::None;
     ExpertRoom room;
     bool expert_overlap = false;  // exchanges of experts run on a stream of their own
+    bool waits_for_experts = false;
   };
 
   /// Begins in the arrangement of what lies outside of blocks.
@@ -199,6 +201,8 @@ class Layers {
 
   TensorId activation_tensor(std::string_view name, const Shape& shape);
   TensorId index_tensor(std::string_view name, const Shape& shape);
+  /// Where the step says so: the host waits for the rows of a layer's experts, which begin at `offsets`.
+  void wait_for_rows(std::string_view name, TensorId offsets);
   /// A persistent tensor whose contents follow from shapes; made once per name.
   TensorId constant(std::string_view name, const Shape& shape, DType dtype,
                     std::function<std::vector<double>()> values);

@@ -20,6 +20,7 @@ class MoeLowering {
   TensorId run(TensorId x) {
     choose(x);
     const ExpertRows home = route(x);
+    if (!l_.roles().ep && capacity() == 0) l_.wait_for_rows(name_, home.offsets);
     TensorId y;
     if (l_.roles().ep) {
       ExpertExchange ranks{l_, name_, {rows_, m_.top_k, experts(), hidden(), capacity() * groups()}};
@@ -100,7 +101,7 @@ class MoeLowering {
                            .k = first.in,
                            .groups = e.experts,
                            .transpose_b = first.layout == WeightLayout::OutIn,
-                           .eight_bit = l_.sizes().eight_bit,
+                           .narrow = l_.sizes().narrow,
                            .dtype = dtype_,
                            .max_rows = e.counted ? e.buffer : 0,
                            .weights = l_.quantised_weights()};
@@ -146,6 +147,12 @@ class MoeLowering {
 };
 
 }  // namespace
+
+void Layers::wait_for_rows(std::string_view name, TensorId offsets) {
+  if (!sizes_.waits_for_experts) return;
+  const Bytes bytes = tape_.plan().size(offsets);
+  tape_.add_plain(fmt::format("{}.wait", name), HostWork{.bytes = bytes, .experts = true}, {reads(offsets)}, Stream::Host);
+}
 
 TensorId Layers::moe(std::string_view name, TensorId x, std::int64_t rows, const MoE& m) {
   return MoeLowering{*this, weights_, name, rows, m}.run(x);

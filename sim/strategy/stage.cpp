@@ -129,14 +129,15 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .microbatch = microbatch,
                  .training = true,
                  .stored_scores = o.stored_scores,
-                 .eight_bit = o.eight_bit,
+                 .narrow = o.narrow,
                  .loss = o.loss,
                  .recompute_parts = o.recompute_parts,
                  .chain = step_.chain ? &*step_.chain : nullptr,
                  .room = {.capacity_factor = o.capacity_factor,
                           .capacity_groups = o.capacity_groups,
                           .buffer = step_.parallel.expert_buffer},
-                 .expert_overlap = step_.parallel.expert_overlap}};
+                 .expert_overlap = step_.parallel.expert_overlap,
+                 .waits_for_experts = o.waits_for_experts}};
 }
 
 void StageLowering::make_ports() {

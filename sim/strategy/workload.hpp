@@ -63,6 +63,12 @@ inline std::span<const EnumName<RecomputePart>> enum_names(RecomputePart) {
       {RecomputePart::AllButEverySecondProduct, "all_but_every_second_product"}};
   return names;
 }
+inline std::span<const EnumName<Narrow>> enum_names(Narrow) {
+  static constexpr EnumName<Narrow> names[] = {
+      {Narrow::None, "none"}, {Narrow::EightBits, "eight_bits"}, {Narrow::FourBits, "four_bits"}};
+  return names;
+}
+
 inline std::span<const EnumName<Quantised>> enum_names(Quantised) {
   static constexpr EnumName<Quantised> names[] = {
       {Quantised::None, "none"}, {Quantised::F8, "fp8"}, {Quantised::I8, "int8"}, {Quantised::I4, "int4"}};
@@ -126,8 +132,8 @@ struct TrainOptions {
   bool stored_scores = false;
   bool wide_gradients = false;
   LossKind loss = LossKind::Fused;
-  bool waits_for_loss = false;
-  bool eight_bit = false;
+  bool waits_for_loss = false, waits_for_experts = false;
+  Narrow narrow = Narrow::None;
   bool frozen = false;
   double dropout = 0;
   double capacity_factor = 0;
@@ -169,7 +175,12 @@ struct TrainOptions {
     v.field("waits_for_loss", waits_for_loss,
             "the host waits for the loss of a microbatch before it goes backward, as where a program asserts that it "
             "is a number");
-    v.field("eight_bit", eight_bit, "products with weights of blocks cast both operands to 8 bits (fp8 training)");
+    v.field("waits_for_experts", waits_for_experts,
+            "in each layer of experts that take all rows the host waits for their numbers before it starts what moves "
+            "and multiplies them, as where a program gives them to its calls");
+    v.field("narrow", narrow,
+            "what products with weights of blocks cast both operands to first: eight_bits (fp8 training) or four_bits "
+            "(NVFP4, 16 numbers to a scale)");
     v.field("frozen", frozen,
             "matrices and tables stay as they are: only norms and biases are trained, and gradients pass through (what "
             "adapters of low rank leave of a step; the adapters themselves are not in it)");
@@ -188,13 +199,13 @@ struct TrainOptions {
 /// What a network that does not train keeps in fewer bits than it computes with.
 struct QuantisedOptions {
   Quantised weights = Quantised::None, cache = Quantised::None;
-  bool eight_bit = false;
+  Narrow narrow = Narrow::None;
 
   template <class V>
   void visit(V& v) {
     v.field("weights", weights, "matrices of blocks in memory; each 128 numbers share a scale");
     v.field("cache", cache, "keys and values in memory; those of a head share a scale");
-    v.field("eight_bit", eight_bit, "rows are cast to 8 bits too, and products with matrices of blocks computed there");
+    v.field("narrow", narrow, "what rows are cast to in front of products with matrices of blocks, computed there");
   }
   bool operator==(const QuantisedOptions&) const = default;
 };

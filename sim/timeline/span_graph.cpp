@@ -83,7 +83,8 @@ std::vector<SpanIndex> SpanGraph::before(SpanIndex s) const {
     add(last_of_instance_[span.instance - 1]);
   const auto wait = std::lower_bound(host_waits_.begin(), host_waits_.end(), position);
   if (wait != host_waits_.begin() && *std::prev(wait) >= block.first) add(table_.order()[*std::prev(wait)]);
-  if (plan.work(span.op).meeting != Meeting::HostWait) return out;
+  const bool reads = !plan.deps_of(span.op).empty();  // and waits for that alone
+  if (plan.work(span.op).meeting != Meeting::HostWait || reads) return out;
   for (int stream = 0; stream < kNumStreams; ++stream)
     add(last_on_stream(block, plan, position, static_cast<Stream>(stream)));
   return out;

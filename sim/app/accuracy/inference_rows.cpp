@@ -15,13 +15,23 @@
 namespace orrery {
 namespace {
 
-/// What a row asks: models whose times add up, each as often as it says.
+/// A model that counts `factor` times in a row. `sequences`: that choose a token behind it, for which the host takes
+/// its time; 0: none do.
+struct PassesOfModel {
+  double factor = 1;
+  std::int64_t sequences = 0;
+  std::shared_ptr<PassModel> model;
+};
+
+/// What a row asks: models whose times add up.
 struct Passes {
   std::string profile;
   Cluster cluster;
   double measured = 0;
-  std::optional<std::int64_t> shared_heads;                          // of this version, in place of the profile's
-  std::vector<std::pair<double, std::shared_ptr<PassModel>>> parts;  // factor, model
+  std::optional<std::int64_t> shared_heads;  // of this version, in place of the profile's
+  bool compiled =
+      false;  // what memory limits runs as kernels alone do: a compiler has fused what the profile finds slow
+  std::vector<PassesOfModel> parts;
 
   double seconds(const Machine& machine, const SoftwareProfile& profile) const {
     if (shared_heads) {
@@ -29,9 +39,12 @@ struct Passes {
       kernels.shared_heads = *shared_heads;
       machine.cost->choose_kernels(kernels);
     }
+    if (compiled) machine.cost->scale_parameter("memory.bandwidth", std::max(1.0, 1 / profile.streams));
     double sum = 0;
-    for (const auto& [factor, model] : parts)
-      sum += factor * (profile.host_step.base() + model->seconds(machine, profile.fused));
+    for (const auto& [factor, sequences, model] : parts) {
+      const double host = profile.host_step.base() + double(sequences) * profile.host_sequence.base();
+      sum += factor * ((sequences > 0 ? host : 0) + model->seconds(machine, profile.fused));
+    }
     return sum;
   }
 };
@@ -112,15 +125,17 @@ Layout layout_of(const CsvRow& row, std::int64_t batch, std::int64_t sequence) {
 void add_generation(Passes& p, const RowNetwork& network, const GenerateOptions& o,
                     const std::shared_ptr<Strategy>& strategy, bool stored_scores) {
   const auto plans = [network, o, strategy] { return strategy->generation(network.model(network.layers), o, nullptr); };
-  p.parts.emplace_back(
-      1.0, std::make_shared<PassModel>(
-               [plans, stored_scores] { return stored_scores ? store_scores(plans().prefill) : plans().prefill; },
-               std::vector<Bindings>(1)));
+  p.parts.push_back(
+      {1.0, o.batch,
+       std::make_shared<PassModel>(
+           [plans, stored_scores] { return stored_scores ? store_scores(plans().prefill) : plans().prefill; },
+           std::vector<Bindings>(1))});
   if (o.tokens < 2) return;
   std::vector<Bindings> contexts(2);
   contexts[0][Symbol::Context] = o.prompt;
   contexts[1][Symbol::Context] = o.prompt + o.tokens - 2;
-  p.parts.emplace_back(double(o.tokens - 1), std::make_shared<PassModel>([plans] { return plans().decode; }, contexts));
+  p.parts.push_back(
+      {double(o.tokens - 1), o.batch, std::make_shared<PassModel>([plans] { return plans().decode; }, contexts)});
 }
 
 PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
@@ -134,8 +149,8 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
   p.cluster = std::get<Cluster>(cluster);
   const std::string precision = lower_case(row["precision"]);
   QuantisedOptions quantised;
-  if (contains(precision, "fp8")) quantised = {.weights = Quantised::F8, .eight_bit = true};
-  if (contains(precision, "int8")) quantised = {.weights = Quantised::I8, .eight_bit = true};
+  if (contains(precision, "fp8")) quantised = {.weights = Quantised::F8, .narrow = Narrow::EightBits};
+  if (contains(precision, "int8")) quantised = {.weights = Quantised::I8, .narrow = Narrow::EightBits};
   if (contains(lower_case(row["kv_precision"]), "fp8")) quantised.cache = Quantised::F8;
   const auto batch = row.integer("batch"), out = row.integer("osl");
   auto in = row.integer("isl");
@@ -161,15 +176,15 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
                        .microbatches = layout.microbatches,
                        .quantised = quantised,
                        .dtype = precision_of(row)};
-  p.parts.emplace_back(1.0,
-                       std::make_shared<PassModel>(
-                           [n, o, strategy, stored_scores, stages = layout.stages, tf32 = contains(precision, "tf32")] {
-                             const std::int64_t each = std::max<std::int64_t>(1, n.layers / stages);
-                             Plan plan = strategy->inference(n.model(each * stages), o, nullptr);
-                             if (stored_scores) plan = store_scores(plan);
-                             return tf32 ? in_tf32(std::move(plan)) : plan;
-                           },
-                           std::vector<Bindings>(1)));
+  p.parts.push_back({1.0, 0,
+                     std::make_shared<PassModel>(
+                         [n, o, strategy, stored_scores, stages = layout.stages, tf32 = contains(precision, "tf32")] {
+                           const std::int64_t each = std::max<std::int64_t>(1, n.layers / stages);
+                           Plan plan = strategy->inference(n.model(each * stages), o, nullptr);
+                           if (stored_scores) plan = store_scores(plan);
+                           return tf32 ? in_tf32(std::move(plan)) : plan;
+                         },
+                         std::vector<Bindings>(1))});
   return p;
 }
 
@@ -187,22 +202,21 @@ PassesOfRow read_passes(const CsvRow& row, const std::string& clusters) {
   const auto ms = row.number("latency_ms");
   if (!batch || !sequence || !ms) return Skip{SkipReason::Incomplete, "gbs, seq or latency_ms is empty"};
   p.measured = *ms * 1e-3;
+  p.compiled = contains(row["fusion"], "compile");
   const RowNetwork& n = std::get<RowNetwork>(network);
   const bool trains = contains(row["mode"], "training");
   for (const std::int64_t microbatches : trains ? std::vector<std::int64_t>{2, 1} : std::vector<std::int64_t>{1}) {
     TrainOptions o{
         .batch = microbatches * *batch, .microbatches = microbatches, .sequence = *sequence, .stored_scores = true};
     const InferOptions infer{.batch = *batch, .sequence = *sequence};
-    p.parts.emplace_back(microbatches == 2 ? 1.0
-                         : trains          ? -1.0
-                                           : 1.0,
-                         std::make_shared<PassModel>(
-                             [=] {
-                               const auto strategy = find_strategy("single").make(Node::map());
-                               return trains ? strategy->train_step(n.model(n.layers), o, nullptr)
-                                             : strategy->inference(n.model(n.layers), infer, nullptr);
-                             },
-                             std::vector<Bindings>(1)));
+    p.parts.push_back({microbatches == 1 && trains ? -1.0 : 1.0, 0,
+                       std::make_shared<PassModel>(
+                           [=] {
+                             const auto strategy = find_strategy("single").make(Node::map());
+                             return trains ? strategy->train_step(n.model(n.layers), o, nullptr)
+                                           : store_scores(strategy->inference(n.model(n.layers), infer, nullptr));
+                           },
+                           std::vector<Bindings>(1))});
   }
   return p;
 }

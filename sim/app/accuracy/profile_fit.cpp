@@ -117,6 +117,15 @@ const std::vector<ProfileNumber>& step_numbers() {
   return all;
 }
 
+const std::vector<ProfileNumber>& expert_numbers() {
+  static const std::vector<ProfileNumber> all = [] {
+    std::vector<ProfileNumber> numbers = step_numbers();
+    numbers[3] = time_of_host<&SoftwareProfile::host_experts>(50000, {1000, 3000, 10000});
+    return numbers;
+  }();
+  return all;
+}
+
 const std::vector<ProfileNumber>& pass_numbers() {
   static const std::vector<ProfileNumber> all = [] {
     std::vector<ProfileNumber> numbers = step_numbers();

@@ -36,6 +36,8 @@ struct ProfileNumber {
 /// The six of programs that run steps: rates of products, attention, what memory limits, links and network; launch
 /// time.
 const std::vector<ProfileNumber>& step_numbers();
+/// The same with the host's time per layer of experts in place of launch time, for programs whose host waits in them.
+const std::vector<ProfileNumber>& expert_numbers();
 /// The six of inference programs: in place of the network the host's time per pass.
 const std::vector<ProfileNumber>& pass_numbers();
 /// The seven of servers: rates of products and of what memory limits; launch time of ops that no graph starts; time of

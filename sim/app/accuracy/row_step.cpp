@@ -155,10 +155,11 @@ Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t sta
 /// Samples of MLPerf's BERT are half as long as the longest on average, and are not padded.
 constexpr std::int64_t kUnpadded = 2;
 
-/// Products in 8 bits: where a row says so, and where it says 4 bits, which the lowering does not know.
-bool is_eight_bit(const CsvRow& row) {
+/// Submissions that train adapters multiply in 8 bits where they do not say that it is 4.
+Narrow narrow_of(const CsvRow& row) {
   const std::string said = lower_case(row["precision"]) + std::string{row["precision_hint"].substr(0, 3)};
-  return contains(said, "fp8") || contains(said, "fp4");
+  if (contains(said, "fp4")) return Narrow::FourBits;
+  return contains(said, "fp8") || contains(row["benchmark"], "lora") ? Narrow::EightBits : Narrow::None;
 }
 
 /// What a row tells of its software's options, in small letters.
@@ -181,6 +182,22 @@ double graph_share(const std::string& told) {
   for (const std::string_view half : {"attn", "mlp"}) share += contains(graph, half) ? 0.4 : 0;
   for (const std::string_view tenth : {"router", "preprocess"}) share += contains(graph, tenth) ? 0.1 : 0;
   return share;
+}
+
+/// Recipes that drop tokens give each expert as many as even ones get, and fill up what is missing.
+bool drops_tokens(const CsvRow& row) {
+  return contains(told(row), "token-drop") || contains(lower_case(row["model"]), "tokendrop");
+}
+
+/// Megatron-Core's own dispatcher gives the numbers of rows to its calls. DeepEP and HybridEP keep them on the device,
+/// and so do most recipes for benchmarks that force the balance of experts; where tokens are dropped and in graphs of
+/// whole steps there are none to wait for.
+bool waits_for_experts(const CsvRow& row, const Software& software) {
+  const std::string said = told(row);
+  const bool stays = drops_tokens(row) || contains(said, "hybridep") || contains(said, "deepep") ||
+                     contains(said, "full_iteration") ||
+                     (contains(said, "force-balanced") && !contains(said, "dispatcher=none"));
+  return software.profile == "megatron_core_2024" && !stays;
 }
 
 std::string axis(std::string_view name, std::int64_t size) {
@@ -265,7 +282,7 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   const bool splits_rows = said ? contains(row["seq_parallel"], "yes") : software.sequence_parallel;
   s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
   const bool exchanges = contains(s.mesh.inner, "ep");
-  s.parallel.expert_buffer = exchanges ? 1 : 0;
+  s.parallel.expert_buffer = exchanges && s.train.capacity_factor == 0 ? 1 : 0;
   s.parallel.expert_overlap = exchanges && hides_exchanges(told(row));
 }
 
@@ -305,7 +322,9 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   if (sequence.size() > 1) s.train.target_sequence = static_cast<std::int64_t>(sequence[1]);
   s.train.dtype = precision_of(row);
   s.train.waits_for_loss = software->waits_for_loss;
-  s.train.eight_bit = is_eight_bit(row);
+  s.train.narrow = narrow_of(row);
+  if (drops_tokens(row)) s.train.capacity_factor = 1;
+  s.train.waits_for_experts = waits_for_experts(row, *software);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
   s.train.recompute_parts = recomputed.parts;

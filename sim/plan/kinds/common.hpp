@@ -32,6 +32,23 @@ constexpr Bytes size_quantised(Quantised s, DType as_is, std::int64_t elements, 
   return size_of(type_of(s, as_is), elements) + size_of(DType::F16, scales);
 }
 
+/// What a product casts its operands to and multiplies there. Eight bits: f8e4m3 with a scale for each operand, or i8
+/// with weights that lie in i8. Four bits: f4e2m1, of which 16 that follow upon each other along the sum share a scale
+/// in f8e4m3 and all of an operand another one (NVFP4).
+enum class Narrow : std::uint8_t { None, EightBits, FourBits };
+constexpr DType type_of(Narrow narrow, Quantised weights, DType as_is) {
+  if (narrow == Narrow::None) return as_is;
+  if (narrow == Narrow::FourBits) return DType::F4E2M1;
+  return weights == Quantised::I8 ? DType::I8 : DType::F8E4M3;
+}
+constexpr std::int64_t kFourBitRun = 16;
+/// Memory of as many numbers as a product casts, with the scales of their runs.
+constexpr Bytes size_narrow(Narrow narrow, std::int64_t numbers) {
+  if (narrow == Narrow::None) return {};
+  if (narrow == Narrow::EightBits) return size_of(DType::F8E4M3, numbers);
+  return size_of(DType::F4E2M1, numbers) + size_of(DType::F8E4M3, (numbers + kFourBitRun - 1) / kFourBitRun);
+}
+
 enum class OpClass : std::uint8_t {
   Gemm,
   Attention,

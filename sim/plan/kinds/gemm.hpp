@@ -10,11 +10,11 @@ struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;
   bool bias = false, accumulate = false;
-  bool wide = false;       // C in f32, whatever A and B are
-  bool eight_bit = false;  // A and B are cast to 8 bits first, and multiplied there
+  bool wide = false;             // C in f32, whatever A and B are
+  Narrow narrow = Narrow::None;  // what A and B are cast to first
   DType dtype = DType::F32;
   double alpha = 1;
-  Quantised weights = Quantised::None;  // B in memory; widened on its way to the product, or with `eight_bit` not cast
+  Quantised weights = Quantised::None;  // B in memory; widened on its way to the product, or with `narrow` not cast
 
   static constexpr std::string_view kName = "gemm";
   static constexpr OpClass kClass = OpClass::Gemm;
@@ -29,7 +29,7 @@ struct Gemm {
     v("bias", bias);
     v("accumulate", accumulate);
     v("wide", wide);
-    v("eight_bit", eight_bit);
+    v("narrow", narrow);
     v("dtype", dtype);
     v("alpha", alpha);
     v("weights", weights);
@@ -43,12 +43,12 @@ struct Gemm {
             {}};
   }
   /// The type that is multiplied.
-  DType arithmetic() const { return !eight_bit ? dtype : weights == Quantised::I8 ? DType::I8 : DType::F8E4M3; }
-  /// Traffic of the casts before the product, not in `amount`: each number is read, and written in 8 bits. Weights
-  /// that lie in 8 bits are not cast, and rows on the way into a product with them are part of its law.
+  DType arithmetic() const { return type_of(narrow, weights, dtype); }
+  /// Traffic of the casts before the product, not in `amount`: each number is read, and written in few bits. Weights
+  /// that lie so are not cast, and rows on the way into a product with them are part of its law.
   Bytes casts() const {
     const std::int64_t numbers = weights == Quantised::None ? batch * (m * k + k * n) : 0;
-    return eight_bit ? size_of(dtype, numbers) + size_of(DType::F8E4M3, numbers) : Bytes{0};
+    return narrow == Narrow::None ? Bytes{0} : size_of(dtype, numbers) + size_narrow(narrow, numbers);
   }
   DType output() const { return wide ? DType::F32 : dtype; }
   bool operator==(const Gemm&) const = default;
@@ -64,8 +64,8 @@ struct GroupedGemm {
   std::int64_t rows = 0, n = 0, k = 0, groups = 1;
   GroupedMode mode = GroupedMode::Forward;
   bool transpose_b = false, accumulate = false;
-  bool wide = false;       // dW in f32
-  bool eight_bit = false;  // as of Gemm
+  bool wide = false;             // dW in f32
+  Narrow narrow = Narrow::None;  // as of Gemm
   DType dtype = DType::F32;
   double skew = 1.0;                    // rows of the fullest group over the mean; 1 when even
   std::int64_t max_rows = 0;            // that the buffers hold; 0: `rows`
@@ -83,7 +83,7 @@ struct GroupedGemm {
     v("tb", transpose_b);
     v("accumulate", accumulate);
     v("wide", wide);
-    v("eight_bit", eight_bit);
+    v("narrow", narrow);
     v("dtype", dtype);
     v("skew", skew);
     v("max_rows", max_rows);
@@ -98,14 +98,14 @@ struct GroupedGemm {
             size_of(output(), out),
             {}};
   }
-  DType arithmetic() const { return !eight_bit ? dtype : weights == Quantised::I8 ? DType::I8 : DType::F8E4M3; }
+  DType arithmetic() const { return type_of(narrow, weights, dtype); }
   Bytes casts() const {
     if (weights != Quantised::None) return {};
     const std::int64_t x = rows * k, y = rows * n, w = groups * n * k;
     const std::int64_t numbers = mode == GroupedMode::Forward         ? x + w
                                  : mode == GroupedMode::InputGradient ? y + w
                                                                       : x + y;
-    return eight_bit ? size_of(dtype, numbers) + size_of(DType::F8E4M3, numbers) : Bytes{0};
+    return narrow == Narrow::None ? Bytes{0} : size_of(dtype, numbers) + size_narrow(narrow, numbers);
   }
   DType output() const { return wide ? DType::F32 : dtype; }
   bool operator==(const GroupedGemm&) const = default;

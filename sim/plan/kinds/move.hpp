@@ -71,13 +71,14 @@ struct Free {
 };
 
 /// Work of the host thread of a rank, and then a pause: the way of a call, an interval of polling. With `waits` the
-/// host first waits until the device has done all that is enqueued before it (reading a loss or a token), and enqueues
-/// nothing meanwhile.  Operands: read and written as listed.
+/// host first waits until the device has made what it reads (a token, counts of rows), or without operands until all is
+/// done that is enqueued before it, and enqueues nothing meanwhile.  Operands: read and written as listed.
 struct HostWork {
   Flops flops;
   Bytes bytes;
   bool waits = true;
   Seconds pause;
+  bool experts = false;  // of a layer of experts, for which programs do more than ops say: see hw_models
 
   static constexpr std::string_view kName = "host_work";
   static constexpr OpClass kClass = OpClass::Host;
@@ -87,6 +88,7 @@ struct HostWork {
     v("bytes", bytes);
     v("waits", waits);
     v("pause", pause);
+    v("experts", experts);
   }
   Amount amount(const Bindings&) const { return {flops, bytes, {}, {}}; }
   bool operator==(const HostWork&) const = default;

@@ -45,7 +45,7 @@ struct MatrixUses {
   bool one_product = true;    // products alone write it, as their C
 };
 
-bool can_be_cut(const Gemm& g) { return g.batch == 1 && !g.eight_bit && g.weights == Quantised::None; }
+bool can_be_cut(const Gemm& g) { return g.batch == 1 && g.narrow == Narrow::None && g.weights == Quantised::None; }
 
 class UsesOf {
  public:

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products whose operands are cast to few bits, through the host executor: those of the cast operands, whichever way
+// the matrices lie.
+#include <catch2/catch.hpp>
+
+#include "kernels/host/narrow.hpp"
+#include "tests/runtime_support.hpp"
+
+using namespace orrery;
+
+namespace {
+
+constexpr double kTight = 1e-12;
+using List = std::vector<double>;
+
+/// [rows, cols] row by row from wherever its numbers lie.
+template <class At>
+List matrix(std::int64_t rows, std::int64_t cols, At at) {
+  List out;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < cols; ++j) out.push_back(at(i, j));
+  return out;
+}
+
+/// What a product takes for a matrix whose rows it adds up along.
+List as_cast(Narrow narrow, std::int64_t rows, std::int64_t cols, const List& in) {
+  List out(in.size());
+  const kernels::NarrowCast<double> cast{1, rows, cols, in.data(), cols, 0, out.data()};
+  const double scale =
+      narrow == Narrow::FourBits ? kernels::cast_to_four_bits(cast, false) : kernels::cast_to_eight_bits(cast);
+  for (double& x : out) x *= scale;
+  return out;
+}
+
+/// A·Bᵀ of [m, k] and [n, k].
+List product(std::int64_t m, std::int64_t n, std::int64_t k, const List& a, const List& b) {
+  return matrix(m, n, [&](auto i, auto j) {
+    double sum = 0;
+    for (std::int64_t l = 0; l < k; ++l) sum += a[std::size_t(i * k + l)] * b[std::size_t(j * k + l)];
+    return sum;
+  });
+}
+
+double size_of_all(const List& x) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  return std::sqrt(sum);
+}
+double apart(const List& x, const List& y) {
+  List difference(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) difference[i] = x[i] - y[i];
+  return size_of_all(difference) / size_of_all(y);
+}
+
+/// Part by which random products may be off: a number has 3 or 1 bits behind its first.
+double doubt(Narrow narrow) { return narrow == Narrow::FourBits ? 0.2 : 0.05; }
+
+}  // namespace
+
+TEST_CASE("a product in few bits is that of the cast operands, with either one transposed", "[runtime]") {
+  const bool ta = GENERATE(false, true), tb = GENERATE(false, true);
+  const Narrow narrow = GENERATE(Narrow::EightBits, Narrow::FourBits);
+  constexpr std::int64_t m = 5, n = 9, k = 40;  // runs of 16, 16 and 8
+  HostTrial t;
+  const TensorId a = t.input("a", ta ? Shape{k, m} : Shape{m, k}), b = t.input("b", tb ? Shape{n, k} : Shape{k, n});
+  const TensorId c = t.output("c", Shape{m, n});
+  t.add(Gemm{.m = m, .n = n, .k = k, .transpose_a = ta, .transpose_b = tb, .narrow = narrow, .dtype = DType::F64},
+        reads(a), reads(b), writes(c));
+  t.run();
+  const List &x = t.given(a), &y = t.given(b);
+  const List left = matrix(m, k, [&](auto i, auto l) { return x[std::size_t(ta ? l * m + i : i * k + l)]; });
+  const List right = matrix(n, k, [&](auto j, auto l) { return y[std::size_t(tb ? j * k + l : l * n + j)]; });
+  CHECK(apart(t.result(c), product(m, n, k, as_cast(narrow, m, k, left), as_cast(narrow, n, k, right))) < kTight);
+  const double off = apart(t.result(c), product(m, n, k, left, right));
+  CHECK(off < doubt(narrow));
+  CHECK(off > 1e-3);
+}
+
+TEST_CASE("products over experts in few bits are near those in many", "[runtime]") {
+  const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
+  const bool tb = GENERATE(false, true);
+  const Narrow narrow = GENERATE(Narrow::EightBits, Narrow::FourBits);
+  constexpr std::int64_t rows = 64, n = 32, k = 48, groups = 2;
+  List results[2];
+  for (const Narrow how : {Narrow::None, narrow}) {
+    HostTrial t;
+    const Shape w = tb ? Shape{groups, n, k} : Shape{groups, k, n};
+    const TensorId x = t.input("x", Shape{rows, mode == GroupedMode::InputGradient ? n : k});
+    const TensorId second = mode == GroupedMode::WeightGradient ? t.input("dy", Shape{rows, n}) : t.input("w", w);
+    const TensorId offsets = t.indices("offsets", Shape{groups + 1}, {0, 32, 64});
+    const TensorId y = t.output("y", mode == GroupedMode::WeightGradient  ? w
+                                     : mode == GroupedMode::InputGradient ? Shape{rows, k}
+                                                                          : Shape{rows, n});
+    t.add(GroupedGemm{.rows = rows,
+                      .n = n,
+                      .k = k,
+                      .groups = groups,
+                      .mode = mode,
+                      .transpose_b = tb,
+                      .narrow = how,
+                      .dtype = DType::F64},
+          reads(x), reads(second), reads(offsets), writes(y));
+    t.run();
+    results[how == Narrow::None ? 0 : 1] = t.result(y);
+  }
+  INFO(int(mode) << " " << tb << " " << int(narrow));
+  CHECK(apart(results[1], results[0]) < doubt(narrow));
+  CHECK(apart(results[1], results[0]) > 1e-3);
+}
