@@ -29,7 +29,7 @@ const Result kResults[] = {
     {"eagle", 4, 2},
     {"clover", 8, 5},
     {"glide-cape", 7, 5},
-    {"elixir", 9, 2},
+    {"elixir", 9, 7, 1},
     {"angel-ptm", 4, 1},
     {"zero-offload", 6, 6},
     {"zero-infinity", 6, 6},

@@ -61,7 +61,7 @@ std::string to_text(const ReproductionEntry& entry, const Reproduction& r, const
   const auto holding = std::count_if(claims.begin(), claims.end(), [](const Claim& c) { return c.holds(); });
   const auto set = std::count_if(claims.begin(), claims.end(), [](const Claim& c) { return c.calibrated; });
   return text + table.text("  ") + fmt::format("  {} of {} hold", holding, std::ssize(claims) - set) +
-         (set > 0 ? fmt::format("; {} more were calibrated on\n", set) : "\n") + ablation_text(r);
+         (set > 0 ? fmt::format("; calibrated on {} more\n", set) : "\n") + ablation_text(r);
 }
 
 class Reproduce final : public Command {
