@@ -30,7 +30,7 @@ const Result kResults[] = {
     {"clover", 8, 5},
     {"glide-cape", 7, 5},
     {"elixir", 9, 7, 1},
-    {"angel-ptm", 4, 1},
+    {"angel-ptm", 6, 4, 1},
     {"zero-offload", 6, 6},
     {"zero-infinity", 6, 6},
     {"patrickstar", 80, 67, 4},
