@@ -312,7 +312,7 @@ TEST_CASE("published results stand beside ours") {
   using orrery::testing::orrery;
   const json all = parsed(orrery({"reproduce", "medusa", "--json"}));
   REQUIRE(!all["claims"].empty());
-  for (const char* field : {"name", "source", "paper", "ours", "unit", "within", "holds", "note"})
+  for (const char* field : {"name", "source", "paper", "ours", "unit", "within", "holds", "calibrated", "note"})
     CHECK(all["claims"][0].contains(field));
   CHECK_THAT(orrery({"reproduce"}).err,
              Catch::Contains("give ring-self-attention, optimus, memo, kraken, energonai, leviathan, ") &&

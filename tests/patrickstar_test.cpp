@@ -72,6 +72,9 @@ TEST_CASE("chunks that the host has no room for stay on the device", "[offload]"
   CHECK(peak_of(relieved.timeline, Tier::Pinned) < all);
   if (device < 1)
     CHECK_THAT(user_error([&] { run(", host_memory: 1 kB"); }), Catch::Contains("allow more memory, use more ranks"));
+  const std::string first = ", host_memory: " + std::to_string(host) + " B, warm_up: ";
+  CHECK_NOTHROW(run(first + "1"));
+  CHECK_THAT(user_error([&] { run(first + "0"); }), Catch::Contains("allow more memory"));
 }
 
 /// Three models, four caps, three chunk sizes, four policies: misses, evictions and bytes of the plan are those that

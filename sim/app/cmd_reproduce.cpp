@@ -13,9 +13,16 @@ namespace orrery {
 namespace {
 
 nlohmann::json to_json(const ReproductionEntry& entry, const Claim& c) {
-  return {{"reproduction", entry.name}, {"name", c.name},     {"source", c.source},
-          {"paper", c.paper},           {"ours", c.ours},     {"unit", c.unit},
-          {"within", c.within},         {"holds", c.holds()}, {"note", c.note}};
+  return {{"reproduction", entry.name},
+          {"name", c.name},
+          {"source", c.source},
+          {"paper", c.paper},
+          {"ours", c.ours},
+          {"unit", c.unit},
+          {"within", c.within},
+          {"holds", c.holds()},
+          {"calibrated", c.calibrated},
+          {"note", c.note}};
 }
 
 nlohmann::json to_json(const ReproductionEntry& entry, const Reproduction& r, const Ablation& a) {
@@ -46,9 +53,15 @@ std::string to_text(const ReproductionEntry& entry, const Reproduction& r, const
       {{"claim"}, {"paper", Align::Right}, {"ours", Align::Right}, {"unit"}, {"within", Align::Right}, {""}, {"note"}}};
   for (const Claim& c : claims)
     table.add({c.name, fmt::format("{:.4g}", c.paper), fmt::format("{:.4g}", c.ours), c.unit,
-               fmt::format("{:.3g} %", 100 * c.within), c.holds() ? "holds" : "does not hold", c.note});
+               fmt::format("{:.3g} %", 100 * c.within),
+               c.calibrated ? "calibrated"
+               : c.holds()  ? "holds"
+                            : "does not hold",
+               c.note});
   const auto holding = std::count_if(claims.begin(), claims.end(), [](const Claim& c) { return c.holds(); });
-  return text + table.text("  ") + fmt::format("  {} of {} hold\n", holding, claims.size()) + ablation_text(r);
+  const auto set = std::count_if(claims.begin(), claims.end(), [](const Claim& c) { return c.calibrated; });
+  return text + table.text("  ") + fmt::format("  {} of {} hold", holding, std::ssize(claims) - set) +
+         (set > 0 ? fmt::format("; calibrated on {} more\n", set) : "\n") + ablation_text(r);
 }
 
 class Reproduce final : public Command {

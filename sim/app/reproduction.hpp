@@ -20,8 +20,9 @@ struct Claim {
   std::string unit;
   double within = 0;  // relative difference that counts as reproduced
   std::string note;
+  bool calibrated = false;  // an input was set so that this comes out: it says nothing, and does not count
 
-  bool holds() const;
+  bool holds() const;  // never where calibrated
 };
 
 /// What comes out under other inputs, of which papers do not give all.

@@ -12,7 +12,7 @@ struct ChunkOptions {
   std::int64_t chunk = 64 << 20;
   Bytes device_memory{0};
   std::optional<Bytes> host_memory = std::nullopt;
-  double usable = 0.8;
+  double usable = 0.8, warm_up = 1;
   std::int64_t reserve = 1;
   Eviction eviction = Eviction::Belady;
   HostMemory memory = HostMemory::Pinned;
@@ -27,6 +27,10 @@ struct ChunkOptions {
             "device for good; left out: no limit",
             more_than(Bytes{0}));
     v.field("usable", usable, "part of either memory that is used", between(0, 1));
+    v.field("warm_up", warm_up,
+            "part of a device's usable memory that chunks may have in the first step, which runs before anything is "
+            "known of what lies beside them: with `host_memory`, both together have to hold all chunks",
+            between(0, 1));
     v.field("reserve", reserve, "chunks of room that are kept free during the passes", at_least(0));
     v.field("eviction", eviction, "which chunk leaves the device when another one needs its room");
     v.field("memory", memory, "host memory that copies go to and come from");
