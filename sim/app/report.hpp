@@ -43,6 +43,8 @@ struct TierReport {
   Tier tier = Tier::Device;
   std::int64_t bytes = 0;
   std::optional<double> capacity;
+
+  bool fits() const { return !capacity || double(bytes) <= *capacity; }
 };
 
 /// What ranks copy from tier to tier in one step; of the rank that copies most.

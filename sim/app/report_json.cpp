@@ -76,7 +76,8 @@ json to_json(const Report& r) {
     out["spread"][a.axis] = {{"ranks", a.ranks}, {"per_node", a.per_node}, {"nodes", a.nodes}};
   for (const TierReport& t : r.tiers)
     out["peak_memory"]["tiers"][std::string{name_of(t.tier)}] = {{"bytes", t.bytes},
-                                                                 {"capacity", t.capacity ? json(*t.capacity) : json()}};
+                                                                 {"capacity", t.capacity ? json(*t.capacity) : json()},
+                                                                 {"fits", t.fits()}};
   for (const TransferReport& t : r.transfers)
     out["transfers"].push_back(
         {{"from", name_of(t.from)}, {"to", name_of(t.to)}, {"moves", t.moves}, {"bytes", t.bytes}});

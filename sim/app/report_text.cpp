@@ -76,12 +76,13 @@ std::string memory_lines(const Report& r, const Console& console) {
   return text;
 }
 
-std::string tier_lines(const Report& r) {
+std::string tier_lines(const Report& r, const Console& console) {
   std::string text;
   for (const TierReport& t : r.tiers)
     if (t.tier != Tier::Device)
       text += line(fmt::format("peak on {}", name_of(t.tier)),
-                   bytes(double(t.bytes)) + (t.capacity ? fmt::format(" of {}", bytes(*t.capacity)) : ""));
+                   bytes(double(t.bytes)) + (t.capacity ? fmt::format(" of {}", bytes(*t.capacity)) : "") +
+                       (t.fits() ? "" : "  " + console.bad("does not fit")));
   for (const TransferReport& t : r.transfers)
     text += line(fmt::format("{} to {}", name_of(t.from), name_of(t.to)),
                  fmt::format("{} in {:.0f} copies per step", bytes(t.bytes), t.moves));
@@ -136,7 +137,7 @@ std::string to_text(const Report& r, const Console& console) {
   text += step_lines(r, console);
   text += speculation_lines(r);
   text += memory_lines(r, console);
-  text += tier_lines(r);
+  text += tier_lines(r, console);
   text += loss_line(r.loss);
   if (!r.text.empty()) text += line("text", one_line(r.text, kShownLetters));
   text += share_table("time by class", r.by_class, r.step);
