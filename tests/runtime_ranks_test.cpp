@@ -228,22 +228,27 @@ TEST_CASE("streams of a rank keep the order of their data", "[runtime]") {
 }
 
 TEST_CASE("ops after host work that waits start when it has ended, on every stream", "[runtime]") {
-  PlanBuilder b{"host"};
-  const TensorSpec kept{.dtype = DType::F64, .persistent = true};
-  const TensorId x = b.tensor("x", Shape{4}, kept), y = b.tensor("y", Shape{4}, kept),
-                 z = b.tensor("z", Shape{4}, kept);
-  b.add("x", Fill{4, 1, DType::F64}, {writes(x)});
-  b.add("y", Fill{4, 2, DType::F64}, {writes(y)}, Stream::CopyIn);
-  b.add("look", HostWork{.flops = Flops{1e5}}, {reads(x)}, Stream::Host);
-  b.add("z", Fill{4, 3, DType::F64}, {writes(z)}, Stream::CopyIn);
-  const Plan plan = b.take(nullptr);
-  const auto e = make_host_executor();
-  e->execute(plan, {});
-  std::vector<Span> of_op(4);
-  for (const Span& s : e->take().spans) of_op[s.op.index()] = s;
-  CHECK(of_op[2].start_ps >= of_op[0].end_ps);
-  CHECK(of_op[2].start_ps >= of_op[1].end_ps);
-  CHECK(of_op[3].start_ps >= of_op[2].end_ps);
+  // Work that reads something waits for that; work that reads nothing waits for every op before it.
+  for (const bool reads_x : {true, false}) {
+    CAPTURE(reads_x);
+    PlanBuilder b{"host"};
+    const TensorSpec kept{.dtype = DType::F64, .persistent = true};
+    const TensorId x = b.tensor("x", Shape{4}, kept), y = b.tensor("y", Shape{4}, kept),
+                   z = b.tensor("z", Shape{4}, kept);
+    b.add("x", Fill{4, 1, DType::F64}, {writes(x)});
+    b.add("y", Fill{4, 2, DType::F64}, {writes(y)}, Stream::CopyIn);
+    b.add("look", HostWork{.flops = Flops{1e5}}, reads_x ? std::vector<Operand>{reads(x)} : std::vector<Operand>{},
+          Stream::Host);
+    b.add("z", Fill{4, 3, DType::F64}, {writes(z)}, Stream::CopyIn);
+    const Plan plan = b.take(nullptr);
+    const auto e = make_host_executor();
+    e->execute(plan, {});
+    std::vector<Span> of_op(4);
+    for (const Span& s : e->take().spans) of_op[s.op.index()] = s;
+    CHECK(of_op[2].start_ps >= of_op[0].end_ps);
+    if (!reads_x) CHECK(of_op[2].start_ps >= of_op[1].end_ps);
+    CHECK(of_op[3].start_ps >= of_op[2].end_ps);
+  }
 }
 
 TEST_CASE("a rank that fails stops the others with one error, and the next execution works", "[runtime]") {
