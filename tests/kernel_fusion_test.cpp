@@ -82,6 +82,27 @@ TEST_CASE("stored scores are two products and a softmax in place of attention, a
   CHECK(stored.ops.size() == plan.ops.size() + 4 * static_cast<std::size_t>(layers));
 }
 
+// Forward: scale and mask, in training dropout; backward: scale and dropout. gelu_new: six kernels of one operand, two
+// of two; back five and six, as the comments of split_kernels count them.
+TEST_CASE("a model without a compiler has kernels of its own for masks and the parts of an activation", "[fusion]") {
+  const Model model = model_of("gpt2-tiny");
+  const auto one = find_strategy("single").make(Node::map());
+  const Plan inference = store_scores(one->inference(model, {.batch = 2, .sequence = 8}, nullptr)),
+             split = split_kernels(inference);
+  REQUIRE(count<ActivationForward>(inference, 1) == 1);
+  CHECK(count<ActivationForward>(split, 1) == 2 + 6);
+  CHECK(count<Add>(split, 1) == count<Add>(inference, 1) + 2);
+  CHECK(split.ops.size() == inference.ops.size() + 9 * std::get<Transformer>(model.network).decoder.size());
+
+  const Plan train = one->train_step(model, {.batch = 2, .sequence = 8, .stored_scores = true}, nullptr),
+             split_train = split_kernels(train);
+  REQUIRE(count<ActivationBackward>(train, 1) == 1);
+  CHECK(count<ActivationBackward>(split_train, 1) == 0);
+  CHECK(count<ActivationForward>(split_train, 1) == (3 + 6) + (2 + 5));
+  CHECK(count<Add>(split_train, 1) == count<Add>(train, 1) + 2 + 6);
+  CHECK(flops_of_products(split_train) == Approx(flops_of_products(train)));
+}
+
 TEST_CASE("what waited for an op waits for the one that it joined", "[fusion]") {
   const Plan fused = fuse_kernels(serving_step(model_of("llama-tiny"), "tp2"));
   for (const RankClass& c : fused.classes)

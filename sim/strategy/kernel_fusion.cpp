@@ -146,6 +146,18 @@ Plan with_works(const Plan& plan, const std::vector<std::vector<Work>>& works, c
   return out;
 }
 
+/// The plan with several works in place of each op: `kernels` of its work.
+template <class Kernels>
+Plan with_kernels(const Plan& plan, const Kernels& kernels) {
+  std::vector<std::vector<Work>> works;
+  std::vector<std::size_t> into;
+  for (const Op& op : plan.ops) {
+    works.push_back(kernels(plan.work(op)));
+    into.push_back(into.size());
+  }
+  return with_works(plan, works, into);
+}
+
 /// What a program without a fused kernel launches for attention over keys of this pass: see stored_attention.cpp.
 std::vector<Work> stored_kernels(const AttentionShape& s) {
   const std::int64_t groups = s.batch * s.kv_heads, rows = s.heads / s.kv_heads * s.q, kv = s.kv.base;
@@ -155,6 +167,37 @@ std::vector<Work> stored_kernels(const AttentionShape& s) {
               .rows = groups * rows, .cols = kv, .scale = s.scale, .period = s.q, .causal = s.causal, .dtype = s.dtype},
           Gemm{.m = rows, .n = s.v_dim, .k = kv, .batch = groups, .dtype = s.dtype},
           SwapAxes{.outer = s.batch, .a = s.heads, .b = s.q, .inner = s.v_dim, .dtype = s.dtype}};
+}
+
+/// Kernels of so many reads and as many writes of a matrix, or of two reads and a write.
+struct Passes {
+  std::int64_t rows, cols;
+  DType dtype;
+  void add(std::vector<Work>& to, int one_read, int two_reads) const {
+    to.insert(to.end(), static_cast<std::size_t>(one_read),
+              ActivationForward{.kind = ActivationKind::Relu, .rows = rows, .cols = cols, .dtype = dtype});
+    to.insert(to.end(), static_cast<std::size_t>(two_reads), Add{rows, cols, dtype});
+  }
+};
+
+/// What PyTorch launches for an op that one kernel does here. `trains`: scores are dropped too.
+std::vector<Work> split_work(const Work& work, bool trains) {
+  std::vector<Work> out;
+  if (const auto* s = std::get_if<SoftmaxForward>(&work)) {
+    Passes{s->rows, s->cols, s->dtype}.add(out, trains ? 3 : 2, 0);  // scale, mask, dropout
+  } else if (const auto* b = std::get_if<SoftmaxBackward>(&work)) {
+    Passes{b->rows, b->cols, b->dtype}.add(out, 2, 0);  // scale, dropout
+  } else if (const auto* a = std::get_if<ActivationForward>(&work); a && a->kind == ActivationKind::GeluTanh) {
+    // pow, three factors, tanh, 1 + …; the cube onto x, the product of both halves.
+    Passes{a->rows, a->cols, a->dtype}.add(out, 6, 2);
+    return out;
+  } else if (const auto* d = std::get_if<ActivationBackward>(&work); d && d->kind == ActivationKind::GeluTanh) {
+    // Three factors; both halves of the product, tanh, x² times 3·dy, and the sums of three ways back to x.
+    Passes{d->rows, d->cols, d->dtype}.add(out, 5, 6);
+    return out;
+  }
+  out.push_back(work);
+  return out;
 }
 
 }  // namespace
@@ -171,15 +214,17 @@ Plan fuse_kernels(const Plan& plan) {
 }
 
 Plan store_scores(const Plan& plan) {
-  std::vector<std::vector<Work>> works;
-  std::vector<std::size_t> into;
-  for (const Op& op : plan.ops) {
-    const auto* a = std::get_if<AttentionForward>(&plan.work(op));
+  return with_kernels(plan, [](const Work& work) {
+    const auto* a = std::get_if<AttentionForward>(&work);
     const bool stored = a && !a->shape.kv.is_bound() && !a->shape.bias;
-    works.push_back(stored ? stored_kernels(a->shape) : std::vector<Work>{plan.work(op)});
-    into.push_back(into.size());
-  }
-  return with_works(plan, works, into);
+    return stored ? stored_kernels(a->shape) : std::vector<Work>{work};
+  });
+}
+
+Plan split_kernels(const Plan& plan) {
+  const bool trains = std::any_of(plan.works.begin(), plan.works.end(),
+                                  [](const Work& w) { return std::holds_alternative<SoftmaxBackward>(w); });
+  return with_kernels(plan, [trains](const Work& work) { return split_work(work, trains); });
 }
 
 }  // namespace orrery

@@ -22,4 +22,9 @@ Plan fuse_kernels(const Plan& plan);
 /// a cache, and with a bias, stays one kernel.
 Plan store_scores(const Plan& plan);
 
+/// A plan with stored scores, of one device, with a kernel for each line of a model in PyTorch, as without a compiler:
+/// scores are scaled and masked before the softmax, dropped behind it in training, and an activation by tanh is eight
+/// kernels (NewGELUActivation of Hugging Face). For predictions, as above.
+Plan split_kernels(const Plan& plan);
+
 }  // namespace orrery

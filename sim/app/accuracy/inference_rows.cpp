@@ -29,8 +29,6 @@ struct Passes {
   Cluster cluster;
   double measured = 0;
   std::optional<std::int64_t> shared_heads;  // of this version, in place of the profile's
-  bool compiled =
-      false;  // what memory limits runs as kernels alone do: a compiler has fused what the profile finds slow
   std::vector<PassesOfModel> parts;
 
   double seconds(const Machine& machine, const SoftwareProfile& profile) const {
@@ -39,7 +37,6 @@ struct Passes {
       kernels.shared_heads = *shared_heads;
       machine.cost->choose_kernels(kernels);
     }
-    if (compiled) machine.cost->scale_parameter("memory.bandwidth", std::max(1.0, 1 / profile.streams));
     double sum = 0;
     for (const auto& [factor, sequences, model] : parts) {
       const double host = profile.host_step.base() + double(sequences) * profile.host_sequence.base();
@@ -49,6 +46,9 @@ struct Passes {
   }
 };
 using PassesOfRow = std::variant<Passes, Skip>;
+
+/// Of models of Hugging Face in training, by default.
+constexpr double kDropout = 0.1;
 
 std::string_view profile_of(const CsvRow& row) {
   const std::string software = lower_case(row["software"]);
@@ -202,19 +202,23 @@ PassesOfRow read_passes(const CsvRow& row, const std::string& clusters) {
   const auto ms = row.number("latency_ms");
   if (!batch || !sequence || !ms) return Skip{SkipReason::Incomplete, "gbs, seq or latency_ms is empty"};
   p.measured = *ms * 1e-3;
-  p.compiled = contains(row["fusion"], "compile");
   const RowNetwork& n = std::get<RowNetwork>(network);
-  const bool trains = contains(row["mode"], "training");
+  const bool compiled = contains(row["fusion"], "compile"), trains = contains(row["mode"], "training");
   for (const std::int64_t microbatches : trains ? std::vector<std::int64_t>{2, 1} : std::vector<std::int64_t>{1}) {
-    TrainOptions o{
-        .batch = microbatches * *batch, .microbatches = microbatches, .sequence = *sequence, .stored_scores = true};
+    const TrainOptions o{.batch = microbatches * *batch,
+                         .microbatches = microbatches,
+                         .sequence = *sequence,
+                         .stored_scores = true,
+                         .dropout = kDropout};
     const InferOptions infer{.batch = *batch, .sequence = *sequence};
     p.parts.push_back({microbatches == 1 && trains ? -1.0 : 1.0, 0,
                        std::make_shared<PassModel>(
                            [=] {
                              const auto strategy = find_strategy("single").make(Node::map());
-                             return trains ? strategy->train_step(n.model(n.layers), o, nullptr)
-                                           : store_scores(strategy->inference(n.model(n.layers), infer, nullptr));
+                             const Plan plan =
+                                 trains ? strategy->train_step(n.model(n.layers), o, nullptr)
+                                        : store_scores(strategy->inference(n.model(n.layers), infer, nullptr));
+                             return compiled ? plan : split_kernels(plan);
                            },
                            std::vector<Bindings>(1))});
   }

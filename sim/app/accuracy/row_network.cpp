@@ -18,6 +18,10 @@ constexpr std::int64_t kHeadless = 64;          // stands for no vocabulary: enc
 /// vocabulary of that share costs over all tokens.
 constexpr double kMasked = 0.15;
 
+/// NeuSight's passes that infer with BERT sort sequences into two classes (AutoModelForSequenceClassification in its
+/// neusight/Tracing/trace.py).
+constexpr std::int64_t kClasses = 2;
+
 /// Collects keys of a configuration.
 class Config {
  public:
@@ -76,6 +80,7 @@ std::variant<Columns, Skip> read_columns(const CsvRow& row) {
     *to = *value;
   }
   if (contains(row["benchmark"], "bert")) c.vocab = std::llround(kMasked * double(c.vocab));
+  if (contains(lower_case(row["model"]), "bert") && contains(row["mode"], "inference")) c.vocab = kClasses;
   c.kv_heads = row.integer("kv_heads").value_or(c.heads);
   c.head_dim = row.integer("head_dim").value_or(c.hidden / c.heads);
   return c;
@@ -91,13 +96,14 @@ void set_decoder(Config& c, const Columns& s) {
   c.set("tie_word_embeddings", "false");
 }
 
-Node gpt(const Columns& s) {
+Node gpt(const Columns& s, bool is_opt) {
   Config c{"gpt2", "GPT2LMHeadModel"};
   c.set("vocab_size", s.vocab);
   c.set("n_positions", std::max<std::int64_t>(s.sequence, 1));
   c.set("hidden_size", s.hidden);
   c.set("num_attention_heads", s.heads);
   c.set("n_inner", s.ffn);
+  if (is_opt) c.set("activation_function", "relu");
   return c.take();
 }
 
@@ -179,7 +185,7 @@ NetworkOfRow read_network(const CsvRow& row) {
   if (contains(ffn, "relu2")) return Skip{SkipReason::UnknownModel, "squared ReLU without a gate"};
   if (contains(model, "t5")) return RowNetwork{t5(s), s.layers};
   if (s.hidden % s.heads != 0) return Skip{SkipReason::UnknownModel, "heads do not divide the hidden size"};
-  return RowNetwork{contains(model, "bert") ? bert(s) : gpt(s), s.layers};
+  return RowNetwork{contains(model, "bert") ? bert(s) : gpt(s, contains(model, "opt")), s.layers};
 }
 
 }  // namespace orrery

@@ -173,10 +173,31 @@ Narrow narrow_of(const CsvRow& row) {
 /// What a row tells of its software's options, in small letters.
 std::string told(const CsvRow& row) { return lower_case(row["extra"]) + ";" + lower_case(row["notes"]); }
 
+/// Recipes that drop tokens give each expert as many as even ones get, and fill up what is missing.
+bool drops_tokens(const CsvRow& row) {
+  return contains(told(row), "token-drop") || contains(lower_case(row["model"]), "tokendrop");
+}
+
+/// What recipes of Megatron-Bridge that are not written down are taken to be, as those are that are of the same kind:
+/// on Grace from the release of June 2026 on graphs of whole steps and hidden exchanges; on H100 hidden ones for
+/// DeepSeek.
+struct Unwritten {
+  bool whole_graphs = false, hidden = false;
+};
+Unwritten unwritten_of(const CsvRow& row) {
+  constexpr double kWholeGraphs = 26.06;
+  const std::string gpu = lower_case(row["gpu"]), said = told(row);
+  if (!contains(said, "force-balanced") || contains(said, "recipe=") || drops_tokens(row)) return {};
+  const std::vector<double> release = numbers_in(row["version_date"]);
+  const bool whole = contains(gpu, "gb200") && !release.empty() && release.front() >= kWholeGraphs;
+  return {whole, whole || (contains(gpu, "h100") && contains(lower_case(row["model"]), "deepseek"))};
+}
+
 /// Whether exchanges of experts run beside arithmetic.
-bool hides_exchanges(const std::string& told) {
-  if (contains(told, "a2a_overlap=true")) return true;
-  return contains(told, "ep overlap") && !contains(told, "no ep overlap") && !contains(told, "ep overlap off");
+bool hides_exchanges(const CsvRow& row) {
+  const std::string said = told(row);
+  if (contains(said, "a2a_overlap=true") || unwritten_of(row).hidden) return true;
+  return contains(said, "ep overlap") && !contains(said, "no ep overlap") && !contains(said, "ep overlap off");
 }
 
 /// Share of the ops of a step that a CUDA graph starts, in the mean over dense layers and such of experts: of a layer's
@@ -190,11 +211,6 @@ double graph_share(const std::string& told) {
   for (const std::string_view half : {"attn", "mlp"}) share += contains(graph, half) ? 0.4 : 0;
   for (const std::string_view tenth : {"router", "preprocess"}) share += contains(graph, tenth) ? 0.1 : 0;
   return share;
-}
-
-/// Recipes that drop tokens give each expert as many as even ones get, and fill up what is missing.
-bool drops_tokens(const CsvRow& row) {
-  return contains(told(row), "token-drop") || contains(lower_case(row["model"]), "tokendrop");
 }
 
 /// Megatron-Core's own dispatcher gives the numbers of rows to its calls. DeepEP and HybridEP keep them on the device,
@@ -291,7 +307,7 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
   const bool exchanges = contains(s.mesh.inner, "ep");
   s.parallel.expert_buffer = exchanges && s.train.capacity_factor == 0 ? 1 : 0;
-  s.parallel.expert_overlap = exchanges && hides_exchanges(told(row));
+  s.parallel.expert_overlap = exchanges && hides_exchanges(row);
 }
 
 }  // namespace
@@ -337,7 +353,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.train.recompute = recomputed.kind;
   s.train.recompute_parts = recomputed.parts;
   s.recomputed = recomputed.share;
-  s.graphs = graph_share(told(row));
+  s.graphs = unwritten_of(row).whole_graphs ? 1 : graph_share(told(row));
   s.profile = software->profile;
   const bool compiles = contains(row["extra"], "compile") && is_torchtitan(row);
   if (compiles) s.profile = "torchtitan_compiled_2024";
