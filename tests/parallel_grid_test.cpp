@@ -32,6 +32,9 @@ constexpr Composition kCases[] = {
     // Matrices: a vocabulary of 61 that nothing divides, 28 inner columns over 4.
     {"llama", "{mesh: tp2}", "{recompute: full, dropout: 0.1}"},
     {"llama", "{mesh: tp4, sequence_parallel: true}", "{recompute: full}"},
+    {"gpt2", "{mesh: tp2, tensor_overlap: true}", "{recompute: full, dropout: 0.1}"},
+    {"llama", "{mesh: tp4, sequence_parallel: true, tensor_overlap: true}", "{recompute: selective}"},
+    {"mixtral", "{mesh: tp2, tensor_overlap: true}"},
     {"llama", "{mesh: tp4}", "{recompute: selective, optimizer: {kind: sgd, clip: 0}}"},
     {"tied", "{mesh: tp4, sequence_parallel: true}", "{dropout: 0.3}"},
     {"gpt2", "{mesh: tp4, sequence_parallel: true}", "{recompute: selective, dropout: 0.1}"},
@@ -100,6 +103,7 @@ constexpr Composition kCases[] = {
     {"gpt2", "{mesh: dp2 pp2 tp2, sequence_parallel: true, data: {kind: zero1}}", "{dropout: 0.1}"},
     {"gpt2", "{mesh: dp2 tp2 pp2, data: {kind: zero2}}", "{recompute: full}"},
     {"llama", "{mesh: pp2 dp2 tp2, data: {kind: zero3}}", "{recompute: selective}"},
+    {"tied", "{mesh: dp2 pp2 tp2, tensor_overlap: true, data: {kind: zero1}}", "{microbatches: 2}"},
     {"llama", "{mesh: pp2 tp2 dp2, sequence_parallel: true, schedule: zb-h1, data: {kind: zero3, bucket: 0}}"},
     {"tied", "{mesh: tp2 dp2 pp2, schedule: interleaved, chunks: 2}", "{dropout: 0.1, optimizer: {kind: sgd}}"},
     {"tied", "{mesh: tp2 pp2 dp2, schedule: dualpipe, sequence_parallel: true}", "{batch: 8}"},

@@ -24,7 +24,7 @@ constexpr Case kCases[] = {
     {"zero3", "{mesh: fsdp2, prefetch: 2, reshard: false}",
      "{mesh: fsdp2, data: {kind: zero3, prefetch: 2, reshard: false}}"},
     {"tensor", "{mesh: dp2 tp2, sequence_parallel: true}", "{mesh: dp2 tp2, sequence_parallel: true}"},
-    {"optimus-2d", "{mesh: row2 col2, summa_overlap: true}", "{mesh: row2 col2, summa_overlap: true}"},
+    {"optimus-2d", "{mesh: row2 col2, tensor_overlap: true}", "{mesh: row2 col2, tensor_overlap: true}"},
     {"tensor-2.5d", "{mesh: depth2 row2 col2}", "{mesh: depth2 row2 col2}"},
     {"tensor-3d", "{mesh: x2 y2 z2, keep_gathered: true}", "{mesh: x2 y2 z2, keep_gathered: true}"},
     {"ring-self-attention", "{mesh: cp2}", "{mesh: cp2, context: rsa}"},

@@ -57,7 +57,7 @@ void complete(Roles& r, PlanBuilder& b, const ParallelOptions& p, bool sequence_
     throw UserError{"sequence_parallel and data_attention split rows over tp in two ways", "leave one of them out"};
   r.sequence_parallel = sequence_parallel && r.tp;
   r.data_attention = p.data_attention && r.tp;
-  r.summa_overlap = p.summa_overlap;
+  r.tensor_overlap = p.tensor_overlap;
   r.keep_gathered = p.keep_gathered;
   r.context = p.context;
   r.zigzag = p.zigzag;

@@ -16,7 +16,7 @@ inline constexpr Preset kTensor{
     .splits = "tp",
     .also = "dp",
     .mesh = "ranks that share each matrix: `tp4`; `dp2 tp4` with replicas",
-    .options = "sequence_parallel keep_gathered",
+    .options = "sequence_parallel keep_gathered tensor_overlap",
 };
 
 /// Optimus: q·q ranks hold a block of each matrix and of each activation, and multiply by SUMMA: q steps that broadcast
@@ -28,7 +28,7 @@ inline constexpr Preset kOptimus2d{
     .splits = "row col",
     .also = "dp",
     .mesh = "the sides of the square: `row2 col2`; `dp2 row2 col2` with replicas",
-    .options = "summa_overlap",
+    .options = "tensor_overlap",
 };
 
 /// Tesseract: d squares of q·q ranks one behind another, each with 1/d of the rows; gradients of weights, which are
@@ -39,7 +39,7 @@ inline constexpr Preset kTensor25d{
     .splits = "depth",
     .also = "row col dp",
     .mesh = "squares and their sides: `depth2 row2 col2`",
-    .options = "summa_overlap",
+    .options = "tensor_overlap",
 };
 
 /// A cube of p³ ranks: a product gathers rows over one axis and the matrix over another, and scatters the sum over the
@@ -50,7 +50,7 @@ inline constexpr Preset kTensor3d{
     .splits = "x y z",
     .also = "dp",
     .mesh = "the sides of the cube: `x2 y2 z2`",
-    .options = "summa_overlap keep_gathered",
+    .options = "tensor_overlap keep_gathered",
 };
 
 }  // namespace orrery

@@ -17,7 +17,7 @@ namespace {
 Summa summa_of(Layers& l) {
   const Roles& r = l.roles();
   return {
-      .builder = l.tape().builder(), .row = r.row, .col = r.col, .overlap = r.summa_overlap, .dtype = l.sizes().dtype};
+      .builder = l.tape().builder(), .row = r.row, .col = r.col, .overlap = r.tensor_overlap, .dtype = l.sizes().dtype};
 }
 
 class Tensor2d final : public TensorMesh {

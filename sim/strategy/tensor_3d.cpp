@@ -71,7 +71,7 @@ void Cube::turn(const std::string& name, TensorId in, TensorId out) const {
 
 Cube cube_of(Layers& l) {
   const Roles& r = l.roles();
-  return {l.tape().builder(), r.x, r.y, r.z, r.keep_gathered, r.summa_overlap, l.sizes().dtype};
+  return {l.tape().builder(), r.x, r.y, r.z, r.keep_gathered, r.tensor_overlap, l.sizes().dtype};
 }
 
 /// Y = X·W from samples (x, y), columns z to samples (x, z), columns y; without the bias.

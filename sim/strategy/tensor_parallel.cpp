@@ -4,7 +4,8 @@
 // every rank has all rows between blocks: entering costs nothing forward and an all-reduce of the gradient backward,
 // leaving an all-reduce forward and nothing backward. With it (arXiv 2205.05198) a rank has 1/tp of the rows:
 // all-gather and reduce-scatter, in one direction and, exchanged, in the other; what weight gradients read of the rows
-// of others is gathered a second time, beside the product for the input's gradient.
+// of others is gathered a second time, beside the product for the input's gradient. With `tensor_overlap` the sum of an
+// input's gradient runs beside the product for the gradient of the weight.
 #include <fmt/format.h>
 
 #include "sim/strategy/layers.hpp"
@@ -59,13 +60,15 @@ TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
   Tape& tape = l.tape();
   const Shape shape = tape.plan().shape(x);
   const DType dtype = l.sizes().dtype;
+  // Behind the last product for it in the backward pass, beside that for the gradient of the weight.
+  const Stream stream = l.roles().tensor_overlap ? Stream::Ring : Stream::Compute;
   if (!gathers(l.roles())) {
     const TensorId inner = tape.alias(x);
     const Collective sum = over(tp, CollectiveKind::AllReduce, shape.elements(), dtype);
-    tape.on_backward([&tape, x, inner, sum, name = fmt::format("{}.enter.sum", name)] {
+    tape.on_backward([&tape, x, inner, sum, stream, name = fmt::format("{}.enter.sum", name)] {
       const TensorId dy = tape.gradient(inner);
       if (dy.is_none()) return;
-      tape.emit(name, sum, {updates(dy)});
+      tape.builder().add(name, sum, {updates(dy)}, stream);
       tape.contribute(x, dy);
     });
     return inner;
@@ -83,11 +86,11 @@ TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
                    });
   }
   const Collective scatter = over(tp, CollectiveKind::ReduceScatter, all * shape[1], dtype);
-  tape.on_backward([&tape, x, y, scatter, name = fmt::format("{}.enter.scatter", name)] {
+  tape.on_backward([&tape, x, y, scatter, stream, name = fmt::format("{}.enter.scatter", name)] {
     const TensorId dy = tape.gradient(y);
     if (dy.is_none()) return;
     const TensorId dx = tape.contribution(x);
-    tape.emit(name, scatter, {reads(dy), writes(dx)});
+    tape.builder().add(name, scatter, {reads(dy), writes(dx)}, stream);
     tape.contribute(x, dx);
   });
   return y;

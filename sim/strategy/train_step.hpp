@@ -22,7 +22,7 @@ struct ParallelOptions {
   std::string mesh;
   DataOptions data;
   bool sequence_parallel = false;
-  bool summa_overlap = false, keep_gathered = false;
+  bool tensor_overlap = false, keep_gathered = false;
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;
   std::string schedule = "1f1b";
@@ -41,9 +41,10 @@ struct ParallelOptions {
             "(experts and samples)");
     v.field("data", data, "what replicas share");
     v.field("sequence_parallel", sequence_parallel, "split rows between blocks over tp");
-    v.field("summa_overlap", summa_overlap,
-            "row and col: fetch the blocks of the next step while those of this one are multiplied, with two buffers "
-            "for each; x, y, z: sum input gradients while weight gradients are computed");
+    v.field("tensor_overlap", tensor_overlap,
+            "tp, and x, y, z: sum input gradients while weight gradients are computed (Megatron-LM's asynchronous "
+            "all-reduce); row and col: fetch the blocks of the next step while those of this one are multiplied, with "
+            "two buffers for each");
     v.field("keep_gathered", keep_gathered,
             "x, y, z: keep the gathered rows and weights of the forward pass for the backward pass, in place of "
             "gathering them again; sequence_parallel: the rows");

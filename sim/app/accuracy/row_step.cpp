@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -12,6 +13,8 @@
 
 namespace orrery {
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// Software by a part of its name: its profile, and what it did when nothing else is said.
 struct Software {
@@ -23,11 +26,16 @@ struct Software {
   bool wide_gradients = true;      // f32
   bool blocking = false;           // pipelines that synchronize with the device around each exchange
   bool sequence_parallel = false;  // with tp
+  double tensor_overlap = kNever;  // asynchronous all-reduce of tp from this year on
   LossKind loss = LossKind::Megatron;
   bool waits_for_loss = false;  // asserts that it is a number
 };
 constexpr Software megatron_core(std::string_view words) {
-  return {.words = words, .profile = "megatron_core_2024", .data = DataKind::Zero1, .sequence_parallel = true};
+  return {.words = words,
+          .profile = "megatron_core_2024",
+          .data = DataKind::Zero1,
+          .sequence_parallel = true,
+          .tensor_overlap = 0};
 }
 /// NVIDIA's recipes for benchmarks sum gradients in the type of the activations (grad_reduce_in_fp32 is off,
 /// grad_sync_dtype bf16), and their loss computes in the place of the logits (cross_entropy_fusion_impl te).
@@ -38,7 +46,13 @@ constexpr Software recipe_of_core(std::string_view words) {
   return s;
 }
 constexpr Software megatron(std::string_view words, bool overlap) {
-  return {.words = words, .profile = "megatron_2021", .stored_scores = true, .overlap = overlap, .blocking = true};
+  constexpr double kAsynchronous = 2022;
+  return {.words = words,
+          .profile = "megatron_2021",
+          .stored_scores = true,
+          .overlap = overlap,
+          .blocking = true,
+          .tensor_overlap = kAsynchronous};
 }
 constexpr Software big_science(std::string_view words, DataKind data, bool wide_gradients) {
   return {.words = words,
@@ -305,6 +319,9 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   const bool said = row.has("seq_parallel");
   const bool splits_rows = said ? contains(row["seq_parallel"], "yes") : software.sequence_parallel;
   s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
+  const std::vector<double> date = numbers_in(row["version_date"]);
+  const double year = date.empty() ? 0 : date.front();
+  s.parallel.tensor_overlap = year >= software.tensor_overlap && contains(s.mesh.inner, "tp");
   const bool exchanges = contains(s.mesh.inner, "ep");
   s.parallel.expert_buffer = exchanges && s.train.capacity_factor == 0 ? 1 : 0;
   s.parallel.expert_overlap = exchanges && hides_exchanges(row);
