@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view kMisconfigured = "the notes call the machine or the run misconfigured";
 constexpr std::string_view kAnomalous = "the notes call the row anomalous";
 constexpr std::string_view kMislabelled = "the notes say that the row is not what it is labelled";
+constexpr std::string_view kCorrected = "its page corrected the number later";
 
 constexpr LeftOutRule kRules[] = {
     {"confidence", "memory", SkipReason::Recalled, "the number was recalled, not read"},
@@ -24,6 +25,7 @@ constexpr LeftOutRule kRules[] = {
     {"notes", "does not match the", SkipReason::LeftOut, kMislabelled},
     {"notes", "does not multiply", SkipReason::LeftOut, kMislabelled},
     {"notes", "looks wrong", SkipReason::LeftOut, kAnomalous},
+    {"notes", "prints a corrected value", SkipReason::LeftOut, kCorrected},
 };
 
 bool contains(std::string_view text, std::string_view part) {
