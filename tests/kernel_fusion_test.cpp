@@ -80,6 +80,8 @@ TEST_CASE("stored scores are two products and a softmax in place of attention, a
   CHECK(flops_of_products(stored) ==
         Approx(flops_of_products(plan) + layers * 4.0 * 2 * double(a.heads * 8 * 8 * a.qk_dim)));
   CHECK(stored.ops.size() == plan.ops.size() + 4 * static_cast<std::size_t>(layers));
+  CHECK(flops_of_products(store_scores(plan, 16)) - flops_of_products(plan) ==
+        Approx(4 * (flops_of_products(stored) - flops_of_products(plan))));  // filled up to twice the length
 }
 
 // Forward: scale and mask, in training dropout; backward: scale and dropout. gelu_new: six kernels of one operand, two

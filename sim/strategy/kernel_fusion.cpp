@@ -159,7 +159,8 @@ Plan with_kernels(const Plan& plan, const Kernels& kernels) {
 }
 
 /// What a program without a fused kernel launches for attention over keys of this pass: see stored_attention.cpp.
-std::vector<Work> stored_kernels(const AttentionShape& s) {
+std::vector<Work> stored_kernels(AttentionShape s, std::int64_t padded) {
+  if (padded > 0) s.q = padded, s.kv = Extent{padded};
   const std::int64_t groups = s.batch * s.kv_heads, rows = s.heads / s.kv_heads * s.q, kv = s.kv.base;
   return {CopyRows{.rows = s.batch * (s.q * s.heads + 2 * kv * s.kv_heads), .cols = s.qk_dim, .dtype = s.dtype},
           Gemm{.m = rows, .n = kv, .k = s.qk_dim, .batch = groups, .transpose_b = true, .dtype = s.dtype},
@@ -213,11 +214,11 @@ Plan fuse_kernels(const Plan& plan) {
   return with_works(plan, kept, into);
 }
 
-Plan store_scores(const Plan& plan) {
-  return with_kernels(plan, [](const Work& work) {
+Plan store_scores(const Plan& plan, std::int64_t padded) {
+  return with_kernels(plan, [padded](const Work& work) {
     const auto* a = std::get_if<AttentionForward>(&work);
     const bool stored = a && !a->shape.kv.is_bound() && !a->shape.bias;
-    return stored ? stored_kernels(a->shape) : std::vector<Work>{work};
+    return stored ? stored_kernels(a->shape, padded) : std::vector<Work>{work};
   });
 }
 

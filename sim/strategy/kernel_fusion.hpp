@@ -19,8 +19,9 @@ Plan fuse_kernels(const Plan& plan);
 
 /// The same with attention over keys of the pass itself as programs without a fused kernel have it: heads of q, k and v
 /// brought side by side in one pass, scores as a product, softmax, a product with v, heads brought back. Attention over
-/// a cache, and with a bias, stays one kernel.
-Plan store_scores(const Plan& plan);
+/// a cache, and with a bias, stays one kernel. `padded`: where rows are packed, that of so many tokens each sequence is
+/// filled up to for its scores; 0: of as many as it has.
+Plan store_scores(const Plan& plan, std::int64_t padded = 0);
 
 /// A plan with stored scores, of one device, with a kernel for each line of a model in PyTorch, as without a compiler:
 /// scores are scaled and masked before the softmax, dropped behind it in training, and an activation by tanh is eight

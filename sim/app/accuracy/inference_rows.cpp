@@ -157,7 +157,8 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
   if (!batch || !in || !out) return Skip{SkipReason::Incomplete, "batch, isl or osl is empty"};
   p.measured = measured_seconds(row, double(*batch), double(*out), double(row.integer("n_gpus").value_or(1)));
   if (p.measured <= 0) return Skip{SkipReason::NoMeasurement, "no latency and no rate"};
-  if (is_half_filled(row)) in = std::max<std::int64_t>(1, *in / 2);
+  const std::int64_t padded = is_half_filled(row) ? *in : 0;
+  if (padded > 0) in = std::max<std::int64_t>(1, padded / 2);
   p.shared_heads = shared_heads_of(row, p.profile);
   const bool stored_scores = stores_scores(row, p.profile, *in);
   const Layout layout = layout_of(row, *batch, *in);
@@ -176,15 +177,16 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
                        .microbatches = layout.microbatches,
                        .quantised = quantised,
                        .dtype = precision_of(row)};
-  p.parts.push_back({1.0, 0,
-                     std::make_shared<PassModel>(
-                         [n, o, strategy, stored_scores, stages = layout.stages, tf32 = contains(precision, "tf32")] {
-                           const std::int64_t each = std::max<std::int64_t>(1, n.layers / stages);
-                           Plan plan = strategy->inference(n.model(each * stages), o, nullptr);
-                           if (stored_scores) plan = store_scores(plan);
-                           return tf32 ? in_tf32(std::move(plan)) : plan;
-                         },
-                         std::vector<Bindings>(1))});
+  p.parts.push_back(
+      {1.0, 0,
+       std::make_shared<PassModel>(
+           [n, o, strategy, stored_scores, padded, stages = layout.stages, tf32 = contains(precision, "tf32")] {
+             const std::int64_t each = std::max<std::int64_t>(1, n.layers / stages);
+             Plan plan = strategy->inference(n.model(each * stages), o, nullptr);
+             if (stored_scores) plan = store_scores(plan, padded);
+             return tf32 ? in_tf32(std::move(plan)) : plan;
+           },
+           std::vector<Bindings>(1))});
   return p;
 }
 
