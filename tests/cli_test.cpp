@@ -301,6 +301,8 @@ TEST_CASE("a step is drawn: a pipeline by its schedule, any other by its streams
   const auto priced = orrery({"plan", "1f1b", "--show", "schedule"});
   CHECK_THAT(priced.out, Catch::Contains("a chunk: forward ") && Catch::Contains("stage 1  "));
   CHECK_THAT(orrery({"plan", "ddp", "--show", "schedule"}).out, Catch::Contains("rank 0 compute"));
+  CHECK(orrery({"plan", "ddp", "--show"}).out == orrery({"plan", "ddp", "--show", "schedule"}).out);
+  CHECK(orrery({"plan", "zb-h1", "--show", "--costs", "1,1,1", "--width", "80"}).out == picture.out);
   CHECK_THAT(orrery({"plan", "ddp", "--show", "schedule", "--costs", "1,1,1"}).err,
              Catch::Contains("the scenario has no pipeline"));
   CHECK_THAT(orrery({"plan", "1f1b", "--show", "schedule", "--costs", "1,x"}).err,

@@ -25,8 +25,9 @@ class PlanCommand final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--show", "FORM", "text, dot, summary or schedule, a picture over time; default text",
-                   [this](const std::string& v) { form_ = checked(v); }});
+    all.push_back({"--show", "FORM",
+                   "text, dot, summary or schedule, a picture over time, as without FORM; default text",
+                   [this](const std::string& v) { form_ = checked(v); }, "schedule"});
     all.push_back({"--dot", "", "the same as --show dot", [this](const std::string&) { form_ = "dot"; }});
     all.push_back({"--max-ops", "N", "most ops to print of each plan; default 2000",
                    [this](const std::string& v) { max_ops_ = integer_option("--max-ops", v, 0); }});

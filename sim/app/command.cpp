@@ -94,6 +94,8 @@ std::vector<std::string> read_flags(const std::vector<Flag>& flags, const std::v
       flag.take({});
     } else if (equals != std::string::npos) {
       flag.take(word.substr(equals + 1));
+    } else if (!flag.bare.empty() && (i + 1 == words.size() || words[i + 1].starts_with("--"))) {
+      flag.take(flag.bare);
     } else {
       if (i + 1 == words.size()) throw UserError{fmt::format("option {} needs a value: {}", flag.name, flag.value)};
       flag.take(words[++i]);

@@ -30,12 +30,14 @@ struct AppContext {
   bool json = false;
 };
 
-/// One option of a command line: `value` names its argument, empty for a switch.
+/// One option of a command line: `value` names its argument, empty for a switch. `bare`: what it is where no argument
+/// follows; empty: one has to.
 struct Flag {
   std::string name;   // "--trace"
   std::string value;  // "FILE"
   std::string summary;
   std::function<void(const std::string&)> take;
+  std::string bare = {};
 };
 
 /// How many arguments a command takes.
