@@ -27,7 +27,7 @@ const Result kResults[] = {
     {"leviathan", 26, 24},
     {"medusa", 7, 7},
     {"eagle", 4, 2},
-    {"clover", 8, 5},
+    {"clover", 7, 3, 4},
     {"glide-cape", 7, 5},
     {"elixir", 9, 7, 1},
     {"angel-ptm", 6, 4, 1},
