@@ -42,6 +42,10 @@ TEST_CASE("swapped and recomputed tokens give the same weights", "[offload][memo
       OffloadCase{"qwen", "{alpha: 0.5}"}, OffloadCase{"gpt2", "{alpha: 0.5, parallel: {mesh: dp2}}"},
       OffloadCase{"gpt2", "{alpha: 0.5, parallel: {mesh: tp2}}", 2},
       OffloadCase{"llama", "{alpha: 0.5, parallel: {mesh: tp2, sequence_parallel: true}}"},
+      OffloadCase{"llama", "{alpha: 0, parallel: {mesh: tp4, sequence_parallel: true}}"},
+      OffloadCase{"gpt2", "{alpha: 0.3, parallel: {mesh: tp2, sequence_parallel: true}}", 2},
+      OffloadCase{"gpt2", "{alpha: 0.5, parallel: {mesh: dp2 tp2, sequence_parallel: true}}"},
+      OffloadCase{"qwen", "{alpha: 0.5, parallel: {mesh: tp2, sequence_parallel: true}}"},
       OffloadCase{"llama", "{alpha: 0.5, parallel: {mesh: cp2}}"},
       OffloadCase{"gpt2", "{alpha: 0.5, parallel: {mesh: cp2, context: ulysses}}"},
       OffloadCase{"gpt2", "{alpha: 0.5, parallel: {mesh: fsdp2, data: {kind: zero3, bucket: 4000}}}"});
@@ -58,6 +62,17 @@ TEST_CASE("one sequence is parted at any token, with dropout", "[offload][memo]"
   const Model model = small_model(family);
   TrainOptions o = one_sequence();
   o.dropout = 0.1;
+  CHECK(worst_difference(train(model, o, memo_plan(model, o, options)), train(model, o, *single())) < 1e-9);
+}
+
+TEST_CASE("rows that ranks split are parted at any token of each, with dropout", "[offload][memo]") {
+  const char* family = GENERATE("gpt2", "llama");
+  const char* alpha = GENERATE("0", "0.1", "0.45", "0.97", "1");
+  CAPTURE(family, alpha);
+  const Model model = small_model(family);
+  TrainOptions o = one_sequence();
+  o.dropout = 0.1;
+  const std::string options = std::string{"{alpha: "} + alpha + ", parallel: {mesh: tp2, sequence_parallel: true}}";
   CHECK(worst_difference(train(model, o, memo_plan(model, o, options)), train(model, o, *single())) < 1e-9);
 }
 
@@ -100,16 +115,32 @@ TEST_CASE("a block of a GPT has sixteen units", "[offload][memo]") {
   CHECK(v.bytes(plain, true).base() == 14 * unit + statistics);
 }
 
-/// Rows that ranks gathered are no part of a block's swaps: its norms and both gathers run again.
-TEST_CASE("what ranks gather of rows is gathered again", "[offload][memo]") {
+/// Rows that ranks gathered are no part of a block's swaps: all blocks gather both again for their backward passes, and
+/// the six that move gather the last half of each rank's rows too, from which they make the rest, and scatter the sums
+/// behind attention.
+TEST_CASE("the last rows of each rank are gathered and made again", "[offload][memo]") {
   const Model model = small_model("gpt2");
   const TrainOptions o = one_sequence();
-  const Plan plan = memo_plan(model, o, "{alpha: 0.5, parallel: {mesh: tp2, sequence_parallel: true}}");
-  std::int64_t gathers = 0;
+  const std::string parallel = "{mesh: tp2, sequence_parallel: true}";
+  const Plan plan = memo_plan(model, o, "{alpha: 0.5, parallel: " + parallel + "}");
+  std::int64_t gathers = 0, halves = 0, scatters = 0;
+  const double bytes = 8.0 * 32 * 16;
   for (const Op& op : plan.ops)
-    if (const auto* c = std::get_if<Collective>(&plan.work(op)); c != nullptr && op.phase == Phase::Recompute)
-      gathers += c->kind == CollectiveKind::AllGather;
+    if (const auto* c = std::get_if<Collective>(&plan.work(op)); c != nullptr && op.phase == Phase::Recompute) {
+      gathers += c->kind == CollectiveKind::AllGather && c->bytes.base() == bytes;
+      halves += c->kind == CollectiveKind::AllGather && c->bytes.base() == bytes / 2;
+      scatters += c->kind == CollectiveKind::ReduceScatter && c->bytes.base() == bytes / 2;
+    }
   CHECK(gathers == 2 * 8 + 1);  // and what the head reads
+  CHECK(halves == 2 * 6);
+  CHECK(scatters == 6);
+
+  const Plan plain = strategy_of("parallel", parallel)->train_step(model, o, nullptr);
+  const BlockVisit v = block_visits(plain, ClassId{0}).at(3);
+  const double unit = 8.0 * 32 * 16 / 2;  // of a rank: a sixteenth of what is kept of a block
+  const double log_sums = 8.0 * 32 * 4 / 2, statistics = 2 * 2 * 8.0 * 32 / 2;
+  CHECK(v.bytes(plain, false).base() == 2 * unit + log_sums);
+  CHECK(v.bytes(plain, true).base() == 14 * unit + statistics);
 }
 
 TEST_CASE("activations take two blocks' room, however many blocks there are", "[offload][memo]") {

@@ -5,6 +5,8 @@
 //                 the backward pass has read a buffer, that of the block before the last one comes up into it. The
 //                 last two blocks never move.
 //   gathered      what ranks gather of rows is gathered again before the backward pass of any block
+//   split rows    where ranks have rows of their own between blocks, the first part α of each rank's is swapped; the
+//                 others are made again on their rank, gathered, and scattered as sums, as in the forward pass
 //   tokens        the input of a block and what does not come about row by row (the output of attention) is swapped
 //                 whole, of all other tensors the first part α of the rows; the others are computed again, row by row,
 //                 right before the block's backward pass
@@ -56,6 +58,10 @@ class Memo {
   Memo(const Plan& plan, const MemoOptions& options) : plan_{plan}, o_{options}, r_{plan} {}
 
   Plan run(const WorkspaceModel* workspaces) {
+    for (std::size_t c = 0; c < plan_.classes.size(); ++c) {
+      visits_ = block_visits(plan_, ClassId{c});
+      if (!visits_.empty()) part_ = std::min(part_, alpha());
+    }
     for (std::size_t c = 0; c < plan_.classes.size(); ++c) run_class(ClassId{c});
     return r_.take(workspaces);
   }
@@ -64,7 +70,7 @@ class Memo {
   struct Swapped {
     std::int64_t first = 0;         // rows from here on are computed again; all of them: none is
     std::vector<TensorId> whole;    // owners that were made again in new places
-    std::vector<TensorId> on_host;  // of the new plan, per tensor; none: nothing is swapped
+    std::vector<std::vector<TensorId>> on_host;  // of the new plan, per tensor and block
     std::unordered_map<std::uint32_t, TensorId>
         parts;  // last rows of what lies in no buffer, while they are made again
   };
@@ -76,13 +82,15 @@ class Memo {
   std::string name(std::string_view what, TensorId old) const {
     return std::string{what} + std::string{plan_.names[plan_.tensors[old.index()].name]};
   }
-  TensorId first_rows(std::size_t visit, const SkeletalTensor& t);
+  std::vector<TensorId> first_rows(std::size_t visit, const SkeletalTensor& t);
   void leave(std::size_t visit);
   void come(std::size_t visit);
-  TensorId last_part(std::size_t visit, TensorId old, std::int64_t rows);
+  TensorId part_made(std::size_t visit, TensorId owner);
+  TensorId last_part(std::size_t visit, TensorId old, std::int64_t rows, std::int64_t block, std::int64_t blocks);
   bool has_place(std::size_t visit, TensorId owner) const;
   void run_whole(std::size_t visit, OpId op);
-  void run_last_rows(std::size_t visit, OpId op);
+  void run_last_rows(std::size_t visit, const AgainOp& a);
+  void exchange_last_rows(std::size_t visit, const AgainOp& a);
   void run_again(std::size_t visit);
   void run_class(ClassId c);
 
@@ -91,6 +99,7 @@ class Memo {
   PlanRewriter r_;
   std::vector<BlockVisit> visits_;
   std::vector<Swapped> swapped_;  // per visit
+  double part_ = 1;               // of the tokens, for all classes: they gather the rest together
 };
 
 /// Behind the last visit of the same microbatch.
@@ -100,7 +109,7 @@ std::size_t Memo::last_of(std::size_t visit) const {
   return end;
 }
 
-/// The least of what any block allows.
+/// The least of what any block of a class allows.
 double Memo::alpha() const {
   if (o_.alpha) return *o_.alpha;
   double alpha = 1;
@@ -147,37 +156,43 @@ void Memo::make_buffers() {
   }
 }
 
-/// What of a tensor of a visit is swapped, as a view into the buffer; none: nothing is.
-TensorId Memo::first_rows(std::size_t v, const SkeletalTensor& t) {
+/// What of a tensor of a visit is swapped, as views into the buffer, one for each block of rows.
+std::vector<TensorId> Memo::first_rows(std::size_t v, const SkeletalTensor& t) {
   const std::int64_t rows = visits_[v].rows, first = swapped_[v].first;
   const TensorId whole = r_[t.owner];
-  if (!t.by_rows || first == rows) return whole;
+  if (!t.by_rows || first == rows) return {whole};
   if (first == 0) return {};
-  Layout l = r_.builder().plan().layouts[r_.builder().plan().tensors[whole.index()].layout.index()];
-  l.shape.sizes[0] = l.shape.sizes[0] / rows * first;
-  return r_.builder().view(whole, plan_.names[plan_.tensors[t.owner.index()].name], l);
+  const Layout all = r_.builder().plan().layouts[r_.builder().plan().tensors[whole.index()].layout.index()];
+  const std::int64_t of_block = all.shape.sizes[0] / t.blocks;
+  std::vector<TensorId> out;
+  for (std::int64_t block = 0; block < t.blocks; ++block) {
+    Layout l = all;
+    l.offset += block * of_block * l.strides[0];
+    l.shape.sizes[0] = of_block / rows * first;
+    out.push_back(r_.builder().view(whole, plan_.names[plan_.tensors[t.owner.index()].name], l));
+  }
+  return out;
 }
 
 void Memo::leave(std::size_t v) {
   for (const SkeletalTensor& t : visits_[v].tensors) {
-    const TensorId here = first_rows(v, t);
-    TensorId there;
-    if (!here.is_none()) {
-      const Tensor& old = plan_.tensors[t.owner.index()];
-      there = r_.builder().tensor(plan_.names[old.name], r_.builder().plan().shape(here),
-                                  {.dtype = old.dtype, .role = old.role, .tier = tier_of(o_.memory)});
-      r_.copy(name("down.", t.owner), here, there, Stream::CopyOut);
+    const Tensor& old = plan_.tensors[t.owner.index()];
+    std::vector<TensorId> there;
+    for (const TensorId here : first_rows(v, t)) {
+      there.push_back(r_.builder().tensor(plan_.names[old.name], r_.builder().plan().shape(here),
+                                          {.dtype = old.dtype, .role = old.role, .tier = tier_of(o_.memory)}));
+      r_.copy(name("down.", t.owner), here, there.back(), Stream::CopyOut);
     }
-    swapped_[v].on_host.push_back(there);
+    swapped_[v].on_host.push_back(std::move(there));
   }
 }
 
 void Memo::come(std::size_t v) {
   for (std::size_t i = 0; i < visits_[v].tensors.size(); ++i) {
-    const TensorId there = swapped_[v].on_host[i];
-    if (there.is_none()) continue;
     const SkeletalTensor& t = visits_[v].tensors[i];
-    r_.copy(name("up.", t.owner), there, first_rows(v, t), Stream::CopyIn);
+    const std::vector<TensorId>& there = swapped_[v].on_host[i];
+    const std::vector<TensorId> here = there.empty() ? there : first_rows(v, t);
+    for (std::size_t k = 0; k < there.size(); ++k) r_.copy(name("up.", t.owner), there[k], here[k], Stream::CopyIn);
   }
 }
 
@@ -189,8 +204,20 @@ bool Memo::has_place(std::size_t v, TensorId owner) const {
          std::any_of(held.begin(), held.end(), [&](const auto& h) { return h.owner == owner; });
 }
 
-/// The last rows of an operand with so many of them.
-TensorId Memo::last_part(std::size_t v, TensorId old, std::int64_t rows) {
+/// Where the last rows of an owner that has no place are made, block behind block.
+TensorId Memo::part_made(std::size_t v, TensorId owner) {
+  const auto [it, is_new] = swapped_[v].parts.try_emplace(owner.value);
+  if (is_new) {
+    Shape shape = plan_.shape(owner);
+    shape.sizes[0] -= shape.sizes[0] / visits_[v].rows * swapped_[v].first;
+    it->second =
+        r_.builder().tensor(name("", owner) + ".again", shape, {.dtype = plan_.tensors[owner.index()].dtype});
+  }
+  return it->second;
+}
+
+/// The last rows in a block of an operand with so many of them in each.
+TensorId Memo::last_part(std::size_t v, TensorId old, std::int64_t rows, std::int64_t block, std::int64_t blocks) {
   const TensorId owner = plan_.owner(old);
   const std::int64_t skipped = swapped_[v].first * (rows / visits_[v].rows);
   const Tensor& t = plan_.tensors[old.index()];
@@ -199,20 +226,12 @@ TensorId Memo::last_part(std::size_t v, TensorId old, std::int64_t rows) {
   if (has_place(v, owner)) {
     base = r_[old];
     l = r_.builder().plan().layouts[r_.builder().plan().tensors[base.index()].layout.index()];
-    l.offset += skipped * l.strides[0];
   } else {
-    Shape shape = plan_.shape(owner);
-    const std::int64_t whole = shape.elements();
-    const std::int64_t dropped = whole / visits_[v].rows * swapped_[v].first;
-    shape.sizes[0] -= shape.sizes[0] / visits_[v].rows * swapped_[v].first;
-    const auto [it, is_new] = swapped_[v].parts.try_emplace(owner.value);
-    if (is_new)
-      it->second =
-          r_.builder().tensor(name("", owner) + ".again", shape, {.dtype = plan_.tensors[owner.index()].dtype});
-    base = it->second;
-    l.offset += skipped * l.strides[0] - dropped;
+    base = part_made(v, owner);
+    l.offset -= (block + 1) * (plan_.shape(owner).elements() / blocks / visits_[v].rows * swapped_[v].first);
   }
-  l.shape.sizes[0] -= skipped;
+  l.offset += (block * rows + skipped) * l.strides[0];
+  l.shape.sizes[0] = rows - skipped;
   return r_.builder().view(base, plan_.names[t.name], l);
 }
 
@@ -228,22 +247,49 @@ void Memo::run_whole(std::size_t v, OpId id) {
   r_.emit(id, {.phase = Phase::Recompute, .suffix = ".again"});
 }
 
-void Memo::run_last_rows(std::size_t v, OpId id) {
-  const auto operands = plan_.operands_of(plan_[id]);
-  const RowWise rows = row_wise(plan_.work(id), operands.size()).value();
+/// Block by block.
+void Memo::run_last_rows(std::size_t v, const AgainOp& a) {
+  const auto operands = plan_.operands_of(plan_[a.op]);
+  const RowWise split = row_wise(plan_.work(a.op), operands.size()).value();
+  const std::int64_t rows = split.rows / a.blocks, skipped = swapped_[v].first * (rows / visits_[v].rows);
+  for (std::int64_t block = 0; block < a.blocks; ++block) {
+    OpChange change{.phase = Phase::Recompute, .suffix = ".again"};
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (split.split[i])
+        change.instead.emplace_back(operands[i].tensor(),
+                                    last_part(v, operands[i].tensor(), rows, block, a.blocks));
+    change.work = rows_of(plan_.work(a.op), block * rows + skipped, rows - skipped);
+    r_.emit(a.op, change);
+  }
+}
+
+/// Gathers the last rows of each rank, or sums and scatters them.
+void Memo::exchange_last_rows(std::size_t v, const AgainOp& a) {
+  const auto operands = plan_.operands_of(plan_[a.op]);
   OpChange change{.phase = Phase::Recompute, .suffix = ".again"};
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (rows.split[i]) change.instead.emplace_back(operands[i].tensor(), last_part(v, operands[i].tensor(), rows.rows));
-  change.work = last_rows(plan_.work(id), swapped_[v].first * (rows.rows / visits_[v].rows));
-  r_.emit(id, change);
+  Collective c = std::get<Collective>(plan_.work(a.op));
+  const bool gathers = c.kind == CollectiveKind::AllGather;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const TensorId old = operands[i].tensor();
+    const bool has_all = (i == 1) == gathers;
+    change.instead.emplace_back(old, has_all ? part_made(v, plan_.owner(old))
+                                             : last_part(v, old, plan_.shape(old)[0], 0, 1));
+  }
+  c.bytes = c.bytes * (double(visits_[v].rows - swapped_[v].first) / double(visits_[v].rows));
+  change.work = c;
+  r_.emit(a.op, change);
 }
 
 void Memo::run_again(std::size_t v) {
   for (const AgainOp& a : visits_[v].again) {
     if (a.whole)
       run_whole(v, a.op);
-    else if (swapped_[v].first < visits_[v].rows)
-      run_last_rows(v, a.op);
+    else if (swapped_[v].first == visits_[v].rows)
+      continue;
+    else if (std::holds_alternative<Collective>(plan_.work(a.op)))
+      exchange_last_rows(v, a);
+    else
+      run_last_rows(v, a);
   }
 }
 
@@ -251,11 +297,10 @@ void Memo::run_class(ClassId c) {
   r_.begin_class(c);
   visits_ = block_visits(plan_, c);
   swapped_.assign(visits_.size(), {});
-  const double part = visits_.empty() ? 1 : alpha();
   std::unordered_map<std::uint32_t, std::size_t> leaving, coming, again;  // by place of the op
   for (std::size_t v = 0; v < visits_.size(); ++v) {
     const BlockVisit& b = visits_[v];
-    swapped_[v].first = moves(v) ? std::int64_t(part * double(b.rows)) / b.unit * b.unit : b.rows;
+    swapped_[v].first = moves(v) ? std::int64_t(part_ * double(b.rows)) / b.unit * b.unit : b.rows;
     if (b.tensors.empty()) continue;
     again[b.first_needed] = v;
     if (!moves(v)) continue;

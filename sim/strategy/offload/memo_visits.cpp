@@ -23,6 +23,14 @@ struct Uses {
   bool strays = false;
 };
 
+/// Of owners with the rows of several ranks, how many; all others have 1.
+using Blocks = std::unordered_map<std::uint32_t, std::int64_t>;
+
+std::int64_t of(const Blocks& blocks, std::uint32_t owner) {
+  const auto it = blocks.find(owner);
+  return it == blocks.end() ? 1 : it->second;
+}
+
 class Visits {
  public:
   Visits(const Plan& plan, ClassId c) : plan_{plan}, ops_{plan.ops_of(plan.classes[c.index()])} {
@@ -50,8 +58,13 @@ class Visits {
   std::unordered_set<std::uint32_t> gathered(const BlockVisit& v, const std::vector<std::uint32_t>& forward,
                                              const std::unordered_set<std::uint32_t>& can) const;
   void find_again(BlockVisit& v, const std::vector<std::uint32_t>& forward) const;
-  std::unordered_set<std::uint32_t> makeable(const BlockVisit& v, const std::vector<std::uint32_t>& forward) const;
-  bool may_run_by_rows(const BlockVisit& v, const Op& op, const std::unordered_set<std::uint32_t>& rowless) const;
+  std::unordered_set<std::uint32_t> makeable(const BlockVisit& v, const std::vector<std::uint32_t>& forward,
+                                             const Blocks& blocks) const;
+  bool may_run_by_rows(const BlockVisit& v, const Op& op, const std::unordered_set<std::uint32_t>& rowless,
+                       const Blocks& blocks) const;
+  bool may_exchange_rows(const BlockVisit& v, const Op& op, const std::unordered_set<std::uint32_t>& rowless) const;
+  std::int64_t ranks_of(const Op& op) const;
+  Blocks blocks_of(const std::vector<std::uint32_t>& forward) const;
   void check_order() const;
   bool is_activation(TensorId owner) const {
     const Tensor& t = plan_.tensors[owner.index()];
@@ -110,15 +123,71 @@ void Visits::add(TensorId owner, const Uses& u) {
   v.last_needed = std::max(v.last_needed, u.last_needed);
 }
 
+/// Ranks between which a collective gathers rows, or scatters sums of them; 0: it does neither.
+std::int64_t Visits::ranks_of(const Op& op) const {
+  const auto* c = std::get_if<Collective>(&plan_.work(op));
+  const auto operands = plan_.operands_of(op);
+  if (c == nullptr || c->row != 0 || operands.size() != 2 || operands[0].writes() || operands[1].reads()) return 0;
+  const bool gathers = c->kind == CollectiveKind::AllGather;
+  if (!gathers && c->kind != CollectiveKind::ReduceScatter) return 0;
+  const Shape &from = plan_.shape(operands[0].tensor()), &to = plan_.shape(operands[1].tensor());
+  const std::int64_t few = gathers ? from[0] : to[0], all = gathers ? to[0] : from[0];
+  const std::int64_t ranks = few > 0 ? all / few : 0;
+  return ranks > 1 && few * ranks == all && from.elements() / from[0] == to.elements() / to[0] ? ranks : 0;
+}
+
+/// What is gathered, and sums that are scattered, have the rows of all ranks; so has all that is made of them, or that
+/// they are made of, row by row.
+Blocks Visits::blocks_of(const std::vector<std::uint32_t>& forward) const {
+  Blocks blocks;
+  for (const std::uint32_t i : forward)
+    if (const std::int64_t ranks = ranks_of(ops_[i]); ranks > 0) {
+      const bool gathers = std::get<Collective>(plan_.work(ops_[i])).kind == CollectiveKind::AllGather;
+      blocks[plan_.owner(plan_.operands_of(ops_[i])[gathers ? 1 : 0].tensor()).value] = ranks;
+    }
+  for (std::size_t before = SIZE_MAX; before != blocks.size();) {
+    before = blocks.size();
+    for (const std::uint32_t i : forward) {
+      const auto operands = plan_.operands_of(ops_[i]);
+      const auto rows = row_wise(plan_.work(ops_[i]), operands.size());
+      if (!rows) continue;
+      std::int64_t most = 1;
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        if (rows->split[k]) most = std::max(most, of(blocks, plan_.owner(operands[k].tensor()).value));
+      for (std::size_t k = 0; k < operands.size() && most > 1; ++k)
+        if (rows->split[k]) blocks.try_emplace(plan_.owner(operands[k].tensor()).value, most);
+    }
+  }
+  return blocks;
+}
+
+/// Rows of their own that can be made, gathered to what no pass keeps; or sums that no pass keeps, scattered.
+bool Visits::may_exchange_rows(const BlockVisit& v, const Op& op,
+                               const std::unordered_set<std::uint32_t>& rowless) const {
+  if (ranks_of(op) == 0) return false;
+  const auto operands = plan_.operands_of(op);
+  const TensorId from = plan_.owner(operands[0].tensor()), to = plan_.owner(operands[1].tensor());
+  const bool gathers = std::get<Collective>(plan_.work(op)).kind == CollectiveKind::AllGather;
+  if (!is_activation(from) || !is_activation(to) || holds(v, gathers ? to : from)) return false;
+  return !rowless.contains(from.value) || holds(v, from);
+}
+
 /// Row by row, from weights, from tensors of the visit, and from what can be made so. `rowless`: owners that cannot.
-bool Visits::may_run_by_rows(const BlockVisit& v, const Op& op,
-                             const std::unordered_set<std::uint32_t>& rowless) const {
+bool Visits::may_run_by_rows(const BlockVisit& v, const Op& op, const std::unordered_set<std::uint32_t>& rowless,
+                             const Blocks& blocks) const {
+  if (may_exchange_rows(v, op, rowless)) return true;
   const auto operands = plan_.operands_of(op);
   const auto rows = row_wise(plan_.work(op), operands.size());
   if (!rows) return false;
+  std::int64_t parts = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const TensorId t = operands[i].tensor(), owner = plan_.owner(t);
     if (rows->split[i] && plan_.shape(t)[0] != rows->rows) return false;
+    if (rows->split[i]) {
+      const std::int64_t mine = of(blocks, owner.value);
+      if (parts != 0 && parts != mine) return false;
+      parts = mine;
+    }
     if (!is_activation(owner)) {
       if (operands[i].writes() || (rows->split[i] && !plan_.tensors[owner.index()].persistent)) return false;
       continue;
@@ -126,12 +195,13 @@ bool Visits::may_run_by_rows(const BlockVisit& v, const Op& op,
     if (!rows->split[i]) return false;
     if (operands[i].reads() && !operands[i].writes() && rowless.contains(owner.value) && !holds(v, owner)) return false;
   }
-  return true;
+  return parts < 2 || (rows->rows % parts == 0 && rows->rows / parts % rows->unit == 0);
 }
 
 /// Owners that ops of the forward pass over the block make row by row.
 std::unordered_set<std::uint32_t> Visits::makeable(const BlockVisit& v,
-                                                   const std::vector<std::uint32_t>& forward) const {
+                                                   const std::vector<std::uint32_t>& forward,
+                                                   const Blocks& blocks) const {
   std::unordered_set<std::uint32_t> made, rowless;
   for (const std::uint32_t i : forward)
     for (const Operand& o : plan_.operands_of(ops_[i]))
@@ -140,7 +210,7 @@ std::unordered_set<std::uint32_t> Visits::makeable(const BlockVisit& v,
   for (std::size_t before = SIZE_MAX; before != rowless.size();) {
     before = rowless.size();
     for (const std::uint32_t i : forward)
-      if (!may_run_by_rows(v, ops_[i], rowless))
+      if (!may_run_by_rows(v, ops_[i], rowless, blocks))
         for (const Operand& o : plan_.operands_of(ops_[i]))
           if (o.writes()) rowless.insert(plan_.owner(o.tensor()).value);
   }
@@ -165,7 +235,8 @@ std::unordered_set<std::uint32_t> Visits::gathered(const BlockVisit& v, const st
 }
 
 void Visits::find_again(BlockVisit& v, const std::vector<std::uint32_t>& forward) const {
-  std::unordered_set<std::uint32_t> can = makeable(v, forward);
+  const Blocks blocks = blocks_of(forward);
+  std::unordered_set<std::uint32_t> can = makeable(v, forward, blocks);
   const std::unordered_set<std::uint32_t> whole = gathered(v, forward, can);
   std::unordered_set<std::uint32_t> needed;
   for (const std::uint32_t owner : whole)
@@ -173,7 +244,7 @@ void Visits::find_again(BlockVisit& v, const std::vector<std::uint32_t>& forward
   std::erase_if(v.tensors, [&](const SkeletalTensor& t) { return whole.contains(t.owner.value); });
   can.insert(whole.begin(), whole.end());
   for (SkeletalTensor& t : v.tensors) {
-    t.by_rows = can.contains(t.owner.value);
+    t.by_rows = can.contains(t.owner.value), t.blocks = of(blocks, t.owner.value);
     if (t.by_rows) needed.insert(t.owner.value);
   }
   for (std::size_t k = forward.size(); k-- > 0;) {
@@ -186,20 +257,26 @@ void Visits::find_again(BlockVisit& v, const std::vector<std::uint32_t>& forward
     const bool is_whole = std::any_of(operands.begin(), operands.end(), [&](const Operand& o) {
       return o.writes() && whole.contains(plan_.owner(o.tensor()).value);
     });
-    if (!is_whole) {
+    std::int64_t parts = is_whole ? 1 : ranks_of(op);
+    if (!is_whole && parts == 0) {
       const RowWise rows = row_wise(plan_.work(op), operands.size()).value();
-      v.rows = v.rows == 0 ? rows.rows : std::min(v.rows, rows.rows);
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (rows.split[i]) parts = of(blocks, plan_.owner(operands[i].tensor()).value);
+      v.rows = v.rows == 0 ? rows.rows / parts : std::min(v.rows, rows.rows / parts);
       v.unit = std::max(v.unit, rows.unit);
     }
-    v.again.push_back({OpId{static_cast<std::size_t>(&op - plan_.ops.data())}, is_whole});
+    v.again.push_back({OpId{static_cast<std::size_t>(&op - plan_.ops.data())}, is_whole, parts});
     for (const Operand& o : operands)
       if (o.reads() && can.contains(plan_.owner(o.tensor()).value)) needed.insert(plan_.owner(o.tensor()).value);
   }
   std::reverse(v.again.begin(), v.again.end());
-  const bool fits = std::all_of(v.again.begin(), v.again.end(), [&](const AgainOp& a) {
-    return a.whole || row_wise(plan_.work(a.op), plan_[a.op].num_operands)->rows % v.rows == 0;
+  const bool fits = v.rows > 0 && std::all_of(v.again.begin(), v.again.end(), [&](const AgainOp& a) {
+    if (a.whole) return true;
+    if (std::holds_alternative<Collective>(plan_.work(a.op)))
+      return plan_.shape(plan_.operands_of(plan_[a.op])[0].tensor())[0] % v.rows == 0;
+    return row_wise(plan_.work(a.op), plan_[a.op].num_operands)->rows / a.blocks % v.rows == 0;
   });
-  if (fits) return;
+  if (fits || v.again.empty()) return;
   std::erase_if(v.again, [](const AgainOp& a) { return !a.whole; });
   for (SkeletalTensor& t : v.tensors) t.by_rows = false;
   v.rows = 0;

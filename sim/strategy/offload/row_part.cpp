@@ -45,20 +45,20 @@ struct Find {
 };
 
 struct Cut {
-  std::int64_t first;
+  std::int64_t first, count;
 
   template <class W>
   void operator()(W& w) const {
-    if constexpr (requires { w.rows; }) w.rows -= first;
+    if constexpr (requires { w.rows; }) w.rows = count;
   }
-  void operator()(Gemm& g) const { g.m -= first; }
+  void operator()(Gemm& g) const { g.m = count; }
   void operator()(Dropout& d) const {
-    d.rows -= first;
+    d.rows = count;
     if (!d.by_row) d.first_row += first;
   }
   void operator()(RotaryEmbedding& r) const {
     const bool is_one = r.rows <= r.sequence;
-    r.rows -= first;
+    r.rows = count;
     if (is_one) r.start.base += first, r.sequence = r.rows;
   }
 };
@@ -69,8 +69,8 @@ std::optional<RowWise> row_wise(const Work& work, std::size_t num_operands) {
   return std::visit(Find{num_operands}, work);
 }
 
-Work last_rows(Work work, std::int64_t first) {
-  std::visit(Cut{first}, work);
+Work rows_of(Work work, std::int64_t first, std::int64_t count) {
+  std::visit(Cut{first, count}, work);
   return work;
 }
 

@@ -19,7 +19,7 @@ struct RowWise {
 /// Nothing for works that mix rows. `num_operands` of the op.
 std::optional<RowWise> row_wise(const Work& work, std::size_t num_operands);
 
-/// The same work for the rows from `first` on, a multiple of the unit.
-Work last_rows(Work work, std::int64_t first);
+/// The same work for `count` rows from `first` on, both multiples of the unit.
+Work rows_of(Work work, std::int64_t first, std::int64_t count);
 
 }  // namespace orrery
