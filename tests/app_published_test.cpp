@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Published training steps: what a row becomes, and a long step from short ones.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -207,4 +208,25 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   CHECK(burst.options.traffic.requests == 64);
   CHECK(burst.first == 0);
   CHECK(burst.at_once == 0);
+}
+
+TEST_CASE("a run names its engine's version, and pods do not see that they share a node", "[published]") {
+  const auto run = [&](const std::string& section, const std::string& software) {
+    const std::string text = fmt::format(
+        "row_id,model,layers,hidden,heads,kv_heads,head_dim,ffn,vocab,gpu,n_gpus,interconnect,software,precision,tp,pp,"
+        "concurrency,request_rate,isl,osl,latency_ms,ttft_ms,tpot_ms,extra,notes,section\n"
+        "a,Qwen2-7B-Instruct,28,3584,28,4,128,18944,152064,A100 (80GB),2,same node (link unspecified),{},BF16,2,1,"
+        "10,inf,1024,1024,1000,100,10,,latency_ms is the duration,{}\n",
+        software, section);
+    const CsvTable table{text, "runs"};
+    return std::get<ServedRow>(read_serving_run(table.row(0), wiring().locations()));
+  };
+  const ServedRow pods = run("Test 2: 2 GPU pods in the same node", "vLLM 0.10.1.1 (V1 engine)");
+  CHECK(pods.cluster.nodes == 2);
+  CHECK(pods.cluster.devices_per_node == 1);
+  CHECK(pods.profile == "vllm_0_10");
+  const ServedRow one = run("Test 2", "vLLM 0.12");
+  CHECK(one.cluster.nodes == 1);
+  CHECK(one.cluster.devices_per_node == 2);
+  CHECK(one.profile == "vllm");
 }

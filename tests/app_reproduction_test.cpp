@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "hw_models/software_profile.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/user_error.hpp"
 
@@ -93,11 +94,11 @@ TEST_CASE("small models decode as fast as the host starts ops, unless it starts 
   const Reproducer reproducer{wiring, [] {}};
   const auto decode = [&](const std::string& model, const std::string& launch) {
     return reproducer
-        .predict("model: " + model + "\ncluster: dgx_h100\nprofile: megatron_core_2024\nlaunch: " + launch +
+        .predict("model: " + model + "\ncluster: dgx_h100\nprofile: fsdp_2023\nlaunch: " + launch +
                  "\nworkload: {generate: {prompt: 128, tokens: 4, dtype: bf16}}\n")
         .report;
   };
-  const double call = 1.5 * 4e-6;  // hw_models/profiles/megatron_core_2024.yaml, hw_models/params/h100_sxm.yaml
+  const double call = find_profile("fsdp_2023").launch * 4e-6;  // hw_models/params/h100_sxm.yaml
   const Report small = decode("gpt2", "eager");
   CHECK(small.step == Approx(double(small.ops) * call).epsilon(0.1));
   CHECK(decode("gpt2", "graph").step < 0.8 * small.step);

@@ -92,7 +92,9 @@ struct EngineTimes {
   double step = 0, token = 0, sequence = 0;
 
   double plain(double kernels, double batch) const { return kernels + step + batch * token; }
-  double round(double kernels, double batch, double tokens) const { return kernels + step + batch * (tokens * token + sequence); }
+  double round(double kernels, double batch, double tokens) const {
+    return kernels + step + batch * (tokens * token + sequence);
+  }
   double speedup(double plain_kernels, double kernels, double batch, double tokens) const {
     return tokens * plain(plain_kernels, batch) / round(kernels, batch, tokens);
   }
@@ -167,8 +169,8 @@ void add_gains(Reproduction& out, const EngineTimes& of_small, const Steps& smal
                clover = gain(of_large, large, large.clover[0], more * medusa_large);
   const auto claim = [&](const std::string& what, const char* table, double paper, double ours, std::string note,
                          bool calibrated) {
-    out.claims.push_back({fmt::format("{}, mathematics, batch 4", what), table, paper, ours, "points",
-                          8 / paper, std::move(note), calibrated});
+    out.claims.push_back({fmt::format("{}, mathematics, batch 4", what), table, paper, ours, "points", 8 / paper,
+                          std::move(note), calibrated});
   };
   claim("Small: gain of Medusa", kSmallTable, kSmallMedusa, gain(of_small, small, small.medusa[0], medusa),
         fmt::format("gives {:.2f} right drafts a round", medusa), true);
@@ -193,8 +195,8 @@ Reproduction reproduce_clover(const Reproducer& r) {
   const Task& calibrated = kTasks[kMathematics];
   out.claims.push_back({"Large: Medusa over plain decoding, mathematics, batch 48", kLargeTable,
                         calibrated.medusa[5] / calibrated.plain[5],
-                        predict(calibrated.medusa, calibrated.plain,
-                                engine_of(calibrated.plain, large.plain, sequence), large.plain, large.medusa)
+                        predict(calibrated.medusa, calibrated.plain, engine_of(calibrated.plain, large.plain, sequence),
+                                large.plain, large.medusa)
                             .ours[5],
                         "x", 0.1, fmt::format("gives {:.2f} ms of a sequence in a round", 1e3 * sequence), true});
   std::vector<double> errors;
@@ -215,7 +217,8 @@ Reproduction reproduce_clover(const Reproducer& r) {
                       medusa = predict(t.medusa, t.plain, engine, large.plain, large.medusa);
     for (const Prediction6* p : {&clover, &medusa})
       for (std::size_t i = 1; i < 6; ++i)  // without the cell that the engine's time of a sequence is from
-        if (i < 5 || p != &medusa || &t != &kTasks[kMathematics]) errors.push_back(std::abs(std::log(p->ours[i] / p->paper[i])));
+        if (i < 5 || p != &medusa || &t != &kTasks[kMathematics])
+          errors.push_back(std::abs(std::log(p->ours[i] / p->paper[i])));
     in_order += Prediction6::slower(medusa.ours) <= Prediction6::slower(clover.ours) && medusa.ours[5] < clover.ours[5];
     row(fmt::format("{}: Clover, paper", t.name), clover.paper);
     row(fmt::format("{}: Clover", t.name), clover.ours);

@@ -37,6 +37,18 @@ std::string_view server_of(std::string_view device, const std::string& folder) {
 /// GPUs of a node of which a table says that nobody named the link between them: by PCIe, as all servers have it.
 constexpr std::string_view kNoLink = "link unspecified", kPcieServer = "pcie_a100";
 
+/// Pods see neither each other's memory nor that they share a node, so NCCL takes the network between them: nodes of
+/// one GPU each, at the rate at which A100 of two nodes were measured over Ethernet.
+void apart(Cluster& cluster) {
+  cluster.nic = Nic{};
+  cluster.nic->name = "network of pods";
+  cluster.nic->bandwidth = BytesPerSecond{12.5e9};
+  cluster.nic->latency = Seconds{8e-6};
+  cluster.nic->per = NicPlacement::PerNode;
+  cluster.nic->fabric = "ethernet_100g_a100";
+  cluster.devices_per_node = 1;
+}
+
 /// GB200 NVL72: trays of 4 GPUs in one domain of NVLink.
 constexpr std::int64_t kNvlinkDomain = 64;
 
@@ -112,6 +124,7 @@ std::variant<Cluster, Skip> read_cluster_of(const CsvRow& row, const std::string
   const std::string_view size = row.has("gpus_per_node") ? "gpus_per_node" : "accelerators_per_node";
   c.devices_per_node = row.integer(size).value_or(std::min(c.devices_per_node, *ranks));
   if (contains(device, "gb200") || contains(device, "gb300")) c.devices_per_node = kNvlinkDomain;
+  if (contains(links, kNoLink) && contains(row["section"], "pods")) apart(c);
   c.devices_per_node = std::max<std::int64_t>(1, c.devices_per_node);
   c.nodes = (*ranks + c.devices_per_node - 1) / c.devices_per_node;
   replace_card(links, c);

@@ -344,7 +344,11 @@ ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
   if (!in || !out || requests < 1) return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
   r.tp = row.integer("tp").value_or(1);
   apply_server(r, *server);
-  if (r.profile == "sglang" && contains(row["software"], "2024")) r.options.replica.memory = sglang_memory_2024(r.tp);
+  if (r.profile == "vllm" && contains(row["software"], " 0.10.")) r.profile = "vllm_0_10";
+  if (r.profile == "sglang" && contains(row["software"], "2024")) {
+    r.profile = "sglang_2024";
+    r.options.replica.memory = sglang_memory_2024(r.tp);
+  }
   r.options.weights = weights_of(row["model"], lower_case(row["precision"]));
   TrafficOptions& t = r.options.traffic;
   const auto rate = row.number("request_rate");

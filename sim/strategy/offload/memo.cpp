@@ -68,8 +68,8 @@ class Memo {
 
  private:
   struct Swapped {
-    std::int64_t first = 0;         // rows from here on are computed again; all of them: none is
-    std::vector<TensorId> whole;    // owners that were made again in new places
+    std::int64_t first = 0;                      // rows from here on are computed again; all of them: none is
+    std::vector<TensorId> whole;                 // owners that were made again in new places
     std::vector<std::vector<TensorId>> on_host;  // of the new plan, per tensor and block
     std::unordered_map<std::uint32_t, TensorId>
         parts;  // last rows of what lies in no buffer, while they are made again
@@ -210,8 +210,7 @@ TensorId Memo::part_made(std::size_t v, TensorId owner) {
   if (is_new) {
     Shape shape = plan_.shape(owner);
     shape.sizes[0] -= shape.sizes[0] / visits_[v].rows * swapped_[v].first;
-    it->second =
-        r_.builder().tensor(name("", owner) + ".again", shape, {.dtype = plan_.tensors[owner.index()].dtype});
+    it->second = r_.builder().tensor(name("", owner) + ".again", shape, {.dtype = plan_.tensors[owner.index()].dtype});
   }
   return it->second;
 }
@@ -256,8 +255,7 @@ void Memo::run_last_rows(std::size_t v, const AgainOp& a) {
     OpChange change{.phase = Phase::Recompute, .suffix = ".again"};
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (split.split[i])
-        change.instead.emplace_back(operands[i].tensor(),
-                                    last_part(v, operands[i].tensor(), rows, block, a.blocks));
+        change.instead.emplace_back(operands[i].tensor(), last_part(v, operands[i].tensor(), rows, block, a.blocks));
     change.work = rows_of(plan_.work(a.op), block * rows + skipped, rows - skipped);
     r_.emit(a.op, change);
   }
@@ -272,8 +270,8 @@ void Memo::exchange_last_rows(std::size_t v, const AgainOp& a) {
   for (std::size_t i = 0; i < 2; ++i) {
     const TensorId old = operands[i].tensor();
     const bool has_all = (i == 1) == gathers;
-    change.instead.emplace_back(old, has_all ? part_made(v, plan_.owner(old))
-                                             : last_part(v, old, plan_.shape(old)[0], 0, 1));
+    change.instead.emplace_back(
+        old, has_all ? part_made(v, plan_.owner(old)) : last_part(v, old, plan_.shape(old)[0], 0, 1));
   }
   c.bytes = c.bytes * (double(visits_[v].rows - swapped_[v].first) / double(visits_[v].rows));
   change.work = c;

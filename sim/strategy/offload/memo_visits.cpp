@@ -199,8 +199,7 @@ bool Visits::may_run_by_rows(const BlockVisit& v, const Op& op, const std::unord
 }
 
 /// Owners that ops of the forward pass over the block make row by row.
-std::unordered_set<std::uint32_t> Visits::makeable(const BlockVisit& v,
-                                                   const std::vector<std::uint32_t>& forward,
+std::unordered_set<std::uint32_t> Visits::makeable(const BlockVisit& v, const std::vector<std::uint32_t>& forward,
                                                    const Blocks& blocks) const {
   std::unordered_set<std::uint32_t> made, rowless;
   for (const std::uint32_t i : forward)
@@ -271,11 +270,11 @@ void Visits::find_again(BlockVisit& v, const std::vector<std::uint32_t>& forward
   }
   std::reverse(v.again.begin(), v.again.end());
   const bool fits = v.rows > 0 && std::all_of(v.again.begin(), v.again.end(), [&](const AgainOp& a) {
-    if (a.whole) return true;
-    if (std::holds_alternative<Collective>(plan_.work(a.op)))
-      return plan_.shape(plan_.operands_of(plan_[a.op])[0].tensor())[0] % v.rows == 0;
-    return row_wise(plan_.work(a.op), plan_[a.op].num_operands)->rows / a.blocks % v.rows == 0;
-  });
+                      if (a.whole) return true;
+                      if (std::holds_alternative<Collective>(plan_.work(a.op)))
+                        return plan_.shape(plan_.operands_of(plan_[a.op])[0].tensor())[0] % v.rows == 0;
+                      return row_wise(plan_.work(a.op), plan_[a.op].num_operands)->rows / a.blocks % v.rows == 0;
+                    });
   if (fits || v.again.empty()) return;
   std::erase_if(v.again, [](const AgainOp& a) { return !a.whole; });
   for (SkeletalTensor& t : v.tensors) t.by_rows = false;

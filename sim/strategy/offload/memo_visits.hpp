@@ -12,7 +12,7 @@ namespace orrery {
 /// uses.
 struct SkeletalTensor {
   TensorId owner;
-  bool by_rows = false;  // its last rows can be made again from what is swapped whole
+  bool by_rows = false;     // its last rows can be made again from what is swapped whole
   std::int64_t blocks = 1;  // parts of its rows that came from one rank each; the last rows of each are made again
 };
 
@@ -38,10 +38,10 @@ struct BlockVisit {
   Bytes bytes(const Plan& plan, bool by_rows) const;
 };
 
-/// The visits of a class. Where ranks have rows of their own between blocks of a network, each makes the last of its own
-/// rows again; they are gathered and, behind a product, scattered as in the forward pass, so that of the rows of all
-/// ranks the last ones of each rank are made again. What ranks gather and the backward pass reads as it is, is gathered
-/// again whole: it is no tensor of the visit. They come microbatch by microbatch, blocks in the order of the
+/// The visits of a class. Where ranks have rows of their own between blocks of a network, each makes the last of its
+/// own rows again; they are gathered and, behind a product, scattered as in the forward pass, so that of the rows of
+/// all ranks the last ones of each rank are made again. What ranks gather and the backward pass reads as it is, is
+/// gathered again whole: it is no tensor of the visit. They come microbatch by microbatch, blocks in the order of the
 /// forward pass. Throws UserError where the passes of a microbatch do not go forward and straight back.
 std::vector<BlockVisit> block_visits(const Plan& plan, ClassId c);
 
