@@ -42,7 +42,7 @@ struct BlockRun {
 
 /// A block that a rank replays.
 struct Replay {
-  const BlockRun* run = nullptr;  // none: nothing is replayed
+  BlockRun* run = nullptr;  // none: nothing is replayed
   const OpBlocks::Instance* block = nullptr;
   std::int64_t start_ps = 0;
   std::size_t storage_done = 0;

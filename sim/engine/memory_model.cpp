@@ -98,6 +98,7 @@ MemoryModel::TierState& MemoryModel::tier(RankState& rank, RankId id, Tier tier)
     const bool is_device = tier == Tier::Device;
     const std::int64_t capacity = is_device && options_.capacity ? options_.capacity(id) : INT64_MAX;
     fresh.arena = make_allocator(is_device ? options_.allocator : AllocatorOptions{}, capacity);
+    fresh.plain = dynamic_cast<OffsetAllocator*>(fresh.arena.get());
   }
   return tiers_[static_cast<std::size_t>(index)];
 }
