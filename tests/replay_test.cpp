@@ -3,6 +3,8 @@
 // what is predicted.
 #include <catch2/catch.hpp>
 
+#include <numeric>
+
 #include "hw_models/cluster_cost_model.hpp"
 #include "hw_models/parameters.hpp"
 #include "sim/base/random.hpp"
@@ -145,6 +147,7 @@ TEST_CASE("what a stretch comes to in an arena like one before is what walking i
     StorageEffects effects;
     std::vector<std::int64_t> sizes;
     for (int i = 0; i < 6; ++i) sizes.push_back(any_size(random, 4));
+    const std::int64_t takes = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
     std::vector<std::pair<std::int64_t, std::int64_t>> live;  // offsets and sizes
     const auto pick = [&] { return live.begin() + static_cast<std::ptrdiff_t>(random.below(live.size())); };
     std::optional<std::int64_t> learnt_at;
@@ -160,7 +163,7 @@ TEST_CASE("what a stretch comes to in an arena like one before is what walking i
       }
       const auto given = pick();
       const StorageEffects::Block block{3, given->first, given->second};
-      const StorageEffects::Outcome* found = effects.find(arena, {&block, 1});
+      const StorageEffects::Outcome* found = effects.find(arena, {&block, 1}, takes);
       if (found == nullptr) {
         const StorageEffects::Outcome outcome = walk(arena, sizes, given->first, given->second);
         effects.learn(arena, outcome);

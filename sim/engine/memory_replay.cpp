@@ -18,8 +18,7 @@ struct Use {
 
 }  // namespace
 
-StorageScript MemoryModel::script(std::uint32_t simulated, OpId first,
-                                  std::span<const StorageScript::Event> events) const {
+StorageScript& MemoryModel::script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events) {
   const ClassTensors& tensors = class_of(simulated);
   const auto operands_of = [&](const StorageScript::Event& e) {
     return plan_->operands_of((*plan_)[OpId{first.index() + e.op}]);
@@ -40,7 +39,7 @@ StorageScript MemoryModel::script(std::uint32_t simulated, OpId first,
       const TensorId owner = plan_->owner(operands[k].tensor());
       Use& use = uses[owner];
       const bool is_own = !options_.log && use.is_taken && use.marks == tensors.marks[owner.value - tensors.first];
-      StorageScript::Change c{sizes_[owner.index()], e.op, k};
+      StorageScript::Change c{size(owner), e.op, k};
       c.tier = plan_->tensors[owner.index()].tier;
       c.stream = (*plan_)[OpId{first.index() + e.op}].stream;
       if (!is_own)
@@ -57,7 +56,10 @@ StorageScript MemoryModel::script(std::uint32_t simulated, OpId first,
   const auto elsewhere = [&](const StorageScript::Change& c) { return c.tier != out.changes.front().tier; };
   if (!out.changes.empty() && std::none_of(out.changes.begin(), out.changes.end(), elsewhere))
     out.tier = out.changes.front().tier;
-  return out;
+  const auto same = std::find_if(scripts_.begin(), scripts_.end(), [&](const StorageScript& s) {
+    return s.changes == out.changes && s.first_change == out.first_change;
+  });
+  return same != scripts_.end() ? *same : scripts_.emplace_back(std::move(out));
 }
 
 bool MemoryModel::replay(std::uint32_t simulated, const StorageScript& script, std::size_t event, OpId first,
@@ -101,6 +103,7 @@ StorageScript::Stretch* MemoryModel::stretch(StorageScript& script, std::size_t 
     const StorageScript::Change& c = script.changes[i];
     if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) out.shared.push_back(i);
     if (c.kind == Kind::Take) taken[c.place] = i;
+    if (c.kind == Kind::Take || c.kind == Kind::TakeShared) out.takes += c.bytes;
     if (c.kind != Kind::Give) continue;
     if (taken[c.place] == UINT32_MAX) out.gives.push_back(i);
     taken[c.place] = UINT32_MAX;
@@ -152,7 +155,7 @@ bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, s
   std::vector<std::int64_t>& places = replay_places_[simulated];
   places.resize(std::max<std::size_t>(places.size(), script.num_places));
   const bool is_told = t.plain != nullptr && find_given(simulated, script, op);
-  const StorageEffects::Outcome* known = is_told ? stretch_->effects.find(*t.plain, given_) : nullptr;
+  const StorageEffects::Outcome* known = is_told ? stretch_->effects.find(*t.plain, given_, stretch_->takes) : nullptr;
   if (known == nullptr || t.live + known->rise > t.peak.bytes) {
     take_given_back(simulated, script, op);
     if (known != nullptr || !is_told) stretch_ = nullptr;

@@ -158,7 +158,8 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
 }
 
 void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, BlockRun& run) {
-  if (c_.memory != nullptr && !run.script) run.script = c_.memory->script(r, first_op_of(r, block), run.storage);
+  if (c_.memory != nullptr && run.script == nullptr)
+    run.script = &c_.memory->script(r, first_op_of(r, block), run.storage);
   const std::span<const ResourceUse> uses{run.uses};
   std::size_t next = 0;
   for (const std::uint32_t s : run.streams) {

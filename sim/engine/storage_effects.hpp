@@ -15,7 +15,8 @@ namespace orrery {
 /// An OffsetAllocator decides by the sizes of its gaps and their order alone. Two arenas are alike for a stretch when
 /// their gaps and the blocks that the stretch gives back follow each other in the same order, with the same sizes, and
 /// touch each other in the same places: then what the stretch leaves of the one is what it leaves of the other, each
-/// piece moved with the gap or block that it lies in.
+/// piece moved with the gap or block that it lies in. How large the last gap is does not matter while it is larger than
+/// any other can become.
 class StorageEffects {
  public:
   /// A block that a change of the stretch gives back or takes.
@@ -34,9 +35,9 @@ class StorageEffects {
 
   /// Whether it has come to something new too often for this to be of use.
   bool is_rare() const;
-  /// What the stretch comes to in this arena, where it gives back these blocks that are there before it; null: not
-  /// known. Holds until the next call.
-  const Outcome* find(const OffsetAllocator& arena, std::span<const Block> given);
+  /// What the stretch comes to in this arena, where it gives back these blocks that are there before it, and takes so
+  /// many bytes in all; null: not known. Holds until the next call.
+  const Outcome* find(const OffsetAllocator& arena, std::span<const Block> given, std::int64_t takes);
   /// What it has come to where `find`, called before it, did not know; but for the gaps, which are the arena's.
   void learn(const OffsetAllocator& arena, const Outcome& outcome);
 
@@ -66,6 +67,7 @@ class StorageEffects {
   std::vector<Piece> pieces_;
   std::vector<std::uint64_t> key_;
   std::uint64_t hash_ = 0;
+  std::int64_t end_ = -1;  // of the last gap, where that may be of any size
   Outcome outcome_;
 };
 
