@@ -109,7 +109,7 @@ class Memory final : public Command {
     const Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
     Simulation s = simulate_scenario(
         scenario, machine, context.wiring, steps_, [&](std::size_t) { context.interrupt.check(); },
-        Logged::Allocations);
+        always(Logged::Allocations));
     if (choices_.empty()) choices_.push_back({choice_name(scenario.options.memory), scenario.options.memory});
     const RankId rank = rank_of(s);
     Subject out;

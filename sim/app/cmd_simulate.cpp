@@ -42,10 +42,12 @@ class Simulate final : public Command {
     const Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
     const Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
     if (!machine.doubt.empty()) context.console.warn(machine.doubt);
-    Simulation s = simulate_scenario(scenario, machine, context.wiring, steps_, [&](std::size_t step) {
+    const auto before_step = [&](std::size_t step) {
       context.interrupt.check();
       context.console.progress("simulating", 0.0 + double(step > 0));
-    });
+    };
+    Simulation s = simulate_scenario(scenario, machine, context.wiring, steps_, before_step,
+                                     [&](const Program& program) { return logged(program); });
     Report report = make_report({scenario, *s.program, s.recording, &machine});
     report.wall_seconds = s.wall_seconds;
     const std::vector<ExpectationResult> expectations = check_expectations(scenario, report);
@@ -77,6 +79,13 @@ class Simulate final : public Command {
                                           {"actual", e.actual},
                                           {"tolerance", e.tolerance},
                                           {"holds", e.holds}});
+  }
+
+  /// Samples of memory are of use in a timeline that is written.
+  Logged logged(const Program& program) const {
+    const bool is_asked = !trace_.empty() || !out_.path.empty();
+    const bool is_small = !out_.disabled && program.plans().front().ops.size() <= kMostSpans;
+    return is_asked || is_small ? Logged::Memory : Logged::Nothing;
   }
 
   /// A timeline of millions of spans is written only where a folder was asked for.

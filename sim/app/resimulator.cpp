@@ -40,7 +40,7 @@ class ScenarioResimulator final : public gui::Resimulator {
     const Scenario& scenario = *prepared_->scenario;
     Machine machine = wiring_.machine(scenario.options, scenario.cluster);
     for (const auto& [parameter, factor] : state.factors) machine.cost->scale_parameter(parameter, factor);
-    const auto runner = simulated(machine, wiring_, *prepared_->program, scenario);
+    const auto runner = simulated(machine, wiring_, *prepared_->program, scenario, Logged::Memory);
     Recording recording = replay(*prepared_->program, prepared_->steps, *runner, [&](std::size_t) { check(); });
     recording.timeline.machine = machine.cost->machine();
     return {std::move(recording.timeline),

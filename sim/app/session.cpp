@@ -259,7 +259,7 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
 std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
                                       const Scenario& scenario, Logged logged) {
   const ScenarioOptions& o = scenario.options;
-  return std::make_unique<Simulated>(wiring.engine(machine, o.fidelity, o.memory, logged == Logged::Allocations),
+  return std::make_unique<Simulated>(wiring.engine(machine, o.fidelity, o.memory, logged),
                                      outcomes_of(scenario, wiring), program);
 }
 
@@ -327,7 +327,8 @@ std::vector<const Plan*> plans_of(const Program& program) {
 PlanDigests digests_of(const Program& program) { return describe(plans_of(program), StorageUses::Told); }
 
 Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring,
-                             std::optional<std::int64_t> steps, const StepCallback& before_step, Logged logged) {
+                             std::optional<std::int64_t> steps, const StepCallback& before_step,
+                             const LoggedOf& logged) {
   const auto start = std::chrono::steady_clock::now();
   ProgramRequest request{.workspaces = machine.workspaces, .steps = steps};
   const Workload& w = s.options.workload;
@@ -336,7 +337,7 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   Simulation out;
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());
-  const auto runner = simulated(machine, wiring, *out.program, s, logged);
+  const auto runner = simulated(machine, wiring, *out.program, s, logged ? logged(*out.program) : Logged::Nothing);
   out.program->leave_out_samples();
   const bool is_large = out.program->plans().front().ops.size() > kLargePlan && !steps && !w.generate;
   out.recording = drive(*out.program, *runner, before_step, is_large ? 1 : SIZE_MAX);

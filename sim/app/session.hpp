@@ -48,9 +48,6 @@ class StepRunner {
 /// Where outcomes of a scenario come from when nothing is executed.
 std::unique_ptr<OutcomeSource> outcomes_of(const Scenario& scenario, const Wiring& wiring);
 
-/// What a simulation keeps beside its timeline.
-enum class Logged : std::uint8_t { Nothing, Allocations };
-
 /// The engine, as the scenario wants it, with outcomes from a source. Arguments outlive it.
 std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
                                       const Scenario& scenario, Logged logged = Logged::Nothing);
@@ -80,10 +77,16 @@ struct Simulation {
   double wall_seconds = 0;
   std::map<RankId, AllocationTrace> allocations = {};  // where asked for
 };
+/// What a simulation of a program whose plans are known is to keep; null: spans and peaks alone.
+using LoggedOf = std::function<Logged(const Program& program)>;
+inline LoggedOf always(Logged logged) {
+  return [logged](const Program&) { return logged; };
+}
+
 /// `steps` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell nothing new, and
 /// of a large plan one is enough.
 Simulation simulate_scenario(const Scenario& scenario, const Machine& machine, const Wiring& wiring,
                              std::optional<std::int64_t> steps, const StepCallback& before_step,
-                             Logged logged = Logged::Nothing);
+                             const LoggedOf& logged = {});
 
 }  // namespace orrery

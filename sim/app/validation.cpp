@@ -84,7 +84,7 @@ ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   const bool is_generation = scenario.options.workload.generate.has_value();
   Simulation s = simulate_scenario(scenario, machine, context.wiring,
                                    is_generation ? std::nullopt : std::optional<std::int64_t>{1},
-                                   [&](std::size_t) { context.interrupt.check(); });
+                                   [&](std::size_t) { context.interrupt.check(); }, always(Logged::Memory));
   ValidatedPlan p;
   p.name = scenario.name;
   p.report = make_report({scenario, *s.program, s.recording, &machine});

@@ -92,11 +92,11 @@ std::unique_ptr<Strategy> Wiring::strategy(std::string_view name, const Node& op
 }
 
 std::unique_ptr<Engine> Wiring::engine(const Machine& machine, const Fidelity& fidelity, const AllocatorOptions& memory,
-                                       bool log) const {
-  EngineOptions options{
-      .expansion = fidelity.ranks, .record = Record::SpansAndMemory, .collectives = fidelity.collectives};
+                                       Logged logged) const {
+  EngineOptions options{.expansion = fidelity.ranks, .collectives = fidelity.collectives};
+  if (logged == Logged::Memory) options.record = Record::SpansAndMemory;
   options.allocator = memory;
-  options.log_allocations = log;
+  options.log_allocations = logged == Logged::Allocations;
   options.device_capacity = [cost = machine.cost.get()](RankId r) {
     const double bytes = cost->capacity(Tier::Device, r).base();
     return bytes > 0 && bytes < 9e18 ? static_cast<std::int64_t>(bytes) : INT64_MAX;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -55,6 +56,10 @@ struct GpuUse {
   std::shared_ptr<Peers> peers = nullptr;  // processes that have a share of the ranks; null: none but this one
 };
 
+/// What a simulation keeps beside spans and peaks: nothing; how much memory is in use when, which a written timeline
+/// shows; or what ranks ask of the memory of their devices.
+enum class Logged : std::uint8_t { Nothing, Memory, Allocations };
+
 /// Makes the objects of other folders: the only place that names concrete classes.
 class Wiring {
  public:
@@ -72,9 +77,8 @@ class Wiring {
   /// That of a scenario: its cluster, its software, and how this starts ops.
   Machine machine(const ScenarioOptions& options, const Cluster& cluster) const;
   std::unique_ptr<Strategy> strategy(std::string_view name, const Node& options) const;
-  /// `log`: what ranks ask of the memory of their devices.
   std::unique_ptr<Engine> engine(const Machine& machine, const Fidelity& fidelity = {},
-                                 const AllocatorOptions& memory = {}, bool log = false) const;
+                                 const AllocatorOptions& memory = {}, Logged logged = Logged::Nothing) const;
   /// Whose tiers are as large, and whose copies between them as fast, as the cluster says; `gpu` is for the device
   /// cuda.
   std::unique_ptr<Executor> executor(DeviceKind kind, const Cluster& cluster, const CollectiveChoice& collectives = {},

@@ -56,6 +56,29 @@ void OffsetAllocator::give_back(std::int64_t offset) {
   add_gap(gap);
 }
 
+void OffsetAllocator::take_over(std::span<const Range> gone, std::span<const Range> taken, std::span<const Range> gaps,
+                                std::int64_t rise, std::int64_t end) {
+  const std::int64_t allocated = stats_.allocated, requested = stats_.requested;
+  stats_.peak_allocated = std::max(stats_.peak_allocated, allocated + rise);
+  stats_.peak_active = std::max(stats_.peak_active, allocated + rise);
+  stats_.peak_requested = std::max(stats_.peak_requested, requested + rise);
+  stats_.extent = stats_.reserved = std::max(stats_.extent, end);
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  for (const Range& given : gone) {
+    const Range block = blocks_.take(given.offset);
+    if (block.size == 0) bug("an allocator was given back a block that is not live");
+    stats_.allocated -= block.size;
+    stats_.requested -= block.requested;
+  }
+  for (const Range& block : taken) {
+    blocks_.insert(block);
+    stats_.allocated += block.size;
+    stats_.requested += block.requested;
+  }
+  stats_.active = stats_.allocated;
+  gaps_.assign(gaps.begin(), gaps.end());
+}
+
 void OffsetAllocator::add_gap(Range gap) {
   const std::int64_t offset = gap.offset;
   const auto after = std::lower_bound(gaps_.begin(), gaps_.end(), offset,

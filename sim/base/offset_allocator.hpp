@@ -23,10 +23,16 @@ class OffsetAllocator final : public Allocator {
 
   std::size_t num_blocks() const { return blocks_.size(); }
 
- private:
   struct Range {
     std::int64_t offset = 0, size = 0, requested = 0;
   };
+  std::span<const Range> gaps() const { return gaps_; }  // by offset
+  /// What calls come to that need not be made, as it is known: gives back the blocks of `gone`, has those of `taken`,
+  /// and these gaps behind them. On the way there were up to `rise` bytes more than before, up to the offset `end`.
+  void take_over(std::span<const Range> gone, std::span<const Range> taken, std::span<const Range> gaps,
+                 std::int64_t rise, std::int64_t end);
+
+ private:
   /// Live blocks by their offsets: an open table, probed in line.
   class Blocks {
    public:

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +26,7 @@ struct BlockRun {
   std::array<std::vector<Timing>, kNumStreams> ops;  // by record
   std::vector<StorageScript::Event> storage;         // in order
   std::vector<std::int64_t> storage_at;              // when
-  std::optional<StorageScript> script;               // made when it is replayed first
+  StorageScript* script = nullptr;                   // found when it is replayed first
   std::vector<ResourceUse> uses;                     // the most that it asks of each resource at once
   std::int64_t duration = 0;
   std::uint32_t num_ops = 0, disturbed = 0;
@@ -42,7 +41,7 @@ struct BlockRun {
 
 /// A block that a rank replays.
 struct Replay {
-  const BlockRun* run = nullptr;  // none: nothing is replayed
+  BlockRun* run = nullptr;  // none: nothing is replayed
   const OpBlocks::Instance* block = nullptr;
   std::int64_t start_ps = 0;
   std::size_t storage_done = 0;

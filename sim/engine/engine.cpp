@@ -18,6 +18,13 @@ void add_room(std::vector<Span>& v, std::size_t more) {
   v.resize(v.size() + more);
 }
 
+/// Of all simulated ranks.
+std::size_t num_ops(const Plan& plan, const Fleet& fleet) {
+  std::size_t n = 0;
+  for (std::uint32_t s = 0; s < fleet.size(); ++s) n += plan.classes[fleet.class_of(s)].num_ops;
+  return n;
+}
+
 void check_network(const EngineOptions& options) {
   if (!options.network) return;
   if (options.expansion == Expansion::Folded)
@@ -110,19 +117,21 @@ ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   const Surroundings around{plan, bindings, e.cost, e.reuse};
   const Fleet& fleet = e.fleet_of(plan, around.bindings());
   if (e.options.network) check_copies(plan, around.bindings(), e.cost);
+  const std::size_t first_span = e.timeline.spans.size();
+  // Before all that is there for the execution alone: what that leaves behind is then one piece of memory.
+  if (e.options.record != Record::Totals) add_room(e.timeline.spans, num_ops(plan, fleet));
   CostTable costs{plan, around, e.cost, fleet};
   const OpTable ops{plan, fleet, costs};
   ExecutionContext context{.plan = plan, .fleet = fleet, .ops = ops, .costs = costs, .instance = e.instances++};
   if (e.options.collectives == Collectives::Detailed) context.stepping = &e.cost;
   context.network = e.options.network.get();
   if (e.options.record != Record::Totals) context.spans = &e.timeline.spans;
-  context.first_span = e.timeline.spans.size();
+  context.first_span = first_span;
   if (e.options.track_memory) {
     context.memory = &e.memory;
     e.memory.begin(plan, fleet, context.instance, start_ps);
   }
   Execution execution{context, start_ps};
-  if (context.spans != nullptr) add_room(*context.spans, execution.num_ops());
   const std::int64_t end_ps = execution.run();
   if (context.memory != nullptr) e.memory.end(end_ps);
   if (e.timeline.plan_name.empty()) e.timeline.plan_name = plan.name;

@@ -17,7 +17,8 @@ std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c) {
     out.push_back(owner);
   };
   for (const Op& op : plan.ops_of(plan.classes[c.index()]))
-    for (const Operand& o : plan.operands_of(op)) add(o.tensor());
+    for (const Operand& o : plan.operands_of(op))
+      if (!o.allocates() && !o.frees()) add(o.tensor());
   if (c.index() < plan.workspaces.size())
     for (TensorId t : plan.workspaces[c.index()])
       if (!t.is_none()) add(t);
@@ -29,11 +30,12 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
   plan_ = &plan;
   fleet_ = &fleet;
   execution_ = execution;
-  sizes_.resize(plan.tensors.size());
-  for (std::size_t t = 0; t < plan.tensors.size(); ++t)
-    if (plan.tensors[t].base.is_none())
-      sizes_[t] =
-          static_cast<std::int64_t>(std::max(ceil_to(plan.size(TensorId{t}), kAllocationUnit), kAllocationUnit).base());
+  sizes_.clear();
+  for (const Layout& l : plan.layouts)
+    for (std::size_t type = 0; type < kNumTypes; ++type) {
+      const Bytes bytes = ceil_to(size_of(static_cast<DType>(type), l.shape.elements()), kAllocationUnit);
+      sizes_.push_back(static_cast<std::int64_t>(std::max(bytes, kAllocationUnit).base()));
+    }
   classes_.clear();
   for (std::size_t c = 0; c < plan.classes.size(); ++c) classes_.push_back(tensors_of(ClassId{c}));
   first_block_.clear();
@@ -43,6 +45,7 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
     blocks += class_of(s).count;
   }
   blocks_.assign(blocks, {});
+  scripts_.clear();
   replay_places_.resize(fleet.size());
   for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
 }
@@ -51,22 +54,21 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c) {
   ClassTensors out;
   const auto ops = plan_->ops_of(plan_->classes[c.index()]);
   std::uint32_t first = UINT32_MAX, last = 0;
-  const auto for_operands = [&](auto&& is_meant, auto&& visit) {
-    for (const Op& op : ops)
-      for (const Operand& o : plan_->operands_of(op))
-        if (is_meant(o)) visit(plan_->owner(o.tensor()).value);
-  };
-  for_operands([](const Operand& o) { return o.allocates(); },
-               [&](std::uint32_t owner) {
-                 first = std::min(first, owner);
-                 last = std::max(last, owner);
-               });
+  for (const Op& op : ops)
+    for (const Operand& o : plan_->operands_of(op)) {
+      if (!o.allocates()) continue;
+      const std::uint32_t owner = plan_->owner(o.tensor()).value;
+      first = std::min(first, owner);
+      last = std::max(last, owner);
+    }
   if (first != UINT32_MAX) {
     out.first = first;
-    out.count = last - first + 1;
-    out.marks.resize(out.count);
-    for_operands([](const Operand& o) { return o.frees(); }, [&](std::uint32_t owner) { ++out.marks[owner - first]; });
+    out.marks.resize(last - first + 1);
+    for (const Op& op : ops)
+      for (const Operand& o : plan_->operands_of(op))
+        if (o.frees()) ++out.marks[plan_->owner(o.tensor()).value - first];
   }
+  out.count = static_cast<std::uint32_t>(out.marks.size());
   out.resident = resident_tensors(*plan_, c);
   std::vector<std::uint32_t> keys;
   for (TensorId t : out.resident) keys.push_back(key_of(t));
@@ -79,7 +81,7 @@ std::uint32_t MemoryModel::key_of(TensorId owner) {
   std::string key{plan_->names[t.name]};
   key += '\0';
   key += static_cast<char>(t.tier);
-  key += std::to_string(sizes_[owner.index()]);
+  key += std::to_string(size(owner));
   return keys_.try_emplace(std::move(key), static_cast<std::uint32_t>(keys_.size())).first->second;
 }
 
@@ -98,6 +100,7 @@ MemoryModel::TierState& MemoryModel::tier(RankState& rank, RankId id, Tier tier)
     const bool is_device = tier == Tier::Device;
     const std::int64_t capacity = is_device && options_.capacity ? options_.capacity(id) : INT64_MAX;
     fresh.arena = make_allocator(is_device ? options_.allocator : AllocatorOptions{}, capacity);
+    fresh.plain = dynamic_cast<OffsetAllocator*>(fresh.arena.get());
   }
   return tiers_[static_cast<std::size_t>(index)];
 }
@@ -113,9 +116,9 @@ void MemoryModel::make_resident(std::uint32_t simulated, const ClassTensors& ten
     if (at != r.resident.end() && *at == key) continue;
     r.resident.insert(at, key);
     TierState& into = tier(r, rank, plan_->tensors[t.index()].tier);
-    place(into, sizes_[t.index()], Stream::Compute);
+    place(into, size(t), Stream::Compute);
     log_take(into, t, Stream::Compute, now_ps);
-    change(into, sizes_[t.index()], now_ps);
+    change(into, size(t), now_ps);
     if (into.live > into.peak.bytes) raise(into, OpId{});
   }
 }
@@ -141,7 +144,7 @@ std::uint32_t MemoryModel::log_take(const TierState& t, TensorId owner, Stream s
                         .stream = static_cast<std::int32_t>(stream),
                         .block = log.num_blocks,
                         .label = label_of(t.rank, owner),
-                        .bytes = sizes_[owner.index()],
+                        .bytes = size(owner),
                         .at_ps = now_ps});
   return log.num_blocks++;
 }
@@ -187,10 +190,10 @@ bool MemoryModel::take_operand(std::uint32_t simulated, OpId op, const Operand& 
   TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
   Block& b = block(simulated, owner);
   const Stream stream = (*plan_)[op].stream;
-  b.offset = place(t, sizes_[owner.index()], stream);
+  b.offset = place(t, size(owner), stream);
   b.logged = log_take(t, owner, stream, now_ps);
   b.marks_left = class_of(simulated).marks[owner.value - class_of(simulated).first];
-  return grow(t, op, sizes_[owner.index()], now_ps);
+  return grow(t, op, size(owner), now_ps);
 }
 
 bool MemoryModel::take(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
@@ -224,7 +227,7 @@ void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Block& b, s
   t.arena->release(b.offset);
   log_give(t, owner, b.logged, now_ps);
   b.offset = -1;
-  change(t, -sizes_[owner.index()], now_ps);
+  change(t, -size(owner), now_ps);
 }
 
 void MemoryModel::end(std::int64_t now_ps) {
@@ -245,7 +248,7 @@ void MemoryModel::end(std::int64_t now_ps) {
 void MemoryModel::name_owners(std::uint32_t simulated, TierState& t) const {
   const ClassTensors& tensors = class_of(simulated);
   std::vector<bool> live(tensors.count, false);
-  std::vector<std::uint32_t> marks = tensors.marks;
+  std::vector<std::uint8_t> marks = tensors.marks;
   std::array<std::uint32_t, kNumStreams> seen{};
   for (const Op& op : plan_->ops_of(plan_->classes[fleet_->class_of(simulated)])) {
     const auto stream = static_cast<std::size_t>(op.stream);
@@ -262,8 +265,8 @@ void MemoryModel::name_owners(std::uint32_t simulated, TierState& t) const {
   std::int64_t named = 0;
   const auto add = [&](TensorId id) {
     if (plan_->tensors[id.index()].tier != t.tier) return;
-    owners.emplace_back(id, sizes_[id.index()]);
-    named += sizes_[id.index()];
+    owners.emplace_back(id, size(id));
+    named += size(id);
   };
   for (TensorId id : tensors.resident) add(id);
   for (std::uint32_t i = 0; i < tensors.count; ++i)

@@ -16,6 +16,7 @@
 #include "sim/base/allocator.hpp"
 #include "sim/engine/allocation_trace.hpp"
 #include "sim/engine/fleet.hpp"
+#include "sim/engine/storage_effects.hpp"
 #include "sim/timeline/timeline.hpp"
 
 namespace orrery {
@@ -26,7 +27,8 @@ struct RankProgress {
 };
 
 /// What a block of ops does to storage, in order, wherever it repeats: found where it comes first. Storage that the
-/// block alone uses is kept by number; only what it shares with others is looked up per repetition.
+/// block alone uses is kept by number; only what it shares with others is looked up per repetition. Blocks of other
+/// ranks that do the same have the same script.
 struct StorageScript {
   struct Event {
     std::uint32_t op = 0;  // in the block
@@ -39,10 +41,22 @@ struct StorageScript {
     Kind kind = Kind::Take;
     Tier tier = Tier::Device;
     Stream stream = Stream::Compute;
+    bool operator==(const Change&) const = default;
   };
+  /// Events that follow upon each other, and the changes of them that somebody else can tell.
+  struct Stretch {
+    std::vector<std::uint32_t> shared;  // of what others use too
+    std::vector<std::uint32_t> gives;   // of its own that was taken before the stretch
+    std::vector<std::uint32_t> keeps;   // of its own that is there behind the stretch
+    std::int64_t takes = 0;             // bytes
+    StorageEffects effects;
+  };
+
   std::vector<Change> changes;
   std::vector<std::uint32_t> first_change;  // of each event, and the end
   std::uint32_t num_places = 0;
+  std::optional<Tier> tier;                              // of all changes; none: of several
+  std::unordered_map<std::uint64_t, Stretch> stretches;  // by the first event and the end; never iterated
 };
 
 /// The persistent tensors that the ranks of a class hold, in tensor-id order: owners among the operands of its ops, and
@@ -72,9 +86,15 @@ class MemoryModel {
   void give(std::uint32_t simulated, OpId op, std::int64_t now_ps);
 
   /// What the events of a block from `first` on do that repeats, or is repeated by, others.
-  StorageScript script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events) const;
+  /// Holds until the next execution begins.
+  StorageScript& script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events);
   /// As `take` or `give` of an event of the block from `first` on, which runs on this rank alone from the first event.
   bool replay(std::uint32_t simulated, const StorageScript& script, std::size_t event, OpId first, std::int64_t now_ps);
+  /// As `replay` of the events [first, last) where it is known what they come to, because they have been replayed in a
+  /// like arena, and no peak is among them. Where it is not, they have to be replayed one by one, and `learn` is to be
+  /// told of it.
+  bool replay_known(std::uint32_t simulated, StorageScript& script, std::size_t first, std::size_t last, OpId op);
+  void learn(std::uint32_t simulated, const StorageScript& script, std::size_t first, std::size_t last, OpId op);
   /// The block goes on by `take` and `give` behind these many events.
   void leave(std::uint32_t simulated, const StorageScript& script, std::size_t events, OpId first);
   /// After the ops: who owned the peaks, and whatever the plan has not given back.
@@ -88,6 +108,7 @@ class MemoryModel {
  private:
   struct TierState {
     std::unique_ptr<Allocator> arena;
+    OffsetAllocator* plain = nullptr;  // the same, where it is one
     RankId rank;
     Tier tier = Tier::Device;
     std::int64_t live = 0;
@@ -108,11 +129,16 @@ class MemoryModel {
   };
   struct ClassTensors {
     std::uint32_t first = 0, count = 0;  // range of tensor ids whose storage its ops take
-    std::vector<std::uint32_t> marks;    // per tensor of the range: how many operands give it back
+    std::vector<std::uint8_t> marks;     // per tensor of the range: how many operands give it back, one per stream
     std::vector<TensorId> resident;
     std::uint32_t list = 0;  // of the storage keys of `resident`
   };
 
+  static constexpr std::size_t kNumTypes = static_cast<std::size_t>(DType::Bool) + 1;  // the last one
+  std::int64_t size(TensorId owner) const {
+    const Tensor& t = plan_->tensors[owner.index()];
+    return sizes_[t.layout.index() * kNumTypes + static_cast<std::size_t>(t.dtype)];
+  }
   ClassTensors tensors_of(ClassId c);
   std::uint32_t key_of(TensorId owner);
   RankState& state(RankId rank);
@@ -130,8 +156,16 @@ class MemoryModel {
   Block& block(std::uint32_t simulated, TensorId owner) {
     return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
   }
+  std::uint32_t marks_of(std::uint32_t simulated, const Block& b) const {
+    return class_of(simulated).marks[static_cast<std::size_t>(&b - blocks_.data()) - first_block_[simulated]];
+  }
   const ClassTensors& class_of(std::uint32_t simulated) const { return classes_[fleet_->class_of(simulated)]; }
   void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
+  StorageScript::Stretch* stretch(StorageScript& script, std::size_t first, std::size_t last) const;
+  OffsetAllocator* plain_arena(std::uint32_t simulated, const StorageScript& script);
+  Block& shared_block(std::uint32_t simulated, const StorageScript::Change& c, OpId first);
+  bool find_given(std::uint32_t simulated, const StorageScript& script, OpId first);
+  void take_given_back(std::uint32_t simulated, const StorageScript& script, OpId first);
   void name_owners(std::uint32_t simulated, TierState& t) const;
 
   Options options_;
@@ -146,11 +180,21 @@ class MemoryModel {
   const Plan* plan_ = nullptr;  // of the execution that runs
   const Fleet* fleet_ = nullptr;
   std::uint32_t execution_ = 0;
-  std::vector<std::int64_t> sizes_;  // per tensor of the plan, rounded up; owners only
+  std::vector<std::int64_t> sizes_;  // per layout of the plan and type, rounded up
   std::vector<ClassTensors> classes_;
   std::vector<std::size_t> first_block_;  // per simulated rank
   std::vector<Block> blocks_;
   std::vector<std::vector<std::int64_t>> replay_places_;  // per simulated rank: of storage of the block it replays
+
+  std::deque<StorageScript> scripts_;  // that differ
+
+  // Of the stretch that is asked for, and that is learnt from.
+  StorageScript::Stretch* stretch_ = nullptr;  // null: nothing is learnt
+  std::vector<StorageEffects::Block> given_;   // blocks that it gives back and that were there before
+  std::vector<Block*> inside_;                 // that others use, per change of the stretch that gives what it takes
+  std::vector<OffsetAllocator::Range> gone_, taken_;
+  std::vector<std::uint32_t> passed_;  // changes that give what others use
+  std::int64_t refusals_ = 0;
 };
 
 }  // namespace orrery

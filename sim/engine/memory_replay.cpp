@@ -18,8 +18,7 @@ struct Use {
 
 }  // namespace
 
-StorageScript MemoryModel::script(std::uint32_t simulated, OpId first,
-                                  std::span<const StorageScript::Event> events) const {
+StorageScript& MemoryModel::script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events) {
   const ClassTensors& tensors = class_of(simulated);
   const auto operands_of = [&](const StorageScript::Event& e) {
     return plan_->operands_of((*plan_)[OpId{first.index() + e.op}]);
@@ -40,7 +39,7 @@ StorageScript MemoryModel::script(std::uint32_t simulated, OpId first,
       const TensorId owner = plan_->owner(operands[k].tensor());
       Use& use = uses[owner];
       const bool is_own = !options_.log && use.is_taken && use.marks == tensors.marks[owner.value - tensors.first];
-      StorageScript::Change c{sizes_[owner.index()], e.op, k};
+      StorageScript::Change c{size(owner), e.op, k};
       c.tier = plan_->tensors[owner.index()].tier;
       c.stream = (*plan_)[OpId{first.index() + e.op}].stream;
       if (!is_own)
@@ -54,7 +53,13 @@ StorageScript MemoryModel::script(std::uint32_t simulated, OpId first,
     }
   }
   out.first_change.push_back(static_cast<std::uint32_t>(out.changes.size()));
-  return out;
+  const auto elsewhere = [&](const StorageScript::Change& c) { return c.tier != out.changes.front().tier; };
+  if (!out.changes.empty() && std::none_of(out.changes.begin(), out.changes.end(), elsewhere))
+    out.tier = out.changes.front().tier;
+  const auto same = std::find_if(scripts_.begin(), scripts_.end(), [&](const StorageScript& s) {
+    return s.changes == out.changes && s.first_change == out.first_change;
+  });
+  return same != scripts_.end() ? *same : scripts_.emplace_back(std::move(out));
 }
 
 bool MemoryModel::replay(std::uint32_t simulated, const StorageScript& script, std::size_t event, OpId first,
@@ -82,6 +87,127 @@ bool MemoryModel::replay(std::uint32_t simulated, const StorageScript& script, s
     }
   }
   return peak;
+}
+
+/// Null where it is not worth while: of a few events, and of blocks that are broken up in ever other ways.
+StorageScript::Stretch* MemoryModel::stretch(StorageScript& script, std::size_t first, std::size_t last) const {
+  constexpr std::size_t kFewest = 4, kMostStretches = 256;
+  if (last - first < kFewest || options_.samples || options_.log || !script.tier) return nullptr;
+  const std::uint64_t key = std::uint64_t{first} << 32 | last;
+  if (const auto it = script.stretches.find(key); it != script.stretches.end())
+    return it->second.effects.is_rare() ? nullptr : &it->second;
+  if (script.stretches.size() >= kMostStretches) return nullptr;
+  StorageScript::Stretch& out = script.stretches[key];
+  std::vector<std::uint32_t> taken(script.num_places, UINT32_MAX);
+  for (std::uint32_t i = script.first_change[first]; i < script.first_change[last]; ++i) {
+    const StorageScript::Change& c = script.changes[i];
+    if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) out.shared.push_back(i);
+    if (c.kind == Kind::Take) taken[c.place] = i;
+    if (c.kind == Kind::Take || c.kind == Kind::TakeShared) out.takes += c.bytes;
+    if (c.kind != Kind::Give) continue;
+    if (taken[c.place] == UINT32_MAX) out.gives.push_back(i);
+    taken[c.place] = UINT32_MAX;
+  }
+  for (const std::uint32_t i : taken)
+    if (i != UINT32_MAX) out.keeps.push_back(i);
+  return &out;
+}
+
+MemoryModel::Block& MemoryModel::shared_block(std::uint32_t simulated, const StorageScript::Change& c, OpId first) {
+  const Operand& o = plan_->operands_of((*plan_)[OpId{first.index() + c.op}])[c.operand];
+  return block(simulated, plan_->owner(o.tensor()));
+}
+
+/// Which blocks of those that are there before it the stretch gives back, passing their marks on the way. False where
+/// it gives back what it takes itself and shares with others: then what was there before does not tell all.
+bool MemoryModel::find_given(std::uint32_t simulated, const StorageScript& script, OpId first) {
+  given_.clear();
+  passed_.clear();
+  inside_.clear();
+  for (const std::uint32_t i : stretch_->gives)
+    given_.push_back({i, replay_places_[simulated][script.changes[i].place], script.changes[i].bytes});
+  for (const std::uint32_t i : stretch_->shared) {
+    const StorageScript::Change& c = script.changes[i];
+    if (c.kind != Kind::GiveShared) continue;
+    Block& b = shared_block(simulated, c, first);
+    if (b.offset < 0) {  // not taken yet
+      inside_.push_back(&b);
+      const auto marks = static_cast<std::uint32_t>(std::count(inside_.begin(), inside_.end(), &b));
+      if (marks == marks_of(simulated, b)) return false;
+      continue;
+    }
+    passed_.push_back(i);
+    if (--b.marks_left == 0) given_.push_back({i, b.offset, c.bytes});
+  }
+  return true;
+}
+
+void MemoryModel::take_given_back(std::uint32_t simulated, const StorageScript& script, OpId first) {
+  for (const std::uint32_t i : passed_) ++shared_block(simulated, script.changes[i], first).marks_left;
+}
+
+bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, std::size_t first, std::size_t last,
+                               OpId op) {
+  stretch_ = stretch(script, first, last);
+  if (stretch_ == nullptr) return false;
+  const RankId rank = fleet_->rank(simulated);
+  TierState& t = tier(ranks_[rank.index()], rank, *script.tier);
+  std::vector<std::int64_t>& places = replay_places_[simulated];
+  places.resize(std::max<std::size_t>(places.size(), script.num_places));
+  const bool is_told = t.plain != nullptr && find_given(simulated, script, op);
+  const StorageEffects::Outcome* known = is_told ? stretch_->effects.find(*t.plain, given_, stretch_->takes) : nullptr;
+  if (known == nullptr || t.live + known->rise > t.peak.bytes) {
+    take_given_back(simulated, script, op);
+    if (known != nullptr || !is_told) stretch_ = nullptr;
+    refusals_ = t.arena->stats().num_ooms;
+    return false;
+  }
+  gone_.clear();
+  taken_.clear();
+  for (const StorageEffects::Block& given : given_) gone_.push_back({given.offset, given.size, given.size});
+  for (const std::uint32_t i : passed_)
+    if (Block& b = shared_block(simulated, script.changes[i], op); b.marks_left == 0) b.offset = -1;
+  for (const StorageEffects::Block& taken : known->taken) {
+    const StorageScript::Change& c = script.changes[taken.change];
+    taken_.push_back({taken.offset, taken.size, taken.size});
+    if (c.kind == Kind::Take) {
+      places[c.place] = taken.offset;
+      continue;
+    }
+    Block& b = shared_block(simulated, c, op);
+    b = {taken.offset, marks_of(simulated, b), 0};
+  }
+  for (Block* const b : inside_)
+    if (b->offset >= 0) --b->marks_left;
+  t.plain->take_over(gone_, taken_, known->gaps, known->rise, known->end);
+  t.live += known->net;
+  return true;
+}
+
+void MemoryModel::learn(std::uint32_t simulated, const StorageScript& script, std::size_t first, std::size_t last,
+                        OpId op) {
+  if (stretch_ == nullptr) return;
+  const RankId rank = fleet_->rank(simulated);
+  const TierState& t = tier(ranks_[rank.index()], rank, *script.tier);
+  if (t.arena->stats().num_ooms != refusals_) return;  // it has become larger
+  StorageEffects::Outcome out;
+  for (std::uint32_t i = script.first_change[first]; i < script.first_change[last]; ++i) {
+    const StorageScript::Change& c = script.changes[i];
+    const bool takes = c.kind == Kind::Take || c.kind == Kind::TakeShared;
+    const bool gives = c.kind == Kind::Give ||
+                       std::any_of(given_.begin(), given_.end(), [&](const auto& given) { return given.change == i; });
+    if (gives) out.net -= c.bytes;
+    if (!takes) continue;
+    const std::int64_t offset =
+        c.kind == Kind::Take ? replay_places_[simulated][c.place] : shared_block(simulated, c, op).offset;
+    out.net += c.bytes;
+    out.rise = std::max(out.rise, out.net);
+    out.end = std::max(out.end, offset + c.bytes);
+    if (c.kind == Kind::TakeShared) out.taken.push_back({i, offset, c.bytes});
+  }
+  for (const std::uint32_t i : stretch_->keeps)
+    out.taken.push_back({i, replay_places_[simulated][script.changes[i].place], script.changes[i].bytes});
+  stretch_->effects.learn(*t.plain, out);
 }
 
 void MemoryModel::leave(std::uint32_t simulated, const StorageScript& script, std::size_t events, OpId first) {

@@ -20,9 +20,22 @@ OpKind kind_of(const Work& work) {
 }
 
 std::uint8_t storage_of(std::span<const Operand> operands) {
-  std::uint8_t storage = 0;
-  for (const Operand& o : operands) storage |= (o.allocates() ? kTakes : 0) | (o.frees() ? kGives : 0);
-  return storage;
+  bool takes = false, gives = false;
+  for (const Operand& o : operands) {
+    takes |= o.allocates();
+    gives |= o.frees();
+  }
+  return static_cast<std::uint8_t>((takes ? kTakes : 0) | (gives ? kGives : 0));
+}
+
+/// The works of some ops, each once.
+std::vector<WorkId> works_of(const Plan& plan, std::span<const Op> ops) {
+  std::vector<std::uint8_t> is_used(plan.works.size(), 0);
+  for (const Op& op : ops) is_used[op.work.index()] = 1;
+  std::vector<WorkId> out;
+  for (std::size_t w = 0; w < is_used.size(); ++w)
+    if (is_used[w] != 0) out.push_back(WorkId{w});
+  return out;
 }
 
 /// Calls with equal keys of one class pair up in order. Only the partner and the tag matter, and whether one sends or
@@ -51,21 +64,27 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
     add_class(plan, c);
     add_blocks(plan, c);
+    const std::vector<WorkId> works = works_of(plan, plan.ops_of(plan.classes[c]));
     for (std::uint32_t kind = 0; kind < num_kinds_; ++kind) {
       if (!wanted[c * num_kinds_ + kind]) continue;
-      for (const Op& op : plan.ops_of(plan.classes[c])) costs.prepare(op.work, kind);
-      add_schedule(plan, c, kind, costs);
+      for (const WorkId w : works) costs.prepare(w, kind);
+      const auto is_free = [&](WorkId w) {
+        const LaunchTime& l = costs.launch(w, kind);
+        return l.enqueue_ps == 0 && l.latency_ps == 0;
+      };
+      if (!std::all_of(works.begin(), works.end(), is_free)) add_schedule(plan, c, kind, costs);
     }
   }
   place_ = {};
   partners_ = {};
+  kinds_ = {};
   counts_ = {};
 }
 
 void OpTable::find_partners(const Plan& plan) {
   std::map<std::array<std::int64_t, 3>, std::uint32_t> numbers;
   for (const Work& work : plan.works) {
-    const OpKind kind = kind_of(work);
+    const OpKind kind = kinds_.emplace_back(kind_of(work));
     const bool calls = kind != OpKind::Single && kind != OpKind::Wait;
     partners_.push_back(
         calls ? numbers.try_emplace(key_of(work, plan.mesh), static_cast<std::uint32_t>(numbers.size())).first->second
@@ -92,8 +111,9 @@ void OpTable::add_class(const Plan& plan, std::size_t c) {
     const Op& op = ops[i];
     place_[i] = next[static_cast<std::size_t>(op.stream)]++;
     EngineOp& record = records_[place_[i]];
-    record = {i, op.work.value,          static_cast<std::uint32_t>(deps_.size()),
-              0, kind_of(plan.work(op)), storage_of(plan.operands_of(op))};
+    record = {i, op.work.value,           static_cast<std::uint32_t>(deps_.size()),
+              0, kinds_[op.work.index()], storage_of(plan.operands_of(op))};
+    if (record.kind == OpKind::Single && op.num_deps == 0) continue;
     if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
     for (OpId d : plan.deps_of(op)) {
       if (d.index() < out.first_op || d.index() >= out.first_op + i)
@@ -147,11 +167,6 @@ void OpTable::add_call(EngineOp& record, WorkId work) {
 /// nothing.
 void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs) {
   const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
-  const auto is_free = [&](const Op& op) {
-    const LaunchTime& l = costs.launch(op.work, kind);
-    return l.enqueue_ps == 0 && l.latency_ps == 0;
-  };
-  if (std::all_of(ops.begin(), ops.end(), is_free)) return;
   std::vector<std::int64_t>& ready = schedules_[c * num_kinds_ + kind].ready_ps;
   ready.resize(ops.size());
   std::int64_t clock = 0;

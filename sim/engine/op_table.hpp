@@ -113,6 +113,7 @@ class OpTable {
   std::vector<HostSchedule> schedules_;  // class-major, one per kind
   std::uint32_t num_kinds_ = 1;
   std::vector<std::uint32_t> place_;     // while building: record of each op of the class
+  std::vector<OpKind> kinds_;            // while building: per work
   std::vector<std::uint32_t> partners_;  // while building: per work of a call, a number for whom it is with
   std::vector<std::uint32_t> counts_;    // while building a class: calls so far by that number
 };

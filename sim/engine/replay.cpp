@@ -158,7 +158,8 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
 }
 
 void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, BlockRun& run) {
-  if (c_.memory != nullptr && !run.script) run.script = c_.memory->script(r, first_op_of(r, block), run.storage);
+  if (c_.memory != nullptr && run.script == nullptr)
+    run.script = &c_.memory->script(r, first_op_of(r, block), run.storage);
   const std::span<const ResourceUse> uses{run.uses};
   std::size_t next = 0;
   for (const std::uint32_t s : run.streams) {
@@ -208,7 +209,11 @@ void Execution::end_replay(std::uint32_t r) {
 }
 
 void Execution::break_off(std::uint32_t r) {
-  account_replay(r, now_ps_);
+  // Where somebody else's storage has come after that of this instant, what ends and starts now has done so.
+  const std::size_t done = replays_[r].storage_done;
+  const bool is_past = done > 0 && replays_[r].start_ps + replays_[r].run->storage_at[done - 1] == now_ps_;
+  const std::int64_t before_ps = is_past ? now_ps_ + 1 : now_ps_;
+  account_replay(r, before_ps);
   const Replay replay = std::exchange(replays_[r], {});
   if (c_.memory != nullptr)
     c_.memory->leave(r, *replay.run->script, replay.storage_done, first_op_of(r, *replay.block));
@@ -218,7 +223,7 @@ void Execution::break_off(std::uint32_t r) {
     const std::uint32_t next = slots_[r * kNumStreams + s].next;
     if (!replay.holds(s, next)) continue;
     const BlockRun::Timing& t = replay.timing(s, next);
-    if (replay.start_ps + t.start < now_ps_)
+    if (replay.start_ps + t.start < before_ps)
       go_on(r * kNumStreams + s, replay.start_ps + t.start, replay.start_ps + t.end);
   }
   for (const std::uint32_t s : replay.run->streams) {
@@ -247,12 +252,21 @@ void Execution::replay_storage(std::uint32_t r, std::int64_t before_ps) {
   Replay& replay = replays_[r];
   if (replay.run == nullptr || c_.memory == nullptr) return;
   const std::vector<std::int64_t>& at = replay.run->storage_at;
-  for (; replay.storage_done < at.size(); ++replay.storage_done) {
-    const std::int64_t at_ps = replay.start_ps + at[replay.storage_done];
-    if (at_ps >= before_ps) return;
-    if (c_.memory->replay(r, *replay.run->script, replay.storage_done, first_op_of(r, *replay.block), at_ps))
-      c_.memory->record_peak(r, progress(r, at_ps));
+  const std::size_t first = replay.storage_done;
+  std::size_t last = first;
+  while (last < at.size() && replay.start_ps + at[last] < before_ps) ++last;
+  if (first == last) return;
+  StorageScript& script = *replay.run->script;
+  const OpId op = first_op_of(r, *replay.block);
+  if (c_.memory->replay_known(r, script, first, last, op)) {
+    replay.storage_done = last;
+    return;
   }
+  for (; replay.storage_done < last; ++replay.storage_done) {
+    const std::int64_t at_ps = replay.start_ps + at[replay.storage_done];
+    if (c_.memory->replay(r, script, replay.storage_done, op, at_ps)) c_.memory->record_peak(r, progress(r, at_ps));
+  }
+  c_.memory->learn(r, script, first, last, op);
 }
 
 /// When an op of a replay ends; far away when it is none.

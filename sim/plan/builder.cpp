@@ -2,10 +2,10 @@
 #include "sim/plan/builder.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/latest_ops.hpp"
 
 namespace orrery {
 namespace {
@@ -18,44 +18,6 @@ std::size_t hash_of_layout(const Layout& l) {
     h = (h ^ static_cast<std::uint64_t>(l.strides[static_cast<std::size_t>(i)])) * 0x94d049bb133111ebull;
   }
   return h;
-}
-
-/// Per stream the latest of some ops: as streams are in order, to come after it is enough.
-class LatestOps {
- public:
-  void add(OpId op, Stream stream) {
-    const auto s = static_cast<std::size_t>(stream);
-    if (!(streams_ >> s & 1u) || ops_[s] < op) ops_[s] = op;
-    streams_ |= 1u << s;
-  }
-  /// Makes them what `op`, the next one of the plan, comes after.
-  void write(Plan& plan, Op& op) const {
-    op.first_dep = static_cast<std::uint32_t>(plan.deps.size());
-    for (unsigned left = streams_; left != 0; left &= left - 1)
-      plan.deps.push_back(ops_[static_cast<std::size_t>(std::countr_zero(left))]);
-    op.num_deps = static_cast<std::uint16_t>(plan.deps.size() - op.first_dep);
-  }
-
- private:
-  std::array<OpId, kNumStreams> ops_;
-  unsigned streams_ = 0;
-};
-
-/// What an operand of the next op, on some stream, says that it must come after.
-void add_order(const Plan& plan, const LastUses& uses, Operand o, Stream stream, LatestOps& before) {
-  const TensorId owner = plan.owner(o.tensor());
-  const auto add = [&](OpId on) {
-    if (!on.is_none() && plan[on].stream != stream) before.add(on, plan[on].stream);
-  };
-  add(uses.writer(owner));
-  if (o.writes()) uses.for_each_reader(owner, add);
-}
-
-void note_use(const Plan& plan, LastUses& uses, Operand o, OpId op, Stream stream) {
-  if (o.writes())
-    uses.write(plan.owner(o.tensor()), op);
-  else
-    uses.read(plan.owner(o.tensor()), op, stream);
 }
 
 }  // namespace
@@ -195,124 +157,6 @@ void PlanBuilder::order(OpId before) {
   ++op.num_deps;
 }
 
-TensorId replace(TensorId t, std::span<const Replacement> replaced) {
-  for (const Replacement& r : replaced)
-    if (t.value - r.from.value < r.count) return TensorId{std::size_t{t.value - r.from.value + r.to.value}};
-  return t;
-}
-
-OpBlock PlanBuilder::end_block(OpBlock block) const {
-  block.num_ops = static_cast<std::uint32_t>(plan_.ops.size() - block.first_op.index());
-  block.num_tensors = static_cast<std::uint32_t>(plan_.tensors.size() - block.first_tensor.index());
-  return block;
-}
-
-PlanBuilder::Recipe PlanBuilder::recipe_of(const OpBlock& block) const {
-  Recipe out;
-  const std::uint32_t first = block.first_op.value, own = block.first_tensor.value;
-  out.own.resize(block.num_tensors);
-  std::uint32_t operand = 0;
-  for (std::uint32_t i = 0; i < block.num_ops; ++i) {
-    const Op& op = plan_.ops[first + i];
-    Recipe::Boundary here{i, static_cast<std::uint32_t>(out.others.size())};
-    for (const Operand& o : plan_.operands_of(op)) {
-      const std::uint32_t local = plan_.owner(o.tensor()).value - own;
-      if (local >= block.num_tensors)
-        out.others.push_back(operand);
-      else if (o.writes())
-        out.own.write(TensorId{std::size_t{local}}, OpId{std::size_t{i}});
-      else
-        out.own.read(TensorId{std::size_t{local}}, OpId{std::size_t{i}}, op.stream);
-      ++operand;
-    }
-    here.num_others = static_cast<std::uint32_t>(out.others.size()) - here.first_other;
-    const auto deps = plan_.deps_of(op);
-    if (here.num_others > 0 || std::any_of(deps.begin(), deps.end(), [&](OpId d) { return d.value < first; }))
-      out.boundary.push_back(here);
-  }
-  return out;
-}
-
-/// Tensors of its own for those of the block.
-void PlanBuilder::repeat_tensors(const OpBlock& block, const OpBlock& out, std::span<const Replacement> replaced) {
-  const std::uint32_t own = block.first_tensor.value, moved = out.first_tensor.value - own;
-  plan_.tensors.resize(plan_.tensors.size() + block.num_tensors);
-  for (std::uint32_t i = 0; i < block.num_tensors; ++i) {
-    Tensor t = plan_.tensors[own + i];
-    if (!t.base.is_none())
-      t.base = t.base.value - own < block.num_tensors ? TensorId{std::size_t{t.base.value + moved}}
-                                                      : replace(t.base, replaced);
-    plan_.tensors[out.first_tensor.index() + i] = t;
-  }
-  uses_.resize(plan_.tensors.size());
-}
-
-OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced) {
-  const OpBlock out = begin_block();
-  if (block.num_ops == 0) return end_block(out);
-  const auto [known, is_new] = recipes_.try_emplace({block.first_op, block.num_ops});
-  if (is_new) known->second = recipe_of(block);
-  const Recipe& recipe = known->second;
-  repeat_tensors(block, out, replaced);
-  const std::uint32_t own = block.first_tensor.value, moved = out.first_tensor.value - own;
-  const std::size_t first_operand = plan_.operands.size();
-  const Op* const ops = plan_.ops.data() + block.first_op.index();
-  const Op& last = ops[block.num_ops - 1];
-  const std::uint32_t operands_like = ops[0].first_operand,
-                      num_operands = last.first_operand + last.num_operands - operands_like;
-  plan_.operands.resize(first_operand + num_operands);
-  for (std::uint32_t k = 0; k < num_operands; ++k) {
-    const Operand o = plan_.operands[operands_like + k];
-    plan_.operands[first_operand + k] = {TensorId{std::size_t{o.tensor().value + moved}}, o.access()};
-  }
-  for (const std::uint32_t k : recipe.others) {
-    const Operand o = plan_.operands[operands_like + k];
-    if (o.tensor().value - own >= block.num_tensors)
-      plan_.operands[first_operand + k] = {replace(o.tensor(), replaced), o.access()};
-  }
-  repeat_ops(block, out, recipe, first_operand);
-  // Whoever uses its tensors later comes after the ops of this block.
-  for (std::uint32_t i = 0; i < block.num_tensors; ++i) {
-    const TensorId local{std::size_t{i}}, mine{out.first_tensor.index() + i};
-    const auto here = [&](OpId op) { return OpId{out.first_op.index() + op.index()}; };
-    if (const OpId writer = recipe.own.writer(local); !writer.is_none()) uses_.write(mine, here(writer));
-    recipe.own.for_each_reader(local, [&](OpId op) { uses_.read(mine, here(op), plan_[here(op)].stream); });
-  }
-  if (block.num_ops > 1) plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops});
-  return end_block(out);
-}
-
-/// What an op comes after inside of the block it comes after again; only operands of others can add to that.
-void PlanBuilder::repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe,
-                             std::size_t first_operand) {
-  const std::uint32_t first = block.first_op.value, later = out.first_op.value - first;
-  const std::uint32_t operands_like = plan_.ops[first].first_operand;
-  plan_.ops.resize(out.first_op.index() + block.num_ops);
-  auto boundary = recipe.boundary.begin();
-  for (std::uint32_t i = 0; i < block.num_ops; ++i) {
-    const Op& like = plan_.ops[first + i];
-    Op& op = plan_.ops[out.first_op.index() + i];
-    op = like;
-    op.microbatch = microbatch_;
-    op.first_operand = static_cast<std::uint32_t>(first_operand + (like.first_operand - operands_like));
-    if (boundary == recipe.boundary.end() || boundary->op != i) {
-      op.first_dep = static_cast<std::uint32_t>(plan_.deps.size());
-      for (std::uint32_t k = 0; k < like.num_deps; ++k)
-        plan_.deps.push_back(OpId{std::size_t{plan_.deps[like.first_dep + k].value + later}});
-      continue;
-    }
-    LatestOps before;
-    for (const OpId d : plan_.deps_of(like))
-      if (d.value >= first) before.add(OpId{std::size_t{d.value + later}}, plan_[d].stream);
-    const auto others = std::span{recipe.others}.subspan(boundary->first_other, boundary->num_others);
-    for (const std::uint32_t k : others) add_order(plan_, uses_, plan_.operands[first_operand + k], op.stream, before);
-    before.write(plan_, op);
-    for (const std::uint32_t k : others)
-      note_use(plan_, uses_, plan_.operands[first_operand + k], OpId{out.first_op.index() + i}, op.stream);
-    ++boundary;
-  }
-}
-
 void PlanBuilder::reserve(std::size_t times) {
   plan_.ops.reserve(plan_.ops.size() * times);
   plan_.operands.reserve(plan_.operands.size() * times);
@@ -321,11 +165,15 @@ void PlanBuilder::reserve(std::size_t times) {
   uses_.reserve(uses_.size() * times);
 }
 
-/// Storage is taken by the first op that uses an owner and given back by the last one of each stream.
+/// Storage is taken by the first op that uses an owner and given back by the last one of each stream. Parameters that
+/// no op uses are not of this plan: a decoder's has no encoder.
 void PlanBuilder::mark_storage() {
   constexpr std::uint32_t kNone = UINT32_MAX;
-  std::vector<std::uint16_t> later(plan_.tensors.size(), 0);      // streams on which a later op uses it
-  std::vector<std::uint32_t> first(plan_.tensors.size(), kNone);  // operand
+  struct Uses {
+    std::uint32_t first = kNone;  // operand
+    std::uint16_t later = 0;      // streams on which a later op uses it
+  };
+  std::vector<Uses> uses(plan_.tensors.size());
   for (std::size_t op = plan_.ops.size(); op-- > 0;) {
     const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(plan_.ops[op].stream));
     const std::uint32_t begin = plan_.ops[op].first_operand;
@@ -333,15 +181,15 @@ void PlanBuilder::mark_storage() {
       Operand& o = plan_.operands[i];
       const std::size_t owner = plan_.owner(o.tensor()).index();
       o.set_allocates(false);
-      o.set_frees(false);
-      if (plan_.tensors[owner].persistent) continue;
-      o.set_frees(!(later[owner] & stream));
-      later[owner] |= stream;
-      first[owner] = i;
+      o.set_frees(!(uses[owner].later & stream) && !plan_.tensors[owner].persistent);
+      uses[owner].later |= stream;
+      uses[owner].first = i;
     }
   }
-  for (const std::uint32_t i : first)
-    if (i != kNone) plan_.operands[i].set_allocates(true);
+  for (std::size_t t = 0; t < uses.size(); ++t)
+    if (uses[t].first != kNone && !plan_.tensors[t].persistent) plan_.operands[uses[t].first].set_allocates(true);
+  std::erase_if(plan_.placements,
+                [&](const ParameterPlacement& p) { return uses[plan_.owner(p.weight.tensor).index()].first == kNone; });
 }
 
 void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
@@ -363,19 +211,12 @@ void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
   }
 }
 
-/// A decoder's plan has no encoder: parameters that no op touches are not of this plan.
-void PlanBuilder::drop_unused_placements() {
-  std::vector<bool> used(plan_.tensors.size(), false);
-  for (const Operand& o : plan_.operands) used[plan_.owner(o.tensor()).index()] = true;
-  std::erase_if(plan_.placements,
-                [&](const ParameterPlacement& p) { return !used[plan_.owner(p.weight.tensor).index()]; });
-}
-
 Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
   close_class();
+  uses_ = {};
+  recipes_ = {};
   mark_storage();
   if (workspaces) add_workspaces(*workspaces);
-  drop_unused_placements();
   verify(plan_);
   return std::move(plan_);
 }

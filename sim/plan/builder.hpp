@@ -107,10 +107,20 @@ class PlanBuilder {
   struct Recipe {
     struct Boundary {
       std::uint32_t op = 0, first_other = 0, num_others = 0;  // in the block; into `others`
+      bool is_after = false;                                  // it comes after ops before the block
     };
-    std::vector<Boundary> boundary;     // ops with operands of others, or that come after ops before the block
-    std::vector<std::uint32_t> others;  // operands, counted in the block
-    LastUses own;                       // of the tensors made in the block, behind it: ops counted in the block
+    struct Other {
+      std::uint32_t operand = 0;  // counted in the block
+      bool is_read = false;       // and so is all of the block that names the same storage
+    };
+    struct Use {
+      std::uint32_t tensor = 0, op = 0;  // in the block
+      Stream stream = Stream::Compute;
+      bool writes = false;
+    };
+    std::vector<Boundary> boundary;  // ops with operands of others, or that come after ops before the block
+    std::vector<Other> others;
+    std::vector<Use> last_uses;  // of the tensors made in the block: the writer, then those that read it since
   };
   struct WorkHash {
     std::size_t operator()(const Work& w) const { return hash_of(w); }
@@ -121,10 +131,11 @@ class PlanBuilder {
   OpId place(Op op, std::span<const Operand> operands);
   Recipe recipe_of(const OpBlock& block) const;
   void repeat_tensors(const OpBlock& block, const OpBlock& out, std::span<const Replacement> replaced);
-  void repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe, std::size_t first_operand);
+  bool repeat_operands(const OpBlock& block, const OpBlock& out, const Recipe& recipe,
+                       std::span<const Replacement> replaced);
+  void repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe, bool may_write);
   void close_class();
   void mark_storage();
-  void drop_unused_placements();
   void add_workspaces(const WorkspaceModel& model);
 
   Plan plan_;

@@ -24,14 +24,17 @@ using Queues = std::array<std::vector<MeetingOp>, kNumStreams>;
 class MeetingWalk {
  public:
   MeetingWalk(const Plan& plan, const RankClass& c, const std::vector<bool>& meets)
-      : plan_{plan}, class_{c}, meets_{meets}, wanted_(c.num_ops, false), saved_of_(c.num_ops, 0) {
+      : plan_{plan}, class_{c}, meets_{meets.begin(), meets.end()}, saved_of_(c.num_ops, kUnwanted) {
     fresh_.fill(true);
     for (const Op& op : plan.ops_of(c))
-      for (const OpId d : plan.deps_of(op)) wanted_[d.index() - c.first_op] = true;
+      for (const OpId d : plan.deps_of(op)) saved_of_[d.index() - c.first_op] = kWanted;
   }
 
   Queues run() {
-    for (std::uint32_t i = 0; i < class_.num_ops; ++i) pass(i);
+    for (std::uint32_t i = 0; i < class_.num_ops; ++i) {
+      const Op& op = plan_.ops[class_.first_op + i];
+      if (op.num_deps > 0 || meets_[op.work.index()] != 0 || saved_of_[i] != kUnwanted) pass(i);
+    }
     return std::move(queues_);
   }
 
@@ -40,13 +43,13 @@ class MeetingWalk {
     const Op& op = plan_.ops[class_.first_op + i];
     const auto s = static_cast<std::size_t>(op.stream);
     for (const OpId d : plan_.deps_of(op)) join(s, saved_[saved_of_[d.index() - class_.first_op]]);
-    if (meets_[op.work.index()]) {
+    if (meets_[op.work.index()] != 0) {
       MeetingOp& m = queues_[s].emplace_back(MeetingOp{i, 0, known_[s]});
       if (const auto* c = std::get_if<Collective>(&plan_.work(op))) m.sequence = issued_[c->group.value]++;
       known_[s][s] = static_cast<std::uint32_t>(queues_[s].size());
       fresh_[s] = true;
     }
-    if (!wanted_[i]) return;
+    if (saved_of_[i] == kUnwanted) return;
     if (fresh_[s]) {
       last_saved_[s] = static_cast<std::uint32_t>(saved_.size());
       saved_.push_back(known_[s]);
@@ -65,9 +68,9 @@ class MeetingWalk {
 
   const Plan& plan_;
   const RankClass& class_;
-  const std::vector<bool>& meets_;          // per work
-  std::vector<bool> wanted_;                // per op: whether something comes after it
-  std::vector<std::uint32_t> saved_of_;     // per op: its place in saved_
+  static constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
+  std::vector<std::uint8_t> meets_;         // per work
+  std::vector<std::uint32_t> saved_of_;     // per op: its place in saved_; kUnwanted: nothing comes after it
   std::vector<Clock> saved_;                // what has been passed when an op has ended
   std::array<Clock, kNumStreams> known_{};  // at the latest op of each stream
   std::array<bool, kNumStreams> fresh_{};   // whether that has changed since it was saved last

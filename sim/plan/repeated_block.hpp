@@ -19,6 +19,7 @@ struct RepeatedBlock {
   TensorId first_own;                 // none: it takes no storage
   std::uint32_t num_own = 0;          // tensors
   std::vector<std::uint32_t> others;  // operands, counted in the block, that name tensors of others
+  bool lends = false;                 // one of them is a view of what the block owns
 
   bool owns(TensorId t) const { return t.value - first_own.value < num_own; }
 };
@@ -27,5 +28,23 @@ RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops
 
 /// Of a repetition whose tensors are not those of its block, moved by as much.
 constexpr std::uint32_t kNotMoved = UINT32_MAX;
+
+/// Compares what repetitions touch with what their blocks do; all ids are in range.
+class BlockComparison {
+ public:
+  explicit BlockComparison(const Plan& plan);
+
+  /// Whether two operands do alike with tensors that are alike.
+  bool same_use(Operand x, Operand y) const;
+  /// By how much the tensors of a repetition stand behind those of its block; kNotMoved: not all by as much.
+  std::uint32_t moved_by(const Repetition& r, const RepeatedBlock& block) const;
+
+ private:
+  bool is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
+  bool alike(TensorId x, TensorId y) const;
+
+  const Plan& plan_;
+  std::vector<std::int64_t> elements_;  // per layout
+};
 
 }  // namespace orrery

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -19,12 +18,6 @@
 
 namespace orrery {
 namespace {
-
-/// The bits of an operand are those of its tensor above those of its use: the difference of two that use tensors alike,
-/// one of which stands so far behind the other.
-std::uint32_t difference_when_moved(std::uint32_t by) {
-  return std::bit_cast<std::uint32_t>(Operand{TensorId{std::size_t{by}}, Access{}});
-}
 
 class Checker {
  public:
@@ -52,16 +45,13 @@ class Checker {
 
   void check_classes();
   void check_ids();
+  bool has_all_ids();
   bool has_ids(std::size_t i);
   void check_operand_sizes(std::size_t i);
   void check_repetitions();
   bool begins_repetition(const Repetition& r, std::size_t end) const;
   bool does_as(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const;
-  void check_uses(const Repetition& r);
-  std::uint32_t moved_by(const Repetition& r, const RepeatedBlock& block) const;
-  bool is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
-  bool alike(TensorId x, TensorId y) const;
-  bool same_use(Operand x, Operand y) const;
+  void check_uses(const Repetition& r, const BlockComparison& comparison);
   void check_communication();
   bool find_communications();
   void check_group_order(const ReducedMesh& ranks, std::size_t group);
@@ -112,30 +102,51 @@ const std::vector<std::int64_t>& Checker::sizes_of(WorkId work) {
 /// Whether all that an op names is there.
 bool Checker::has_ids(std::size_t i) {
   const Op& op = plan_.ops[i];
-  if (op.work.index() >= plan_.works.size() || op.name.index() >= plan_.names.size())
-    problem("op {} has no work or no name", i);
-  if (op.first_operand + std::size_t{op.num_operands} > plan_.operands.size())
-    problem("op {} has operands that do not exist", i);
-  if (op.first_dep + std::size_t{op.num_deps} > plan_.deps.size())
-    problem("op {} has dependencies that do not exist", i);
+  const bool has_work = op.work.index() < plan_.works.size() && op.name.index() < plan_.names.size();
+  const bool has_operands = op.first_operand + std::size_t{op.num_operands} <= plan_.operands.size();
+  const bool has_deps = op.first_dep + std::size_t{op.num_deps} <= plan_.deps.size();
+  if (has_work && has_operands && has_deps && has_tensors_) return true;
+  if (!has_work) problem("op {} has no work or no name", i);
+  if (!has_operands) problem("op {} has operands that do not exist", i);
+  if (!has_deps) problem("op {} has dependencies that do not exist", i);
   if (!problems_.none()) return false;
-  if (has_tensors_) return true;
   for (const Operand& o : plan_.operands_of(op))
     if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
   return problems_.none();
+}
+
+bool Checker::has_all_ids() {
+  std::uint32_t most = 0;
+  for (const Operand& o : plan_.operands) most = std::max(most, o.tensor().value);
+  has_tensors_ = plan_.operands.empty() || most < plan_.tensors.size();
+  const std::size_t works = plan_.works.size(), names = plan_.names.size(), operands = plan_.operands.size(),
+                    deps = plan_.deps.size();
+  bool all = has_tensors_;
+  for (const Op& op : plan_.ops)
+    all &= op.work.value < works && op.name.value < names &&
+           op.first_operand + std::size_t{op.num_operands} <= operands &&
+           op.first_dep + std::size_t{op.num_deps} <= deps;
+  return all;
 }
 
 /// What repetitions hold is compared with what they repeat.
 void Checker::check_ids() {
   sizes_.resize(plan_.works.size());
   for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
-  has_tensors_ = true;
-  for (const Operand& o : plan_.operands) has_tensors_ &= o.tensor().index() < plan_.tensors.size();
+  const bool has_all = has_all_ids();
   auto repetition = plan_.repetitions.begin();
-  for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
-    if (!has_ids(i)) return;
+  for (std::size_t i = 0; i < plan_.ops.size();) {
     while (repetition != plan_.repetitions.end() && repetition->first.index() + repetition->num_ops <= i) ++repetition;
-    if (repetition == plan_.repetitions.end() || i < repetition->first.index()) check_operand_sizes(i);
+    const bool is_last = repetition == plan_.repetitions.end();
+    const bool repeats = !is_last && repetition->first.index() <= i;
+    const std::size_t end =
+        is_last ? plan_.ops.size() : repetition->first.index() + (repeats ? repetition->num_ops : 0);
+    const std::size_t until = std::min(end, plan_.ops.size());
+    for (std::size_t k = has_all && repeats ? until : i; k < until; ++k) {
+      if (!has_all && !has_ids(k)) return;
+      if (!repeats) check_operand_sizes(k);
+    }
+    i = until;
   }
 }
 
@@ -143,6 +154,7 @@ void Checker::check_ids() {
 void Checker::check_repetitions() {
   std::size_t end = 0;
   std::map<OpId, std::uint32_t> lengths;  // of what is repeated
+  const BlockComparison comparison{plan_};
   for (const Repetition& r : plan_.repetitions) {
     const std::size_t first = r.first.index(), like = r.like.index();
     if (!begins_repetition(r, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
@@ -154,7 +166,7 @@ void Checker::check_repetitions() {
       same_ops = false;
       problem("{} is said to repeat {} but does something else", op_text(first + i), op_text(like + i));
     }
-    if (same_ops) check_uses(r);
+    if (same_ops) check_uses(r, comparison);
   }
   for (const auto& [like, num_ops] : lengths) {
     const auto next =
@@ -187,67 +199,20 @@ bool Checker::does_as(std::size_t i, std::size_t first, std::size_t like, std::s
   return true;
 }
 
-bool Checker::alike(TensorId x, TensorId y) const {
-  const Tensor &s = plan_.tensors[x.index()], &t = plan_.tensors[y.index()];
-  return (s.layout == t.layout || elements_[s.layout.index()] == elements_[t.layout.index()]) && s.dtype == t.dtype &&
-         s.tier == t.tier && s.persistent == t.persistent;
-}
-
-bool Checker::same_use(Operand x, Operand y) const {
-  return x.access() == y.access() && x.allocates() == y.allocates() && x.frees() == y.frees() &&
-         alike(x.tensor(), y.tensor()) && alike(plan_.owner(x.tensor()), plan_.owner(y.tensor()));
-}
-
 /// Mostly tensors of a copy are those of its block, all moved by as much: then they are compared range by range.
-void Checker::check_uses(const Repetition& r) {
+void Checker::check_uses(const Repetition& r, const BlockComparison& comparison) {
   const auto [known, is_new] = blocks_.try_emplace(r.like);
   if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
-  moved_.push_back(moved_by(r, known->second));
+  moved_.push_back(comparison.moved_by(r, known->second));
   if (moved_.back() != kNotMoved) return;
   for (std::size_t i = 0; i < r.num_ops; ++i) {
     const Op &a = plan_.ops[r.first.index() + i], &b = plan_.ops[r.like.index() + i];
     const auto operands = plan_.operands_of(a), operands_like = plan_.operands_of(b);
     if (!std::equal(operands.begin(), operands.end(), operands_like.begin(),
-                    [&](Operand x, Operand y) { return same_use(x, y); }))
+                    [&](Operand x, Operand y) { return comparison.same_use(x, y); }))
       problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
               op_text(r.like.index() + i));
   }
-}
-
-/// kNotMoved where tensors do not stand in for each other in this way, whatever the reason.
-std::uint32_t Checker::moved_by(const Repetition& r, const RepeatedBlock& block) const {
-  std::uint32_t first_operand = plan_[r.first].first_operand;
-  for (std::uint32_t i = 0, next = first_operand; i < r.num_ops; ++i) {
-    const Op& op = plan_.ops[r.first.index() + i];
-    if (!block.is_contiguous || op.first_operand != next) return kNotMoved;
-    next += op.num_operands;
-  }
-  const Operand* const mine = plan_.operands.data() + first_operand;
-  const Operand* const like = plan_.operands.data() + block.first_operand;
-  const std::uint32_t by =
-      block.num_own == 0 ? 0 : mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
-  std::uint32_t unlike = 0;  // operands that are not the same use of a tensor moved by as much
-  const std::uint32_t difference = difference_when_moved(by);
-  const auto is_unlike = [&](std::uint32_t k) -> std::uint32_t {
-    return std::bit_cast<std::uint32_t>(mine[k]) - std::bit_cast<std::uint32_t>(like[k]) != difference;
-  };
-  for (std::uint32_t k = 0; k < block.num_operands; ++k) unlike += is_unlike(k);
-  for (const std::uint32_t k : block.others) {
-    unlike -= is_unlike(k);
-    if (block.owns(plan_.owner(like[k].tensor())) || !same_use(mine[k], like[k])) return kNotMoved;
-  }
-  if (unlike > 0 || block.first_own.value + by + std::size_t{block.num_own} > plan_.tensors.size()) return kNotMoved;
-  for (std::uint32_t t = 0; t < block.num_own; ++t)
-    if (!is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return kNotMoved;
-  return by;
-}
-
-bool Checker::is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const {
-  const TensorId mine{std::size_t{t.value + by}};
-  if (!alike(mine, t)) return false;
-  const TensorId base = plan_.tensors[t.index()].base, my_base = plan_.tensors[mine.index()].base;
-  if (base.is_none() || my_base.is_none()) return base == my_base;
-  return block.owns(base) ? my_base.value == base.value + by : alike(my_base, base);
 }
 
 /// An op in place names its last operand once, where it is read.

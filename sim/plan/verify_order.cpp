@@ -54,8 +54,8 @@ std::vector<OrderChecker::Part> OrderChecker::parts_of(const RankClass& c) {
     if (is_new) known->second = learn(s.like, s.num_ops);
     part.pattern = &known->second;
     part.moved = moved_of(s);
-    gather_outside(part);
-    count_marks(outside_);
+    gather_stored(part);
+    count_marks(stored_);
   }
   return parts;
 }
@@ -90,26 +90,35 @@ OrderChecker::Pattern OrderChecker::learn(OpId first, std::size_t num_ops) const
     return !is_inside;
   });
   std::uint32_t operand = 0;
+  const auto begin = [](Choice& c) { c.first.push_back(static_cast<std::uint32_t>(c.operands.size())); };
   for (std::size_t i = first.index(); i < first.index() + num_ops; ++i) {
-    pattern.first_outside.push_back(static_cast<std::uint32_t>(pattern.outside.size()));
-    for (std::uint32_t k = 0; k < plan_.ops[i].num_operands; ++k, ++operand)
-      if (!owners.contains(plan_.owner(operands[operand].tensor()))) pattern.outside.push_back(operand);
+    begin(pattern.stored);
+    begin(pattern.persistent);
+    for (std::uint32_t k = 0; k < plan_.ops[i].num_operands; ++k, ++operand) {
+      const Operand o = operands[operand];
+      if (owners.contains(plan_.owner(o.tensor()))) continue;
+      const bool lasts = plan_.tensors[plan_.owner(o.tensor()).index()].persistent && !o.allocates() && !o.frees();
+      (lasts ? pattern.persistent : pattern.stored).operands.push_back(operand);
+    }
   }
-  pattern.first_outside.push_back(static_cast<std::uint32_t>(pattern.outside.size()));
+  begin(pattern.stored);
+  begin(pattern.persistent);
   return pattern;
 }
 
-/// Operands of a part that do not live inside of it alone.
-void OrderChecker::gather_outside(const Part& part) {
-  const Operand* const operands = plan_.operands.data() + plan_.ops[part.first].first_operand;
-  outside_.resize(part.pattern->outside.size());
-  for (std::size_t k = 0; k < outside_.size(); ++k) outside_[k] = operands[part.pattern->outside[k]];
+void OrderChecker::gather(const Choice& choice, const Operand* operands, std::vector<Operand>& out) {
+  out.resize(choice.operands.size());
+  for (std::size_t k = 0; k < out.size(); ++k) out[k] = operands[choice.operands[k]];
+}
+
+void OrderChecker::gather_stored(const Part& part) {
+  gather(part.pattern->stored, plan_.operands.data() + plan_.ops[part.first].first_operand, stored_);
 }
 
 /// Those of an op, counted in the part whose are gathered.
-std::span<const Operand> OrderChecker::outside_of(const Pattern& pattern, std::size_t op) const {
-  const std::uint32_t first = pattern.first_outside[op];
-  return {outside_.data() + first, pattern.first_outside[op + 1] - first};
+std::span<const Operand> OrderChecker::chosen(const Choice& choice, const std::vector<Operand>& gathered,
+                                              std::size_t op) {
+  return {gathered.data() + choice.first[op], choice.first[op + 1] - choice.first[op]};
 }
 
 void OrderChecker::find_wanted(const RankClass& c) {
@@ -124,12 +133,20 @@ void OrderChecker::find_wanted(const RankClass& c) {
 
 void OrderChecker::walk(const Part& part) {
   if (part.pattern == nullptr) {
-    for (std::size_t i = part.first; i < part.first + part.num_ops; ++i) check_op(i, plan_.operands_of(plan_.ops[i]));
+    for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
+      check_op(i, plan_.operands_of(plan_.ops[i]), {});
     return;
   }
   check_inside(part);
-  gather_outside(part);
-  for (std::size_t i = 0; i < part.num_ops; ++i) check_op(part.first + i, outside_of(*part.pattern, i));
+  const Pattern& pattern = *part.pattern;
+  gather_stored(part);
+  gather(pattern.persistent, plan_.operands.data() + plan_.ops[part.first].first_operand, lasting_);
+  for (std::size_t i = 0; i < part.num_ops; ++i) {
+    const auto stored = chosen(pattern.stored, stored_, i), lasting = chosen(pattern.persistent, lasting_, i);
+    const std::size_t op = part.first + i;
+    const bool is_seen = plan_.ops[op].num_deps > 0 || clock_of_[op - first_op_] != kUnwanted;
+    if (is_seen || !stored.empty() || !lasting.empty()) check_op(op, stored, lasting);
+  }
 }
 
 /// Nothing has touched the owners that live inside of a copy; whatever else touches them later finds their storage
@@ -146,18 +163,25 @@ void OrderChecker::check_inside(const Part& part) {
   }
 }
 
-/// `operands`: those to look at.
-void OrderChecker::check_op(std::size_t i, std::span<const Operand> operands) {
+/// `persistent`: operands whose storage is always there; `stored`: the others, or all. Ops of a stream that are not
+/// looked at have ended before its next one all the same.
+void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent) {
   const Op& op = plan_.ops[i];
   Clock& known = streams_[static_cast<std::size_t>(op.stream)];
+  known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i);
   if (op.num_deps > 0) join_dependencies(i, known);
-  check_hazards(i, operands, known);
-  check_storage(i, operands);
-  known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
+  for (const Operand& o : persistent) {
+    check_hazard(i, o, known);
+    note_use(i, o);
+  }
+  for (const Operand& o : stored) check_hazard(i, o, known);
+  for (const Operand& o : stored) note_use(i, o);
+  if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
   if (mine == kUnwanted) return;
   mine = static_cast<std::uint32_t>(ended_.size());
   ended_.push_back(known);
+  ended_.back()[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
 }
 
 void OrderChecker::join_dependencies(std::size_t i, Clock& known) {
@@ -171,33 +195,33 @@ void OrderChecker::join_dependencies(std::size_t i, Clock& known) {
   }
 }
 
-void OrderChecker::check_hazards(std::size_t i, std::span<const Operand> operands, const Clock& known) {
-  const Op& op = plan_.ops[i];
+/// An op that touches an owner twice is in order with itself.
+void OrderChecker::check_hazard(std::size_t i, Operand o, const Clock& known) {
+  const TensorId owner = plan_.owner(o.tensor());
+  (void)storage(owner);  // as nobody has touched it yet, where this is the first op of the class that does
   const auto ordered = [&](OpId before) {
     return before.is_none() || before.index() == i ||
            known[static_cast<std::size_t>(plan_.ops[before.index()].stream)] > before.index();
   };
-  for (const Operand& o : operands) {
-    const TensorId owner = plan_.owner(o.tensor());
-    const OpId writer = uses_.writer(owner);
-    if (!ordered(writer))
-      problems_.add("{} touches {} while {} may still write it", problems_.op(i), problems_.tensor(owner),
-                    problems_.op(writer.index()));
-    if (o.writes())
-      uses_.for_each_reader(owner, [&](OpId r) {
-        if (!ordered(r))
-          problems_.add("{} writes {} while {} may still read it", problems_.op(i), problems_.tensor(owner),
-                        problems_.op(r.index()));
-      });
-    if (o.reads() && writer.is_none() && !plan_.tensors[owner.index()].persistent)
-      problems_.add("{} reads {}, which nothing has written", problems_.op(i), problems_.tensor(owner));
-  }
-  for (const Operand& o : operands) {
-    if (o.writes())
-      uses_.write(plan_.owner(o.tensor()), OpId{i});
-    else
-      uses_.read(plan_.owner(o.tensor()), OpId{i}, op.stream);
-  }
+  const OpId writer = uses_.writer(owner);
+  if (!ordered(writer))
+    problems_.add("{} touches {} while {} may still write it", problems_.op(i), problems_.tensor(owner),
+                  problems_.op(writer.index()));
+  if (o.reads() && writer.is_none() && !plan_.tensors[owner.index()].persistent)
+    problems_.add("{} reads {}, which nothing has written", problems_.op(i), problems_.tensor(owner));
+  if (!o.writes()) return;
+  uses_.for_each_reader(owner, [&](OpId r) {
+    if (!ordered(r))
+      problems_.add("{} writes {} while {} may still read it", problems_.op(i), problems_.tensor(owner),
+                    problems_.op(r.index()));
+  });
+}
+
+void OrderChecker::note_use(std::size_t i, Operand o) {
+  if (o.writes())
+    uses_.write(plan_.owner(o.tensor()), OpId{i});
+  else
+    uses_.read(plan_.owner(o.tensor()), OpId{i}, plan_.ops[i].stream);
 }
 
 void OrderChecker::check_storage(std::size_t i, std::span<const Operand> operands) {
@@ -229,10 +253,10 @@ void OrderChecker::check_released(const RankClass& c, const std::vector<Part>& p
       problems_.add("{} is never given back in class '{}'", problems_.tensor(owner), c.name);
   // Right after the last use: from the end, no op of its stream has touched the tensor before a mark comes.
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    if (part->pattern != nullptr) gather_outside(*part);
+    if (part->pattern != nullptr) gather_stored(*part);
     for (std::size_t i = part->num_ops; i-- > 0;)
       walk_back(part->first + i, part->pattern == nullptr ? plan_.operands_of(plan_.ops[part->first + i])
-                                                          : outside_of(*part->pattern, i));
+                                                          : chosen(part->pattern->stored, stored_, i));
   }
 }
 

@@ -60,11 +60,16 @@ class OrderChecker {
     std::uint16_t later = 0;               // streams on which a later op uses it: of the walk from the end
   };
 
+  /// Some operands of a block, counted in it.
+  struct Choice {
+    std::vector<std::uint32_t> first;  // of each op, into `operands`, and the end
+    std::vector<std::uint32_t> operands;
+  };
   /// What the operands of a block touch, as it was met first.
   struct Pattern {
-    std::vector<std::uint32_t> first_outside;  // of each op, into `outside`, and the end
-    std::vector<std::uint32_t> outside;        // operands, counted in the block, that do not live inside of it alone
-    std::vector<TensorId> inside;              // owners that do
+    Choice stored;                 // operands that do not live inside of the block alone, nor in persistent storage
+    Choice persistent;             // in persistent storage, which they neither take nor give back
+    std::vector<TensorId> inside;  // owners that live inside of it alone
   };
   /// Ops of the class, and whose pattern they follow: none: they are walked op by op.
   struct Part {
@@ -77,14 +82,16 @@ class OrderChecker {
   void count_marks(std::span<const Operand> operands);
   std::vector<Part> parts_of(const RankClass& c);
   Pattern learn(OpId first, std::size_t num_ops) const;
-  void gather_outside(const Part& part);
-  std::span<const Operand> outside_of(const Pattern& pattern, std::size_t op) const;
+  static void gather(const Choice& choice, const Operand* operands, std::vector<Operand>& out);
+  void gather_stored(const Part& part);
+  static std::span<const Operand> chosen(const Choice& choice, const std::vector<Operand>& gathered, std::size_t op);
   void find_wanted(const RankClass& c);
   void walk(const Part& part);
   void check_inside(const Part& part);
-  void check_op(std::size_t i, std::span<const Operand> operands);
+  void check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent);
   void join_dependencies(std::size_t i, Clock& known);
-  void check_hazards(std::size_t i, std::span<const Operand> operands, const Clock& known);
+  void check_hazard(std::size_t i, Operand o, const Clock& known);
+  void note_use(std::size_t i, Operand o);
   void check_storage(std::size_t i, std::span<const Operand> operands);
   void check_released(const RankClass& c, const std::vector<Part>& parts);
   void walk_back(std::size_t i, std::span<const Operand> operands);
@@ -97,8 +104,8 @@ class OrderChecker {
   std::vector<Storage> storage_;  // per tensor
   std::vector<TensorId> owners_;  // those that the class touches, but for what lives inside of copies
   std::uint16_t epoch_ = 0;
-  std::map<OpId, Pattern> patterns_;  // of the class
-  std::vector<Operand> outside_;
+  std::map<OpId, Pattern> patterns_;       // of the class
+  std::vector<Operand> stored_, lasting_;  // of a part that follows a pattern
   // A stream's clock at its latest op. Knowledge of an op: its stream's, joined with that of its dependencies; kept
   // only for ops that something depends on.
   std::array<Clock, kNumStreams> streams_{};

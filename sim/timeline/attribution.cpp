@@ -55,8 +55,11 @@ struct Lane {
   }
   void add(std::int64_t start, std::int64_t end, std::size_t place) {
     if (start >= end) return;
-    intervals.push_back({start, end, place});
     places |= 1u << place;
+    if (!intervals.empty() && intervals.back().end_ps == start && intervals.back().place == place)
+      intervals.back().end_ps = end;
+    else
+      intervals.push_back({start, end, place});
   }
   /// Whether each interval begins when the one before it has ended, or later.
   bool is_in_line() const {
@@ -77,9 +80,13 @@ class Sweep {
 
   void run(const Lanes& lanes) {
     attribute_leading(lanes);
-    for (std::size_t s = 0; s < lanes.size(); ++s) add_rest(lanes[s].intervals, s == kCompute);
+    for (std::size_t s = 0; s < lanes.size(); ++s) {
+      add_rest(lanes[s].intervals, s == kCompute);
+      end_run();
+    }
     for (const Interval& i : leading_) add_changes(i);
-    std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) { return a.at_ps < b.at_ps; });
+    end_run();
+    merge_runs();
     for (const Change& change : changes_) {
       advance(std::min(change.at_ps, makespan_ps_));
       int& running = running_[change.place];
@@ -97,6 +104,7 @@ class Sweep {
     std::uint32_t place = 0;
     std::int32_t by = 0;
   };
+  static bool is_before(const Change& a, const Change& b) { return a.at_ps < b.at_ps; }
 
   void attribute_leading(const Lanes& lanes) {
     if (!lanes[kCompute].is_in_line()) return;
@@ -130,6 +138,29 @@ class Sweep {
     changes_.push_back({i.end_ps, static_cast<std::uint32_t>(i.place), -1});
   }
 
+  /// Changes of one lane most often come in order of time.
+  void end_run() {
+    const auto first = changes_.begin() + static_cast<std::ptrdiff_t>(runs_.back());
+    if (!std::is_sorted(first, changes_.end(), is_before)) std::sort(first, changes_.end(), is_before);
+    runs_.push_back(changes_.size());
+  }
+
+  void merge_runs() {
+    std::vector<Change> merged(changes_.size());
+    while (runs_.size() > 2) {
+      std::vector<std::size_t> ends{0};
+      for (std::size_t r = 0; r + 1 < runs_.size(); r += 2) {
+        const auto at = [&](std::size_t run) {
+          return changes_.begin() + static_cast<std::ptrdiff_t>(runs_[std::min(run, runs_.size() - 1)]);
+        };
+        std::merge(at(r), at(r + 1), at(r + 1), at(r + 2), merged.begin() + (at(r) - changes_.begin()), is_before);
+        ends.push_back(static_cast<std::size_t>(at(r + 2) - changes_.begin()));
+      }
+      changes_.swap(merged);
+      runs_ = std::move(ends);
+    }
+  }
+
   void advance(std::int64_t to) {
     if (to <= now_) return;
     if (busy_ == 0)
@@ -159,6 +190,7 @@ class Sweep {
   std::size_t num_leading_ = 0;    // places in line that only the compute stream has
   std::vector<Interval> leading_;  // when it has them
   std::vector<Change> changes_;
+  std::vector<std::size_t> runs_{0};  // where changes in order of time begin, and the end
   std::array<int, kNumActivities + 1> running_{};
   std::uint32_t busy_ = 0;  // one bit per place with something running
 };

@@ -73,17 +73,19 @@ PlanDigest digest(const Plan& plan, StorageUses storage) {
   d.purpose = plan.purpose;
   d.works.reserve(plan.works.size());
   for (const Work& work : plan.works) d.works.push_back(digest_work(work, d.names));
-  d.ops.reserve(plan.ops.size());
-  for (const Op& op : plan.ops) d.ops.push_back(digest_op(op));
+  d.ops.resize(plan.ops.size());
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) d.ops[i] = digest_op(plan.ops[i]);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
     const RankClass& rank_class = plan.classes[c];
     for (std::size_t i = 0; i < rank_class.num_ops; ++i) d.ops[rank_class.first_op + i].rank_class = ClassId{c};
   }
-  d.tensors.reserve(plan.tensors.size());
+  std::vector<std::int64_t> elements;  // per layout
+  for (const Layout& l : plan.layouts) elements.push_back(l.shape.elements());
+  d.tensors.resize(plan.tensors.size());
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const Tensor& t = plan.tensors[i];
-    const auto bytes = t.base.is_none() ? static_cast<std::int64_t>(plan.size(TensorId{i}).base()) : 0;
-    d.tensors.push_back({t.name, t.role, t.tier, bytes});
+    const Bytes bytes = t.base.is_none() ? size_of(t.dtype, elements[t.layout.index()]) : Bytes{};
+    d.tensors[i] = {t.name, t.role, t.tier, static_cast<std::int64_t>(bytes.base())};
   }
   if (storage == StorageUses::Told) d.storage = storage_uses(plan);
   return d;

@@ -5,30 +5,17 @@
 #include <map>
 #include <optional>
 #include <tuple>
-#include <unordered_map>
 
 namespace orrery {
 namespace {
 
-/// Who meets: a communicator (its first rank) or a pair of ranks, in which instance, under which tag, for which time in
-/// a row.
+/// Who meets: a communicator (its first rank) or a pair of ranks, in which instance, under which tag.
 struct MeetingKey {
   std::uint32_t instance = 0;
   std::uint32_t kind = 0;  // of a collective: the group; of a message: UINT32_MAX
   RankId from, to;
   std::int64_t tag = 0;
-  std::uint32_t sequence = 0;
-  bool operator==(const MeetingKey&) const = default;
-};
-
-struct MeetingHash {
-  std::size_t operator()(const MeetingKey& k) const {
-    std::uint64_t h = k.instance;
-    for (const std::uint64_t v : {std::uint64_t{k.kind}, std::uint64_t{k.from.value}, std::uint64_t{k.to.value},
-                                  static_cast<std::uint64_t>(k.tag), std::uint64_t{k.sequence}})
-      h = (h ^ v) * 0x9e3779b97f4a7c15ull + (h >> 29);
-    return static_cast<std::size_t>(h ^ (h >> 32));
-  }
+  auto operator<=>(const MeetingKey&) const = default;
 };
 
 using Partners = std::tuple<Meeting, std::int64_t, std::int64_t, std::int64_t>;
@@ -67,23 +54,41 @@ class Numbering {
   Numbering(const PlanDigest& plan, const std::vector<RankId>& recorded)
       : plan_{plan}, recorded_{recorded}, sequences_{sequences(plan)} {}
 
-  /// The spans that follow are of this rank.
-  void set_rank(RankId rank) { leaders_ = &leaders_of_.try_emplace(rank, plan_.groups.size()).first->second; }
+  /// The spans that follow are of this rank and instance.
+  void set_rank(RankId rank) {
+    leaders_ = &leaders_of_.try_emplace(rank, plan_.groups.size()).first->second;
+    series_of_work_.assign(plan_.works.size(), kUnknown);
+  }
 
   std::uint32_t number(const Span& span, std::uint32_t& next) {
-    const WorkDigest& w = plan_.work(span.op);
-    const MeetingKey key = w.meeting == Meeting::Collective ? of_collective(span, w) : of_message(span, w);
-    if (key.from.is_none()) return kNoSpan;
-    const auto [it, is_new] = numbers_.try_emplace(key, next);
-    if (is_new) ++next;
-    return it->second;
+    std::uint32_t& series = series_of_work_[plan_[span.op].work];
+    if (series == kUnknown) series = series_of(span);
+    if (series == kNoSpan) return kNoSpan;
+    std::vector<std::uint32_t>& numbers = numbers_[series];
+    const std::uint32_t sequence = sequences_[span.op.index()];
+    if (sequence >= numbers.size()) numbers.resize(sequence + 1, kNoSpan);
+    if (numbers[sequence] == kNoSpan) numbers[sequence] = next++;
+    return numbers[sequence];
   }
 
  private:
+  static constexpr std::uint32_t kUnknown = kNoSpan - 1;
+
+  /// Those who meet at the ops of a work on one rank have a series of meetings, numbered by how often they do; kNoSpan
+  /// where nobody else was recorded.
+  std::uint32_t series_of(const Span& span) {
+    const WorkDigest& w = plan_.work(span.op);
+    const MeetingKey key = w.meeting == Meeting::Collective ? of_collective(span, w) : of_message(span, w);
+    if (key.from.is_none()) return kNoSpan;
+    const auto [it, is_new] = series_.try_emplace(key, static_cast<std::uint32_t>(numbers_.size()));
+    if (is_new) numbers_.emplace_back();
+    return it->second;
+  }
+
   MeetingKey of_collective(const Span& span, const WorkDigest& w) {
     std::optional<RankId>& leader = (*leaders_)[w.group.index()];
     if (!leader) leader = leader_of(span.rank, w.group);
-    return {span.instance, w.group.value, *leader, *leader, 0, sequences_[span.op.index()]};
+    return {span.instance, w.group.value, *leader, *leader, 0};
   }
 
   /// The first rank of a communicator; none where no other of its ranks was recorded.
@@ -98,12 +103,7 @@ class Numbering {
   MeetingKey of_message(const Span& span, const WorkDigest& w) const {
     const RankId peer = peer_of(plan_.mesh, span.rank, w.peer);
     const bool sends = w.meeting == Meeting::Send;
-    return {span.instance,
-            UINT32_MAX,
-            sends ? span.rank : peer,
-            sends ? peer : span.rank,
-            w.tag,
-            sequences_[span.op.index()]};
+    return {span.instance, UINT32_MAX, sends ? span.rank : peer, sends ? peer : span.rank, w.tag};
   }
 
   using Leaders = std::vector<std::optional<RankId>>;  // per group
@@ -112,7 +112,9 @@ class Numbering {
   std::vector<std::uint32_t> sequences_;
   std::map<RankId, Leaders> leaders_of_;
   Leaders* leaders_ = nullptr;
-  std::unordered_map<MeetingKey, std::uint32_t, MeetingHash> numbers_;
+  std::map<MeetingKey, std::uint32_t> series_;
+  std::vector<std::uint32_t> series_of_work_;        // of the rank at hand
+  std::vector<std::vector<std::uint32_t>> numbers_;  // per series: of its meetings; kNoSpan: none yet
 };
 
 }  // namespace

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <bit>
+
+#include "sim/plan/last_uses.hpp"
+#include "sim/plan/plan.hpp"
+
+namespace orrery {
+
+/// Per stream the latest of some ops: as streams are in order, to come after it is enough.
+class LatestOps {
+ public:
+  void add(OpId op, Stream stream) {
+    const auto s = static_cast<std::size_t>(stream);
+    if (!(streams_ >> s & 1u) || ops_[s] < op) ops_[s] = op;
+    streams_ |= 1u << s;
+  }
+  /// Makes them what `op`, the next one of the plan, comes after.
+  void write(Plan& plan, Op& op) const {
+    op.first_dep = static_cast<std::uint32_t>(plan.deps.size());
+    for (unsigned left = streams_; left != 0; left &= left - 1)
+      plan.deps.push_back(ops_[static_cast<std::size_t>(std::countr_zero(left))]);
+    op.num_deps = static_cast<std::uint16_t>(plan.deps.size() - op.first_dep);
+  }
+
+ private:
+  std::array<OpId, kNumStreams> ops_;
+  unsigned streams_ = 0;
+};
+
+/// What an operand of the next op, on some stream, says that it must come after.
+inline void add_order(const Plan& plan, const LastUses& uses, Operand o, Stream stream, LatestOps& before) {
+  const TensorId owner = plan.owner(o.tensor());
+  const auto add = [&](OpId on) {
+    if (!on.is_none() && plan[on].stream != stream) before.add(on, plan[on].stream);
+  };
+  add(uses.writer(owner));
+  if (o.writes()) uses.for_each_reader(owner, add);
+}
+
+inline void note_use(const Plan& plan, LastUses& uses, Operand o, OpId op, Stream stream) {
+  if (o.writes())
+    uses.write(plan.owner(o.tensor()), op);
+  else
+    uses.read(plan.owner(o.tensor()), op, stream);
+}
+
+}  // namespace orrery
