@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include "sim/app/accuracy/published_step.hpp"
+#include "sim/app/accuracy/row_recipe.hpp"
 
 namespace orrery {
 namespace {
@@ -113,58 +113,13 @@ const Software* software_of(const CsvRow& row) {
   return nullptr;
 }
 
-Skip incomplete(std::string what) { return {SkipReason::Incomplete, std::move(what)}; }
-
-/// What is recomputed, and in which part of the blocks: "full recompute of 4 of 24 layers", "full x5 layers per stage",
-/// "selective layer" (every other one).
-struct Recomputed {
-  Recompute kind = Recompute::None;
-  double share = 1;
-  std::vector<RecomputePart> parts = TrainOptions{}.recompute_parts;
-};
-
-/// Modules of Megatron-Core's selective recomputation.
-constexpr std::pair<std::string_view, RecomputePart> kModules[] = {
-    {"core_attn", RecomputePart::Core},      {"layernorm", RecomputePart::Norms},
-    {"mla_up_proj", RecomputePart::Latents}, {"moe_act", RecomputePart::Activations},
-    {"mlp", RecomputePart::FeedForward},     {"moe", RecomputePart::Experts}};
-
-/// "selective: mla_up_proj, mlp".
-std::vector<RecomputePart> modules_in(std::string text) {
-  std::vector<RecomputePart> parts;
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c != '_' && (c < 'a' || c > 'z'); }, ' ');
-  std::istringstream words{text};
-  for (std::string word; words >> word;)
-    for (const auto& [module, part] : kModules)
-      if (word == module) parts.push_back(part);
-  return parts;
-}
-
-bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
-
 /// torchtitan's torch.compile takes in the loss since 2025.
 bool compiles_loss(const CsvRow& row) {
   const std::vector<double> date = numbers_in(row["version_date"]);
   return is_torchtitan(row) && contains(row["extra"], "compile") && !date.empty() && date.front() >= 2025;
 }
 
-Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t stages) {
-  const std::string text = lower_case(row["recompute"]);
-  const std::vector<double> numbers = numbers_in(text);
-  if (text.empty() || contains(text, "none")) return {};
-  if (contains(text, " of ") && numbers.size() >= 2) return {Recompute::Full, numbers[0] / numbers[1]};
-  if (const std::size_t at = text.find("full x"); at != std::string::npos)
-    return {Recompute::Full, std::min(1.0, std::stod(text.substr(at + 6)) * double(stages) / double(layers))};
-  if (contains(text, "full")) return {Recompute::Full};
-  if (contains(text, "selective layer")) return {Recompute::Full, 0.5};
-  if (std::vector<RecomputePart> parts = modules_in(text); !parts.empty())
-    return {Recompute::Selective, 1, std::move(parts)};
-  if (contains(text, "core")) return {Recompute::Selective};
-  if (contains(text, "selective") && is_torchtitan(row))
-    return {Recompute::Selective, 1, {RecomputePart::AllButEverySecondProduct}};
-  return {};
-}
+Skip incomplete(std::string what) { return {SkipReason::Incomplete, std::move(what)}; }
 
 /// Samples of MLPerf's BERT are half as long as the longest on average, and are not padded.
 constexpr std::int64_t kUnpadded = 2;
@@ -182,60 +137,6 @@ Narrow narrow_of(const CsvRow& row) {
   const std::string said = lower_case(row["precision"]) + std::string{row["precision_hint"].substr(0, 3)};
   if (contains(said, "fp4")) return Narrow::FourBits;
   return contains(said, "fp8") || is_eight_bit_submission(row) ? Narrow::EightBits : Narrow::None;
-}
-
-/// What a row tells of its software's options, in small letters.
-std::string told(const CsvRow& row) { return lower_case(row["extra"]) + ";" + lower_case(row["notes"]); }
-
-/// Recipes that drop tokens give each expert as many as even ones get, and fill up what is missing.
-bool drops_tokens(const CsvRow& row) {
-  return contains(told(row), "token-drop") || contains(lower_case(row["model"]), "tokendrop");
-}
-
-/// What recipes of Megatron-Bridge that are not written down are taken to be, as those are that are of the same kind:
-/// on Grace from the release of June 2026 on graphs of whole steps and hidden exchanges; on H100 hidden ones for
-/// DeepSeek.
-struct Unwritten {
-  bool whole_graphs = false, hidden = false;
-};
-Unwritten unwritten_of(const CsvRow& row) {
-  constexpr double kWholeGraphs = 26.06;
-  const std::string gpu = lower_case(row["gpu"]), said = told(row);
-  if (!contains(said, "force-balanced") || contains(said, "recipe=") || drops_tokens(row)) return {};
-  const std::vector<double> release = numbers_in(row["version_date"]);
-  const bool whole = contains(gpu, "gb200") && !release.empty() && release.front() >= kWholeGraphs;
-  return {whole, whole || (contains(gpu, "h100") && contains(lower_case(row["model"]), "deepseek"))};
-}
-
-/// Whether exchanges of experts run beside arithmetic.
-bool hides_exchanges(const CsvRow& row) {
-  const std::string said = told(row);
-  if (contains(said, "a2a_overlap=true") || unwritten_of(row).hidden) return true;
-  return contains(said, "ep overlap") && !contains(said, "no ep overlap") && !contains(said, "ep overlap off");
-}
-
-/// Share of the ops of a step that a CUDA graph starts, in the mean over dense layers and such of experts: of a layer's
-/// kernels those of attention and of a feed-forward layer are two fifths each, router and preparation a tenth each.
-double graph_share(const std::string& told) {
-  const std::size_t at = told.find("cuda_graph=");
-  const std::string graph = at == std::string::npos ? told : told.substr(at, told.find(';', at) - at);
-  if (contains(graph, "full_iteration") && !contains(graph, "=none:")) return 1;
-  if (!contains(graph, "transformer_engine:") && !contains(graph, "te cuda graphs")) return 0;
-  double share = 0;
-  for (const std::string_view half : {"attn", "mlp"}) share += contains(graph, half) ? 0.4 : 0;
-  for (const std::string_view tenth : {"router", "preprocess"}) share += contains(graph, tenth) ? 0.1 : 0;
-  return share;
-}
-
-/// Megatron-Core's own dispatcher gives the numbers of rows to its calls. DeepEP and HybridEP keep them on the device,
-/// and so do most recipes for benchmarks that force the balance of experts; where tokens are dropped and in graphs of
-/// whole steps there are none to wait for.
-bool waits_for_experts(const CsvRow& row, const Software& software) {
-  const std::string said = told(row);
-  const bool stays = drops_tokens(row) || contains(said, "hybridep") || contains(said, "deepep") ||
-                     contains(said, "full_iteration") ||
-                     (contains(said, "force-balanced") && !contains(said, "dispatcher=none"));
-  return software.profile == "megatron_core_2024" && !stays;
 }
 
 std::string axis(std::string_view name, std::int64_t size) {
@@ -365,12 +266,12 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.train.waits_for_loss = software->waits_for_loss;
   s.train.narrow = narrow_of(row);
   if (drops_tokens(row)) s.train.capacity_factor = 1;
-  s.train.waits_for_experts = waits_for_experts(row, *software);
+  s.train.waits_for_experts = software->profile == "megatron_core_2024" && waits_for_experts(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
   s.train.recompute_parts = recomputed.parts;
   s.recomputed = recomputed.share;
-  s.graphs = unwritten_of(row).whole_graphs ? 1 : graph_share(told(row));
+  s.graphs = share_of_graphs(row);
   s.profile = software->profile;
   const bool compiles = contains(row["extra"], "compile") && is_torchtitan(row);
   if (compiles) s.profile = "torchtitan_compiled_2024";

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/accuracy/row_recipe.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+/// Modules of Megatron-Core's selective recomputation.
+constexpr std::pair<std::string_view, RecomputePart> kModules[] = {
+    {"core_attn", RecomputePart::Core},      {"layernorm", RecomputePart::Norms},
+    {"mla_up_proj", RecomputePart::Latents}, {"moe_act", RecomputePart::Activations},
+    {"mlp", RecomputePart::FeedForward},     {"moe", RecomputePart::Experts}};
+
+/// "selective: mla_up_proj, mlp".
+std::vector<RecomputePart> modules_in(std::string text) {
+  std::vector<RecomputePart> parts;
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c != '_' && (c < 'a' || c > 'z'); }, ' ');
+  std::istringstream words{text};
+  for (std::string word; words >> word;)
+    for (const auto& [module, part] : kModules)
+      if (word == module) parts.push_back(part);
+  return parts;
+}
+
+/// What a row tells of its software's options, in small letters.
+std::string told(const CsvRow& row) { return lower_case(row["extra"]) + ";" + lower_case(row["notes"]); }
+
+/// What recipes of Megatron-Bridge that are not written down are taken to be, as those are that are of the same kind:
+/// on Grace from the release of June 2026 on graphs of whole steps and hidden exchanges; on H100 hidden ones for
+/// DeepSeek.
+struct Unwritten {
+  bool whole_graphs = false, hidden = false;
+};
+Unwritten unwritten_of(const CsvRow& row) {
+  constexpr double kWholeGraphs = 26.06;
+  const std::string gpu = lower_case(row["gpu"]), said = told(row);
+  if (!contains(said, "force-balanced") || contains(said, "recipe=") || drops_tokens(row)) return {};
+  const std::vector<double> release = numbers_in(row["version_date"]);
+  const bool whole = contains(gpu, "gb200") && !release.empty() && release.front() >= kWholeGraphs;
+  return {whole, whole || (contains(gpu, "h100") && contains(lower_case(row["model"]), "deepseek"))};
+}
+
+}  // namespace
+
+bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
+
+Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t stages) {
+  const std::string text = lower_case(row["recompute"]);
+  const std::vector<double> numbers = numbers_in(text);
+  if (text.empty() || contains(text, "none")) return {};
+  if (contains(text, " of ") && numbers.size() >= 2) return {Recompute::Full, numbers[0] / numbers[1]};
+  if (const std::size_t at = text.find("full x"); at != std::string::npos)
+    return {Recompute::Full, std::min(1.0, std::stod(text.substr(at + 6)) * double(stages) / double(layers))};
+  if (contains(text, "full")) return {Recompute::Full};
+  if (contains(text, "selective layer")) return {Recompute::Full, 0.5};
+  if (std::vector<RecomputePart> parts = modules_in(text); !parts.empty())
+    return {Recompute::Selective, 1, std::move(parts)};
+  if (contains(text, "core")) return {Recompute::Selective};
+  if (contains(text, "selective") && is_torchtitan(row))
+    return {Recompute::Selective, 1, {RecomputePart::AllButEverySecondProduct}};
+  return {};
+}
+
+bool drops_tokens(const CsvRow& row) {
+  return contains(told(row), "token-drop") || contains(lower_case(row["model"]), "tokendrop");
+}
+
+bool hides_exchanges(const CsvRow& row) {
+  const std::string said = told(row);
+  if (contains(said, "a2a_overlap=true") || unwritten_of(row).hidden) return true;
+  return contains(said, "ep overlap") && !contains(said, "no ep overlap") && !contains(said, "ep overlap off");
+}
+
+double share_of_graphs(const CsvRow& row) {
+  if (unwritten_of(row).whole_graphs) return 1;
+  const std::string said = told(row);
+  const std::size_t at = said.find("cuda_graph=");
+  const std::string graph = at == std::string::npos ? said : said.substr(at, said.find(';', at) - at);
+  if (contains(graph, "full_iteration") && !contains(graph, "=none:")) return 1;
+  if (!contains(graph, "transformer_engine:") && !contains(graph, "te cuda graphs")) return 0;
+  double share = 0;
+  for (const std::string_view half : {"attn", "mlp"}) share += contains(graph, half) ? 0.4 : 0;
+  for (const std::string_view tenth : {"router", "preprocess"}) share += contains(graph, tenth) ? 0.1 : 0;
+  return share;
+}
+
+bool waits_for_experts(const CsvRow& row) {
+  const std::string said = told(row);
+  const bool stays = drops_tokens(row) || contains(said, "hybridep") || contains(said, "deepep") ||
+                     contains(said, "full_iteration") ||
+                     (contains(said, "force-balanced") && !contains(said, "dispatcher=none"));
+  return !stays;
+}
+
+}  // namespace orrery
