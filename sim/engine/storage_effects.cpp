@@ -24,10 +24,10 @@ const StorageEffects::Outcome* StorageEffects::find(const OffsetAllocator& arena
     pieces_.insert(behind, {g.offset, g.size, std::uint64_t{g.change} + 1});
   }
   // What is not of the last gap can join up to all of it, and what is taken from the last gap can come back as another.
-  std::int64_t others = 2 * takes;
-  for (const Piece& p : pieces_) others += p.size;
   const Piece last = pieces_.empty() ? Piece{} : pieces_.back();
-  end_ = last.what == 0 && last.size > others - last.size ? last.offset + last.size : -1;
+  std::int64_t others = 2 * takes;
+  for (std::size_t i = 0; i + 1 < pieces_.size(); ++i) others += pieces_[i].size;
+  end_ = last.what == 0 && last.size > others ? last.offset + last.size : -1;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& p = pieces_[i];
     if (i + 1 == pieces_.size() && end_ >= 0) break;
