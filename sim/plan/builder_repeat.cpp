@@ -6,6 +6,7 @@
 
 #include "sim/plan/builder.hpp"
 #include "sim/plan/latest_ops.hpp"
+#include "sim/plan/repeated_block.hpp"
 
 namespace orrery {
 
@@ -110,7 +111,7 @@ bool PlanBuilder::repeat_operands(const OpBlock& block, const OpBlock& out, cons
   const Operand* const like = plan_.operands.data() + first.first_operand;
   Operand* const mine = plan_.operands.data() + begin;
   const std::uint32_t moved = out.first_tensor.value - block.first_tensor.value;
-  const auto by = std::bit_cast<std::uint32_t>(Operand{TensorId{std::size_t{moved}}, Access{}});  // see its bits
+  const std::uint32_t by = difference_when_moved(moved);
   for (std::uint32_t k = 0; k < count; ++k)
     mine[k] = std::bit_cast<Operand>(std::bit_cast<std::uint32_t>(like[k]) + by);
   bool may_write = false;

@@ -5,15 +5,9 @@
 #include <bit>
 
 namespace orrery {
-namespace {
-
-/// The bits of an operand are those of its tensor above those of its use: the difference of two that use tensors alike,
-/// one of which stands so far behind the other.
 std::uint32_t difference_when_moved(std::uint32_t by) {
   return std::bit_cast<std::uint32_t>(Operand{TensorId{std::size_t{by}}, Access{}});
 }
-
-}  // namespace
 
 RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops) {
   RepeatedBlock out;

@@ -29,6 +29,10 @@ RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops
 /// Of a repetition whose tensors are not those of its block, moved by as much.
 constexpr std::uint32_t kNotMoved = UINT32_MAX;
 
+/// The bits of an operand are those of its tensor above those of its use: the difference of two that use tensors alike,
+/// one of which stands so far behind the other.
+std::uint32_t difference_when_moved(std::uint32_t by);
+
 /// Compares what repetitions touch with what their blocks do; all ids are in range.
 class BlockComparison {
  public:

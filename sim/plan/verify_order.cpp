@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sim/plan/latest_ops.hpp"
+
 namespace orrery {
 namespace {
 
@@ -172,10 +174,10 @@ void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std:
   if (op.num_deps > 0) join_dependencies(i, known);
   for (const Operand& o : persistent) {
     check_hazard(i, o, known);
-    note_use(i, o);
+    note_use(plan_, uses_, o, OpId{i}, plan_.ops[i].stream);
   }
   for (const Operand& o : stored) check_hazard(i, o, known);
-  for (const Operand& o : stored) note_use(i, o);
+  for (const Operand& o : stored) note_use(plan_, uses_, o, OpId{i}, plan_.ops[i].stream);
   if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
   if (mine == kUnwanted) return;
@@ -215,13 +217,6 @@ void OrderChecker::check_hazard(std::size_t i, Operand o, const Clock& known) {
       problems_.add("{} writes {} while {} may still read it", problems_.op(i), problems_.tensor(owner),
                     problems_.op(r.index()));
   });
-}
-
-void OrderChecker::note_use(std::size_t i, Operand o) {
-  if (o.writes())
-    uses_.write(plan_.owner(o.tensor()), OpId{i});
-  else
-    uses_.read(plan_.owner(o.tensor()), OpId{i}, plan_.ops[i].stream);
 }
 
 void OrderChecker::check_storage(std::size_t i, std::span<const Operand> operands) {

@@ -91,7 +91,6 @@ class OrderChecker {
   void check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent);
   void join_dependencies(std::size_t i, Clock& known);
   void check_hazard(std::size_t i, Operand o, const Clock& known);
-  void note_use(std::size_t i, Operand o);
   void check_storage(std::size_t i, std::span<const Operand> operands);
   void check_released(const RankClass& c, const std::vector<Part>& parts);
   void walk_back(std::size_t i, std::span<const Operand> operands);
