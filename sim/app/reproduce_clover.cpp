@@ -16,7 +16,9 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <vector>
 
+#include "calibrate/fit.hpp"
 #include "sim/app/speculation_study.hpp"
 
 namespace orrery {
@@ -106,15 +108,15 @@ struct EngineTimes {
 
 /// The line nearest to the steps of plain decoding (`speeds`: tokens per second), less their kernels; no part below 0.
 EngineTimes engine_of(std::span<const double> speeds, const std::array<double, 6>& kernels, double sequence) {
-  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+  std::vector<std::vector<double>> sizes;
+  std::vector<double> beyond;
   for (std::size_t i = 0; i < speeds.size(); ++i) {
     const auto batch = double(kBatches[i]);
-    const double beyond = batch / speeds[i] - kernels[i];
-    n += 1, x += batch, y += beyond, xx += batch * batch, xy += batch * beyond;
+    sizes.push_back({1, batch});
+    beyond.push_back(batch / speeds[i] - kernels[i]);
   }
-  const double slope = std::max(0.0, (n * xy - x * y) / (n * xx - x * x));
-  const double start = (y - slope * x) / n;
-  return start >= 0 ? EngineTimes{start, slope, sequence} : EngineTimes{0, xy / xx, sequence};
+  const std::vector<double> line = nonnegative_least_squares(sizes, beyond);
+  return {line[0], line[1], sequence};
 }
 
 struct Prediction6 {

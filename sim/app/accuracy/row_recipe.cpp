@@ -39,14 +39,18 @@ Unwritten unwritten_of(const CsvRow& row) {
   constexpr double kWholeGraphs = 26.06;
   const std::string gpu = lower_case(row["gpu"]), said = told(row);
   if (!contains(said, "force-balanced") || contains(said, "recipe=") || drops_tokens(row)) return {};
-  const std::vector<double> release = numbers_in(row["version_date"]);
-  const bool whole = contains(gpu, "gb200") && !release.empty() && release.front() >= kWholeGraphs;
+  const bool whole = contains(gpu, "gb200") && release_of(row) >= kWholeGraphs;
   return {whole, whole || (contains(gpu, "h100") && contains(lower_case(row["model"]), "deepseek"))};
 }
 
 }  // namespace
 
 bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
+
+double release_of(const CsvRow& row) {
+  const std::vector<double> numbers = numbers_in(row["version_date"]);
+  return numbers.empty() ? 0 : numbers.front();
+}
 
 Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t stages) {
   const std::string text = lower_case(row["recompute"]);

@@ -21,6 +21,9 @@ Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t sta
 
 bool is_torchtitan(const CsvRow& row);
 
+/// The first number of a row's version: its year, or the release of a container; 0 where it has none.
+double release_of(const CsvRow& row);
+
 /// Recipes that drop tokens give each expert as many as even ones get, and fill up what is missing.
 bool drops_tokens(const CsvRow& row);
 

@@ -106,8 +106,7 @@ constexpr double kFirstCore = 2023;  // year of the first Megatron-LM that is Me
 const Software* software_of(const CsvRow& row) {
   if (row.has("benchmark")) return &kMlperf;
   const std::string name = lower_case(row["software"]);
-  const std::vector<double> date = numbers_in(row["version_date"]);
-  if (contains(name, "megatron-lm") && !date.empty() && date.front() >= kFirstCore) return &kMegatronOnCore;
+  if (contains(name, "megatron-lm") && release_of(row) >= kFirstCore) return &kMegatronOnCore;
   for (const Software& s : kSoftware)
     if (contains(name, s.words)) return &s;
   return nullptr;
@@ -115,8 +114,7 @@ const Software* software_of(const CsvRow& row) {
 
 /// torchtitan's torch.compile takes in the loss since 2025.
 bool compiles_loss(const CsvRow& row) {
-  const std::vector<double> date = numbers_in(row["version_date"]);
-  return is_torchtitan(row) && contains(row["extra"], "compile") && !date.empty() && date.front() >= 2025;
+  return is_torchtitan(row) && contains(row["extra"], "compile") && release_of(row) >= 2025;
 }
 
 Skip incomplete(std::string what) { return {SkipReason::Incomplete, std::move(what)}; }
@@ -220,9 +218,7 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   const bool said = row.has("seq_parallel");
   const bool splits_rows = said ? contains(row["seq_parallel"], "yes") : software.sequence_parallel;
   s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
-  const std::vector<double> date = numbers_in(row["version_date"]);
-  const double year = date.empty() ? 0 : date.front();
-  s.parallel.tensor_overlap = year >= software.tensor_overlap && contains(s.mesh.inner, "tp");
+  s.parallel.tensor_overlap = release_of(row) >= software.tensor_overlap && contains(s.mesh.inner, "tp");
   const bool exchanges = contains(s.mesh.inner, "ep");
   s.parallel.expert_buffer = exchanges && s.train.capacity_factor == 0 ? 1 : 0;
   s.parallel.expert_overlap = exchanges && hides_exchanges(row);
