@@ -104,13 +104,7 @@ Plan split(const Plan& plan, const std::set<std::size_t>& which, std::size_t axi
   return out;
 }
 
-struct Case {
-  const char* strategy;
-  std::int64_t replicas, microbatches;
-  Recompute recompute = Recompute::None;
-};
-
-constexpr Case kCases[] = {
+constexpr LoweredCase kCases[] = {
     {"{mesh: dp8}", 8, 2},
     {"{mesh: dp256}", 256, 1},
     {"{mesh: dp32, data: {kind: zero1}}", 32, 2},
@@ -143,9 +137,9 @@ constexpr Case kCases[] = {
 
 TEST_CASE("a rank per class tells the picosecond of every op and the peak of every rank", "[parallel]") {
   std::size_t spans = 0;
-  for (const Case& c : kCases) {
+  for (const LoweredCase& c : kCases) {
     INFO(c.strategy);
-    const Plan plan = lower(c.strategy, c.replicas, c.microbatches, c.recompute);
+    const Plan plan = lower(c);
     const Machine m{plan.mesh.size()};
     const Timeline folded = run(plan, m.cost, m.resources, Expansion::Folded);
     const Timeline expanded = run(plan, m.cost, m.resources, Expansion::Expanded);

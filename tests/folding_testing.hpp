@@ -35,6 +35,13 @@ inline Plan lower(const std::string& strategy, std::int64_t replicas, std::int64
   return find_strategy("parallel").make(parse_yaml(strategy, "strategy"))->train_step(small_model(), o, nullptr);
 }
 
+struct LoweredCase {
+  const char* strategy;
+  std::int64_t replicas, microbatches;
+  Recompute recompute = Recompute::None;
+};
+inline Plan lower(const LoweredCase& c) { return lower(c.strategy, c.replicas, c.microbatches, c.recompute); }
+
 inline Bindings first_step() {
   Bindings bindings;
   bindings[Symbol::Step] = 1;

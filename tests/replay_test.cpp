@@ -47,13 +47,7 @@ bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const T& x, const T& y) { return same(x, y); });
 }
 
-struct Case {
-  const char* strategy;
-  std::int64_t replicas, microbatches;
-  Recompute recompute = Recompute::None;
-};
-
-constexpr Case kCases[] = {
+constexpr LoweredCase kCases[] = {
     {"{mesh: dp8}", 8, 24},
     {"{mesh: tp8, sequence_parallel: true}", 1, 24, Recompute::Full},
     {"{mesh: pp4 dp2, data: {kind: zero1}}", 2, 24},
@@ -69,10 +63,10 @@ constexpr Case kCases[] = {
 }  // namespace
 
 TEST_CASE("a plan that does not say what repeats takes the same time and memory, and has the same report", "[engine]") {
-  const Case& c = kCases[GENERATE(range(std::size_t{0}, std::size(kCases)))];
+  const LoweredCase& c = kCases[GENERATE(range(std::size_t{0}, std::size(kCases)))];
   const Expansion expansion = GENERATE(Expansion::Folded, Expansion::Expanded);
   CAPTURE(c.strategy, expansion == Expansion::Folded);
-  const Plan plan = lower(c.strategy, c.replicas, c.microbatches, c.recompute);
+  const Plan plan = lower(c);
   REQUIRE(!plan.repetitions.empty());
   Plan plain = plan;
   plain.repetitions.clear();
