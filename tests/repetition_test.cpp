@@ -162,3 +162,37 @@ TEST_CASE("damage to a block that repeats another one is found as in any other o
   }
   CHECK(found > 40);
 }
+
+TEST_CASE("storage that repeated blocks share with other ops is followed through all of them", "[plan]") {
+  PlanBuilder b{"shared"};
+  const TensorSpec kept{.role = TensorRole::Parameter, .persistent = true};
+  const TensorId weight = b.tensor("w", Shape{8}, kept), sum = b.tensor("sum", Shape{8}, kept);
+  const TensorId host = b.tensor("host", Shape{8}, {.tier = Tier::Host, .persistent = true});
+  const OpBlock begun = b.begin_block();
+  const TensorId y = b.tensor("y", Shape{8}, {});
+  b.add("product", Multiply{.rows = 1, .cols = 8}, {reads(weight), reads(weight), writes(y)});
+  b.add("keep", Multiply{.rows = 1, .cols = 8}, {reads(y), reads(y), writes(sum)});
+  const OpBlock block = b.end_block(begun);
+  const auto send = [&](const char* name) {
+    return b.add(name, Copy{.bytes = Bytes{32.0}}, {reads(sum), writes(host)}, Stream::CopyOut);
+  };
+  for (int i = 0; i < 3; ++i) b.repeat(block, {});
+  const OpId middle = send("middle");
+  OpId behind = b.repeat(block, {}).first_op;  // "keep" is the op after it, and overwrites what is sent
+  ++behind.value;
+  for (int i = 0; i < 3; ++i) b.repeat(block, {});
+  const OpId last = send("last");
+  const Plan plan = b.take(nullptr);
+  REQUIRE(plan.repetitions.size() == 7);
+  REQUIRE(check_plan(plan).empty());
+  const auto problem_without_order = [&](OpId op) {
+    Plan damaged = plan;
+    damaged.ops[op.index()].num_deps = 0;
+    const auto problems = check_plan(damaged);
+    return problems.empty() ? std::string{} : problems.front();
+  };
+  // The op named is the latest that touches the sum before: of the third and of the seventh copy.
+  CHECK(problem_without_order(middle) == "op 8 'middle' touches 'sum' while op 7 'keep' may still write it");
+  CHECK(problem_without_order(behind) == "op 10 'keep' writes 'sum' while op 8 'middle' may still read it");
+  CHECK(problem_without_order(last) == "op 17 'last' touches 'sum' while op 16 'keep' may still write it");
+}

@@ -2,12 +2,40 @@
 #include "sim/engine/memory_model.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/repeated_block.hpp"
 
 namespace orrery {
 
-std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c) {
+namespace {
+
+/// Operands that may name persistent tensors: what a block takes and gives back itself is none, and neither is that of
+/// those that repeat it.
+template <class F>
+void for_each_lasting_operand(const Plan& plan, const MovedStretches& stretches, F f) {
+  std::map<const RepeatedBlock*, bool> lasts;  // whether a tensor of its own is persistent
+  const auto has_lasting = [&](const RepeatedBlock& b) {
+    for (std::uint32_t t = 0; t < b.num_own; ++t)
+      if (plan.tensors[plan.owner(TensorId{b.first_own.index() + t}).index()].persistent) return true;
+    return false;
+  };
+  for (const MovedStretches::Part& part : stretches.parts()) {
+    const auto known = part.block == nullptr ? lasts.end() : lasts.try_emplace(part.block, true).first;
+    if (part.block != nullptr && known->second) known->second = has_lasting(*part.block);
+    if (part.block == nullptr || known->second) {
+      for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
+        for (const Operand& o : plan.operands_of(plan.ops[i])) f(o);
+      continue;
+    }
+    const Operand* const operands = plan.operands.data() + plan.ops[part.first].first_operand;
+    for (const std::uint32_t k : part.block->others) f(operands[k]);
+  }
+}
+
+std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c, const MovedStretches& stretches) {
   std::vector<TensorId> out;
   std::vector<bool> seen(plan.tensors.size(), false);
   const auto add = [&](TensorId t) {
@@ -16,14 +44,20 @@ std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c) {
     seen[owner.index()] = true;
     out.push_back(owner);
   };
-  for (const Op& op : plan.ops_of(plan.classes[c.index()]))
-    for (const Operand& o : plan.operands_of(op))
-      if (!o.allocates() && !o.frees()) add(o.tensor());
+  for_each_lasting_operand(plan, stretches, [&](const Operand& o) {
+    if (!o.allocates() && !o.frees()) add(o.tensor());
+  });
   if (c.index() < plan.workspaces.size())
     for (TensorId t : plan.workspaces[c.index()])
       if (!t.is_none()) add(t);
   std::sort(out.begin(), out.end());
   return out;
+}
+
+}  // namespace
+
+std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c) {
+  return resident_tensors(plan, c, MovedStretches{plan, plan.classes[c.index()]});
 }
 
 void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t execution, std::int64_t now_ps) {
@@ -52,27 +86,72 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
 
 MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c) {
   ClassTensors out;
-  const auto ops = plan_->ops_of(plan_->classes[c.index()]);
+  const MovedStretches stretches{*plan_, plan_->classes[c.index()]};
+  std::map<const RepeatedBlock*, BlockMarks> blocks;
+  for (const auto& [first, block] : stretches.blocks()) blocks[&block] = marks_of(block);
   std::uint32_t first = UINT32_MAX, last = 0;
-  for (const Op& op : ops)
-    for (const Operand& o : plan_->operands_of(op)) {
-      if (!o.allocates()) continue;
-      const std::uint32_t owner = plan_->owner(o.tensor()).value;
-      first = std::min(first, owner);
-      last = std::max(last, owner);
+  const auto widen = [&](std::uint32_t low, std::uint32_t high) {
+    first = std::min(first, low);
+    last = std::max(last, high);
+  };
+  const auto operands_of = [&](std::size_t op) { return plan_->operands_of(plan_->ops[op]); };
+  for (const MovedStretches::Part& part : stretches.parts()) {
+    if (part.block != nullptr) {
+      const BlockMarks& marks = blocks.at(part.block);
+      widen(marks.first + part.by, marks.last + part.by);
+      continue;
     }
+    for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
+      for (const Operand& o : operands_of(i))
+        if (o.allocates()) widen(plan_->owner(o.tensor()).value, plan_->owner(o.tensor()).value);
+  }
   if (first != UINT32_MAX) {
     out.first = first;
     out.marks.resize(last - first + 1);
-    for (const Op& op : ops)
-      for (const Operand& o : plan_->operands_of(op))
-        if (o.frees()) ++out.marks[plan_->owner(o.tensor()).value - first];
+    const auto add = [&](const Operand& o) {
+      if (o.frees()) ++out.marks[plan_->owner(o.tensor()).value - first];
+    };
+    for (const MovedStretches::Part& part : stretches.parts()) {
+      if (part.block == nullptr) {
+        for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
+          for (const Operand& o : operands_of(i)) add(o);
+        continue;
+      }
+      const BlockMarks& marks = blocks.at(part.block);
+      std::uint8_t* const mine = out.marks.data() + (marks.first + part.by - first);
+      const std::uint8_t* const own = marks.own.data();
+      for (std::size_t t = 0; t < marks.own.size(); ++t) mine[t] = static_cast<std::uint8_t>(mine[t] + own[t]);
+      const Operand* const operands = plan_->operands.data() + plan_->ops[part.first].first_operand;
+      for (const std::uint32_t k : part.block->others) add(operands[k]);
+    }
   }
   out.count = static_cast<std::uint32_t>(out.marks.size());
-  out.resident = resident_tensors(*plan_, c);
+  out.resident = resident_tensors(*plan_, c, stretches);
   std::vector<std::uint32_t> keys;
   for (TensorId t : out.resident) keys.push_back(key_of(t));
   out.list = lists_.try_emplace(std::move(keys), static_cast<std::uint32_t>(lists_.size())).first->second;
+  return out;
+}
+
+/// Of the owners that a block takes itself.
+MemoryModel::BlockMarks MemoryModel::marks_of(const RepeatedBlock& block) const {
+  BlockMarks out;
+  const std::span<const Operand> operands{plan_->operands.data() + block.first_operand, block.num_operands};
+  if (!block.is_contiguous) return out;
+  for (const Operand& o : operands)
+    if (const std::uint32_t owner = plan_->owner(o.tensor()).value; o.allocates()) {
+      out.first = std::min(out.first, owner);
+      out.last = std::max(out.last, owner);
+    }
+  if (out.first == UINT32_MAX) return out;
+  out.own.resize(out.last - out.first + 1);
+  auto other = block.others.begin();
+  for (std::uint32_t k = 0; k < operands.size(); ++k) {
+    if (other != block.others.end() && *other == k)
+      ++other;
+    else if (operands[k].frees())
+      ++out.own[plan_->owner(operands[k].tensor()).value - out.first];
+  }
   return out;
 }
 
@@ -250,10 +329,13 @@ void MemoryModel::name_owners(std::uint32_t simulated, TierState& t) const {
   std::vector<bool> live(tensors.count, false);
   std::vector<std::uint8_t> marks = tensors.marks;
   std::array<std::uint32_t, kNumStreams> seen{};
+  auto left = std::accumulate(t.at_peak.started.begin(), t.at_peak.started.end(), std::uint64_t{0});
   for (const Op& op : plan_->ops_of(plan_->classes[fleet_->class_of(simulated)])) {
+    if (left == 0) break;
     const auto stream = static_cast<std::size_t>(op.stream);
     const std::uint32_t at = seen[stream]++;
     if (at >= t.at_peak.started[stream]) continue;
+    --left;
     for (const Operand& o : plan_->operands_of(op)) {
       const std::uint32_t i = plan_->owner(o.tensor()).value - tensors.first;
       if (o.allocates()) live[i] = true;

@@ -21,6 +21,8 @@
 
 namespace orrery {
 
+struct RepeatedBlock;
+
 /// How far a rank has come: per stream, how many of its ops have started and how many have ended.
 struct RankProgress {
   std::array<std::uint32_t, kNumStreams> started{}, ended{};
@@ -139,7 +141,12 @@ class MemoryModel {
     const Tensor& t = plan_->tensors[owner.index()];
     return sizes_[t.layout.index() * kNumTypes + static_cast<std::size_t>(t.dtype)];
   }
+  struct BlockMarks {  // operands of a block that give back what it takes itself: of a range of tensors
+    std::uint32_t first = UINT32_MAX, last = 0;
+    std::vector<std::uint8_t> own;
+  };
   ClassTensors tensors_of(ClassId c);
+  BlockMarks marks_of(const RepeatedBlock& block) const;
   std::uint32_t key_of(TensorId owner);
   RankState& state(RankId rank);
   TierState& tier(RankState& rank, RankId id, Tier tier);

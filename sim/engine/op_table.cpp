@@ -38,6 +38,12 @@ std::vector<WorkId> works_of(const Plan& plan, std::span<const Op> ops) {
   return out;
 }
 
+/// The first one that begins with this op or a later one.
+std::vector<Repetition>::const_iterator first_repetition(const Plan& plan, std::size_t op) {
+  return std::lower_bound(plan.repetitions.begin(), plan.repetitions.end(), OpId{op},
+                          [](const Repetition& r, OpId wanted) { return r.first < wanted; });
+}
+
 /// Calls with equal keys of one class pair up in order. Only the partner and the tag matter, and whether one sends or
 /// receives.
 std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
@@ -107,12 +113,25 @@ void OpTable::add_class(const Plan& plan, std::size_t c) {
   }
   place_.resize(ops.size());
   std::fill(counts_.begin(), counts_.end(), 0u);
+  auto repetition = first_repetition(plan, out.first_op);
+  std::uint32_t begin = UINT32_MAX, length = 0, like = 0;  // of the repetition that comes or is there
+  const auto find_next = [&] {
+    begin = UINT32_MAX, length = 0;
+    if (repetition == plan.repetitions.end() || repetition->first.index() >= out.first_op + ops.size()) return;
+    begin = repetition->first.value - out.first_op;
+    length = repetition->num_ops;
+    like = repetition->like.value - out.first_op;
+    ++repetition;
+  };
+  find_next();
   for (std::uint32_t i = 0; i < ops.size(); ++i) {
     const Op& op = ops[i];
+    if (i == begin + length) find_next();
     place_[i] = next[static_cast<std::size_t>(op.stream)]++;
     EngineOp& record = records_[place_[i]];
-    record = {i, op.work.value,           static_cast<std::uint32_t>(deps_.size()),
-              0, kinds_[op.work.index()], storage_of(plan.operands_of(op))};
+    const std::uint8_t storage =
+        i >= begin ? records_[place_[like + (i - begin)]].storage : storage_of(plan.operands_of(op));
+    record = {i, op.work.value, static_cast<std::uint32_t>(deps_.size()), 0, kinds_[op.work.index()], storage};
     if (record.kind == OpKind::Single && op.num_deps == 0) continue;
     if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
     for (OpId d : plan.deps_of(op)) {
@@ -142,9 +161,8 @@ void OpTable::add_blocks(const Plan& plan, std::size_t c) {
   const auto pass = [&](std::size_t until, std::array<std::uint32_t, kNumStreams>& count) {
     for (; op < until; ++op) ++count[static_cast<std::size_t>(plan.ops[op].stream)];
   };
-  const auto first = std::lower_bound(plan.repetitions.begin(), plan.repetitions.end(), OpId{op},
-                                      [](const Repetition& r, OpId wanted) { return r.first < wanted; });
-  for (auto r = first; r != plan.repetitions.end() && r->first.index() < out.first_op + std::size_t{out.num_ops}; ++r) {
+  for (auto r = first_repetition(plan, op);
+       r != plan.repetitions.end() && r->first.index() < out.first_op + std::size_t{out.num_ops}; ++r) {
     pass(r->first.index(), next);
     const auto [pattern, fresh] = patterns.try_emplace(r->like, static_cast<std::uint32_t>(patterns.size()));
     out.blocks.instances.push_back({static_cast<std::uint32_t>(op - out.first_op), r->num_ops, pattern->second, next});

@@ -165,33 +165,6 @@ void PlanBuilder::reserve(std::size_t times) {
   uses_.reserve(uses_.size() * times);
 }
 
-/// Storage is taken by the first op that uses an owner and given back by the last one of each stream. Parameters that
-/// no op uses are not of this plan: a decoder's has no encoder.
-void PlanBuilder::mark_storage() {
-  constexpr std::uint32_t kNone = UINT32_MAX;
-  struct Uses {
-    std::uint32_t first = kNone;  // operand
-    std::uint16_t later = 0;      // streams on which a later op uses it
-  };
-  std::vector<Uses> uses(plan_.tensors.size());
-  for (std::size_t op = plan_.ops.size(); op-- > 0;) {
-    const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(plan_.ops[op].stream));
-    const std::uint32_t begin = plan_.ops[op].first_operand;
-    for (std::uint32_t i = begin + plan_.ops[op].num_operands; i-- > begin;) {
-      Operand& o = plan_.operands[i];
-      const std::size_t owner = plan_.owner(o.tensor()).index();
-      o.set_allocates(false);
-      o.set_frees(!(uses[owner].later & stream) && !plan_.tensors[owner].persistent);
-      uses[owner].later |= stream;
-      uses[owner].first = i;
-    }
-  }
-  for (std::size_t t = 0; t < uses.size(); ++t)
-    if (uses[t].first != kNone && !plan_.tensors[t].persistent) plan_.operands[uses[t].first].set_allocates(true);
-  std::erase_if(plan_.placements,
-                [&](const ParameterPlacement& p) { return uses[plan_.owner(p.weight.tensor).index()].first == kNone; });
-}
-
 void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
   std::vector<Bytes> per_work;
   per_work.reserve(plan_.works.size());
@@ -214,8 +187,8 @@ void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
 Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
   close_class();
   uses_ = {};
-  recipes_ = {};
   mark_storage();
+  recipes_ = {};
   if (workspaces) add_workspaces(*workspaces);
   verify(plan_);
   return std::move(plan_);

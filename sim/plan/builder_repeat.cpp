@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // PlanBuilder: blocks of ops that are added again.
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "sim/plan/builder.hpp"
 #include "sim/plan/latest_ops.hpp"
-#include "sim/plan/repeated_block.hpp"
+#include "sim/plan/operand_bits.hpp"
 
 namespace orrery {
 
@@ -111,12 +110,16 @@ bool PlanBuilder::repeat_operands(const OpBlock& block, const OpBlock& out, cons
   const Operand* const like = plan_.operands.data() + first.first_operand;
   Operand* const mine = plan_.operands.data() + begin;
   const std::uint32_t moved = out.first_tensor.value - block.first_tensor.value;
-  const std::uint32_t by = difference_when_moved(moved);
-  for (std::uint32_t k = 0; k < count; ++k)
-    mine[k] = std::bit_cast<Operand>(std::bit_cast<std::uint32_t>(like[k]) + by);
+  copy_moved(mine, like, count, difference_when_moved(moved));
   bool may_write = false;
+  TensorId lowest;                                                          // of what is replaced
+  for (const Replacement& r : replaced) lowest = std::min(lowest, r.from);  // none is the largest
   for (const Recipe::Other& other : recipe.others) {
     const Operand o = like[other.operand];
+    if (o.tensor() < lowest && o.tensor() < block.first_tensor) {
+      mine[other.operand] = o;
+      continue;
+    }
     if (o.tensor().value - block.first_tensor.value < block.num_tensors) continue;  // a view of what is replaced
     const TensorId instead = replace(o.tensor(), replaced);
     mine[other.operand] = {instead, o.access()};

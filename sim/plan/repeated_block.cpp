@@ -4,9 +4,38 @@
 #include <algorithm>
 #include <bit>
 
+#include "sim/plan/operand_bits.hpp"
+
 namespace orrery {
-std::uint32_t difference_when_moved(std::uint32_t by) {
-  return std::bit_cast<std::uint32_t>(Operand{TensorId{std::size_t{by}}, Access{}});
+namespace {
+
+/// Whether operands of `like`, but for those of others, are the same use of a tensor moved by as much.
+bool has_moved_operands(const Operand* mine, const Operand* like, const RepeatedBlock& block, std::uint32_t by) {
+  const std::uint32_t difference = difference_when_moved(by);
+  std::uint32_t unlike = count_unlike(mine, like, block.num_operands, difference);
+  for (const std::uint32_t k : block.others)
+    unlike -= std::bit_cast<std::uint32_t>(mine[k]) - std::bit_cast<std::uint32_t>(like[k]) != difference ? 1u : 0u;
+  return unlike == 0;
+}
+
+}  // namespace
+
+MovedStretches::MovedStretches(const Plan& plan, const RankClass& c) {
+  for (const Stretch& s : stretches_of(plan, c)) {
+    Part& part = parts_.emplace_back(Part{s.first, s.num_ops});
+    if (s.like.is_none()) continue;
+    const auto [known, is_new] = blocks_.try_emplace(s.like);
+    if (is_new) known->second = repeated_block(plan, s.like, static_cast<std::uint32_t>(s.num_ops));
+    const RepeatedBlock& block = known->second;
+    const Op &first = plan.ops[s.first], &last = plan.ops[s.first + s.num_ops - 1];
+    const bool is_in_line = last.first_operand + last.num_operands - first.first_operand == block.num_operands;
+    const bool is_plain = block.is_contiguous && !block.lends && !block.borrows && block.num_own > 0;
+    if (!is_plain || !is_in_line) continue;
+    const Operand *const mine = plan.operands.data() + first.first_operand, *const like = plan.operands.data() +
+                                                                                          block.first_operand;
+    part.by = mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
+    if (has_moved_operands(mine, like, block, part.by)) part.block = &block;
+  }
 }
 
 RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops) {
@@ -36,9 +65,13 @@ RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops
     out.num_own = last.value - out.first_own.value + 1;
   }
   for (std::uint32_t k = 0; k < out.num_operands; ++k) {
-    if (out.owns(operands[k].tensor())) continue;
+    const bool has_owner = out.owns(plan.owner(operands[k].tensor()));
+    if (out.owns(operands[k].tensor())) {
+      out.borrows = out.borrows || !has_owner;
+      continue;
+    }
     out.others.push_back(k);
-    out.lends = out.lends || out.owns(plan.owner(operands[k].tensor()));
+    out.lends = out.lends || has_owner;
   }
   return out;
 }
@@ -60,32 +93,42 @@ bool BlockComparison::same_use(Operand x, Operand y) const {
 
 /// kNotMoved where tensors do not stand in for each other in this way, whatever the reason.
 std::uint32_t BlockComparison::moved_by(const Repetition& r, const RepeatedBlock& block) const {
-  std::uint32_t first_operand = plan_[r.first].first_operand;
-  for (std::uint32_t i = 0, next = first_operand; i < r.num_ops; ++i) {
-    const Op& op = plan_.ops[r.first.index() + i];
-    if (!block.is_contiguous || op.first_operand != next) return kNotMoved;
-    next += op.num_operands;
-  }
-  const Operand* const mine = plan_.operands.data() + first_operand;
+  if (!block.is_contiguous || block.lends || !has_operands_in_line(r)) return kNotMoved;
+  const Operand* const mine = plan_.operands.data() + plan_[r.first].first_operand;
   const Operand* const like = plan_.operands.data() + block.first_operand;
   const std::uint32_t by =
       block.num_own == 0 ? 0 : mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
-  std::uint32_t unlike = 0;  // operands that are not the same use of a tensor moved by as much
-  const std::uint32_t difference = difference_when_moved(by);
-  const auto is_unlike = [&](std::uint32_t k) -> std::uint32_t {
-    return std::bit_cast<std::uint32_t>(mine[k]) - std::bit_cast<std::uint32_t>(like[k]) != difference;
-  };
-  for (std::uint32_t k = 0; k < block.num_operands; ++k) unlike += is_unlike(k);
-  if (block.lends) return kNotMoved;
-  for (const std::uint32_t k : block.others) {
-    unlike -= is_unlike(k);
+  for (const std::uint32_t k : block.others)
     if (std::bit_cast<std::uint32_t>(mine[k]) != std::bit_cast<std::uint32_t>(like[k]) && !same_use(mine[k], like[k]))
       return kNotMoved;
+  if (!has_moved_operands(mine, like, block, by) ||
+      block.first_own.value + by + std::size_t{block.num_own} > plan_.tensors.size())
+    return kNotMoved;
+  return has_moved_tensors(block, by) ? by : kNotMoved;
+}
+
+/// Whether operands of its ops follow upon each other.
+bool BlockComparison::has_operands_in_line(const Repetition& r) const {
+  const Op* const ops = plan_.ops.data() + r.first.index();
+  std::uint32_t next = ops[0].first_operand, misplaced = 0;
+  for (std::uint32_t i = 0; i < r.num_ops; ++i) {
+    misplaced |= ops[i].first_operand ^ next;
+    next += ops[i].num_operands;
   }
-  if (unlike > 0 || block.first_own.value + by + std::size_t{block.num_own} > plan_.tensors.size()) return kNotMoved;
-  for (std::uint32_t t = 0; t < block.num_own; ++t)
-    if (!is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return kNotMoved;
-  return by;
+  return misplaced == 0;
+}
+
+/// Mostly they are the same in all that counts.
+bool BlockComparison::has_moved_tensors(const RepeatedBlock& block, std::uint32_t by) const {
+  const Tensor* const like = plan_.tensors.data() + block.first_own.index();
+  for (std::uint32_t t = 0; t < block.num_own; ++t) {
+    const Tensor &x = like[t], &y = like[t + by];
+    const bool is_same =
+        x.layout == y.layout && x.dtype == y.dtype && x.tier == y.tier && x.persistent == y.persistent &&
+        (x.base.is_none() ? y.base.is_none() : block.owns(x.base) && y.base.value == x.base.value + by);
+    if (!is_same && !is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return false;
+  }
+  return true;
 }
 
 bool BlockComparison::is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "sim/plan/plan.hpp"
+#include "sim/plan/stretches.hpp"
 
 namespace orrery {
 
@@ -20,6 +22,7 @@ struct RepeatedBlock {
   std::uint32_t num_own = 0;          // tensors
   std::vector<std::uint32_t> others;  // operands, counted in the block, that name tensors of others
   bool lends = false;                 // one of them is a view of what the block owns
+  bool borrows = false;               // an operand that is not one of them is a view of what others own
 
   bool owns(TensorId t) const { return t.value - first_own.value < num_own; }
 };
@@ -29,9 +32,24 @@ RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops
 /// Of a repetition whose tensors are not those of its block, moved by as much.
 constexpr std::uint32_t kNotMoved = UINT32_MAX;
 
-/// The bits of an operand are those of its tensor above those of its use: the difference of two that use tensors alike,
-/// one of which stands so far behind the other.
-std::uint32_t difference_when_moved(std::uint32_t by);
+/// The ops of a class, where a verified plan says of a repetition that its operands are those of its block: all but
+/// `others` of that name tensors moved by as much.
+class MovedStretches {
+ public:
+  struct Part {
+    std::size_t first = 0, num_ops = 0;
+    const RepeatedBlock* block = nullptr;  // none: it has to be read op by op
+    std::uint32_t by = 0;
+  };
+
+  MovedStretches(const Plan& plan, const RankClass& c);
+  std::span<const Part> parts() const { return parts_; }
+  const std::map<OpId, RepeatedBlock>& blocks() const { return blocks_; }
+
+ private:
+  std::map<OpId, RepeatedBlock> blocks_;  // by their first op
+  std::vector<Part> parts_;
+};
 
 /// Compares what repetitions touch with what their blocks do; all ids are in range.
 class BlockComparison {
@@ -44,6 +62,8 @@ class BlockComparison {
   std::uint32_t moved_by(const Repetition& r, const RepeatedBlock& block) const;
 
  private:
+  bool has_operands_in_line(const Repetition& r) const;
+  bool has_moved_tensors(const RepeatedBlock& block, std::uint32_t by) const;
   bool is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
   bool alike(TensorId x, TensorId y) const;
 

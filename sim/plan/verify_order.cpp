@@ -2,6 +2,7 @@
 #include "sim/plan/verify_order.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/plan/latest_ops.hpp"
 
@@ -56,10 +57,76 @@ std::vector<OrderChecker::Part> OrderChecker::parts_of(const RankClass& c) {
     if (is_new) known->second = learn(s.like, s.num_ops);
     part.pattern = &known->second;
     part.moved = moved_of(s);
+    part.is_same = is_same(part, s.like);
     gather_stored(part);
     count_marks(stored_);
   }
+  find_calm(parts);
   return parts;
+}
+
+bool OrderChecker::is_same(const Part& part, OpId like) const {
+  const Operand* const mine = plan_.operands.data() + plan_.ops[part.first].first_operand;
+  const Operand* const others = plan_.operands.data() + plan_[like].first_operand;
+  std::uint32_t unlike = 0;
+  for (const std::uint32_t k : part.pattern->persistent.operands)
+    unlike |= std::bit_cast<std::uint32_t>(mine[k]) ^ std::bit_cast<std::uint32_t>(others[k]);
+  return unlike == 0;
+}
+
+/// A pattern is calm if only one stream of all copies together touches each owner that it touches.
+void OrderChecker::find_calm(const std::vector<Part>& parts) {
+  calm_.clear();
+  for (auto& [like, pattern] : patterns_)
+    if (std::any_of(parts.begin(), parts.end(),
+                    [mine = &pattern](const Part& p) { return p.pattern == mine && p.is_same; }))
+      add_calm(pattern, like);
+  for (const auto& [owner, uses] : calm_)
+    if (std::any_of(uses.begin(), uses.end(),
+                    [stream = uses.front().stream](const CalmUse& u) { return u.stream != stream; }))
+      for (const CalmUse& u : uses) u.pattern->is_calm = false;
+  std::erase_if(calm_, [](const auto& entry) {
+    return std::none_of(entry.second.begin(), entry.second.end(), [](const CalmUse& u) { return u.pattern->is_calm; });
+  });
+}
+
+void OrderChecker::add_calm(Pattern& pattern, OpId like) {
+  pattern.is_calm = true;
+  const Choice& choice = pattern.persistent;
+  const std::uint32_t first_operand = plan_[like].first_operand;
+  for (std::size_t n = 0; n < choice.ops.size(); ++n) {
+    const Stream stream = plan_.ops[like.index() + choice.ops[n]].stream;
+    for (std::uint32_t k = choice.first[n]; k < choice.first[n + 1]; ++k) {
+      const Operand o = plan_.operands[first_operand + choice.operands[k]];
+      std::vector<CalmUse>& uses = calm_[plan_.owner(o.tensor())];
+      if (uses.empty() || uses.back().pattern != &pattern || uses.back().stream != stream)
+        uses.push_back({&pattern, stream});
+      (o.writes() ? uses.back().writer : uses.back().reader) = choice.ops[n];
+      if (o.writes()) uses.back().reader = kNone;
+    }
+  }
+}
+
+/// Other ops touch an owner: who has used it last is noted as if it had been all the while, and copies that come behind
+/// are to be checked.
+void OrderChecker::disturb(TensorId owner) {
+  const auto calm = calm_.find(owner);
+  if (calm == calm_.end()) return;
+  OpId writer = uses_.writer(owner), reader;
+  Stream stream = Stream::Compute;
+  const auto later = [](OpId known, OpId op) { return known.is_none() || op > known ? op : known; };
+  for (const CalmUse& u : calm->second) {
+    u.pattern->is_due = true;
+    if (u.pattern->latest == kNone) continue;
+    stream = u.stream;
+    if (u.writer != kNone) writer = later(writer, OpId{std::size_t{u.pattern->latest} + u.writer});
+    if (u.reader != kNone) reader = later(reader, OpId{std::size_t{u.pattern->latest} + u.reader});
+  }
+  uses_.for_each_reader(owner, [&](OpId op) {
+    if (!reader.is_none() && plan_[op].stream == stream) reader = later(reader, op);
+  });
+  if (writer != uses_.writer(owner)) uses_.write(owner, writer);
+  if (!reader.is_none() && (writer.is_none() || reader >= writer)) uses_.read(owner, reader, stream);
 }
 
 void OrderChecker::count_marks(std::span<const Operand> operands) {
@@ -92,19 +159,22 @@ OrderChecker::Pattern OrderChecker::learn(OpId first, std::size_t num_ops) const
     return !is_inside;
   });
   std::uint32_t operand = 0;
-  const auto begin = [](Choice& c) { c.first.push_back(static_cast<std::uint32_t>(c.operands.size())); };
-  for (std::size_t i = first.index(); i < first.index() + num_ops; ++i) {
-    begin(pattern.stored);
-    begin(pattern.persistent);
-    for (std::uint32_t k = 0; k < plan_.ops[i].num_operands; ++k, ++operand) {
+  const auto end_op = [](Choice& c, std::uint32_t op) {
+    if (c.first.empty()) c.first.push_back(0);
+    if (c.operands.size() == c.first.back()) return;
+    c.ops.push_back(op);
+    c.first.push_back(static_cast<std::uint32_t>(c.operands.size()));
+  };
+  for (std::uint32_t i = 0; i < num_ops; ++i) {
+    for (std::uint32_t k = 0; k < plan_.ops[first.index() + i].num_operands; ++k, ++operand) {
       const Operand o = operands[operand];
       if (owners.contains(plan_.owner(o.tensor()))) continue;
       const bool lasts = plan_.tensors[plan_.owner(o.tensor()).index()].persistent && !o.allocates() && !o.frees();
       (lasts ? pattern.persistent : pattern.stored).operands.push_back(operand);
     }
+    end_op(pattern.stored, i);
+    end_op(pattern.persistent, i);
   }
-  begin(pattern.stored);
-  begin(pattern.persistent);
   return pattern;
 }
 
@@ -117,37 +187,53 @@ void OrderChecker::gather_stored(const Part& part) {
   gather(part.pattern->stored, plan_.operands.data() + plan_.ops[part.first].first_operand, stored_);
 }
 
-/// Those of an op, counted in the part whose are gathered.
+/// Those of the n-th op that has any, of the part whose are gathered.
 std::span<const Operand> OrderChecker::chosen(const Choice& choice, const std::vector<Operand>& gathered,
-                                              std::size_t op) {
-  return {gathered.data() + choice.first[op], choice.first[op + 1] - choice.first[op]};
+                                              std::size_t n) {
+  return {gathered.data() + choice.first[n], choice.first[n + 1] - choice.first[n]};
 }
 
 void OrderChecker::find_wanted(const RankClass& c) {
   first_op_ = c.first_op;
   clock_of_.assign(c.num_ops, kUnwanted);
+  is_seen_.assign(c.num_ops, 0);
   ended_.clear();
   streams_ = {};
-  for (std::size_t i = first_op_; i < first_op_ + c.num_ops; ++i)
+  for (std::size_t i = first_op_; i < first_op_ + c.num_ops; ++i) {
+    if (plan_.ops[i].num_deps == 0) continue;
+    is_seen_[i - first_op_] = 1;
     for (const OpId d : plan_.deps_of(plan_.ops[i]))
-      if (d.index() >= first_op_ && d.index() < i) clock_of_[d.index() - first_op_] = kWanted;
+      if (d.index() >= first_op_ && d.index() < i) {
+        clock_of_[d.index() - first_op_] = kWanted;
+        is_seen_[d.index() - first_op_] = 1;
+      }
+  }
 }
 
 void OrderChecker::walk(const Part& part) {
   if (part.pattern == nullptr) {
     for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
-      check_op(i, plan_.operands_of(plan_.ops[i]), {});
+      check_op(i, plan_.operands_of(plan_.ops[i]), {}, false);
     return;
   }
   check_inside(part);
-  const Pattern& pattern = *part.pattern;
+  Pattern& pattern = *part.pattern;
+  const bool is_calm = pattern.is_calm && part.is_same, skips = is_calm && !pattern.is_due;
+  if (is_calm) pattern.latest = skips ? static_cast<std::uint32_t>(part.first) : kNone;
+  if (is_calm) pattern.is_due = false;
   gather_stored(part);
-  gather(pattern.persistent, plan_.operands.data() + plan_.ops[part.first].first_operand, lasting_);
-  for (std::size_t i = 0; i < part.num_ops; ++i) {
-    const auto stored = chosen(pattern.stored, stored_, i), lasting = chosen(pattern.persistent, lasting_, i);
-    const std::size_t op = part.first + i;
-    const bool is_seen = plan_.ops[op].num_deps > 0 || clock_of_[op - first_op_] != kUnwanted;
-    if (is_seen || !stored.empty() || !lasting.empty()) check_op(op, stored, lasting);
+  if (!skips) gather(pattern.persistent, plan_.operands.data() + plan_.ops[part.first].first_operand, lasting_);
+  const Choice &stored = pattern.stored, &lasting = pattern.persistent;
+  const std::uint8_t* const is_seen = is_seen_.data() + (part.first - first_op_);
+  std::size_t s = 0, l = skips ? lasting.ops.size() : 0;
+  for (std::uint32_t i = 0; i < part.num_ops; ++i) {
+    const bool stores = s < stored.ops.size() && stored.ops[s] == i,
+               lasts = l < lasting.ops.size() && lasting.ops[l] == i;
+    if (is_seen[i] == 0 && !stores && !lasts) continue;
+    check_op(part.first + i, stores ? chosen(stored, stored_, s) : std::span<const Operand>{},
+             lasts ? chosen(lasting, lasting_, l) : std::span<const Operand>{}, is_calm);
+    s += stores;
+    l += lasts;
   }
 }
 
@@ -166,17 +252,22 @@ void OrderChecker::check_inside(const Part& part) {
 }
 
 /// `persistent`: operands whose storage is always there; `stored`: the others, or all. Ops of a stream that are not
-/// looked at have ended before its next one all the same.
-void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent) {
+/// looked at have ended before its next one all the same. `is_calm`: the persistent ones are those of a calm pattern.
+void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent,
+                            bool is_calm) {
   const Op& op = plan_.ops[i];
   Clock& known = streams_[static_cast<std::size_t>(op.stream)];
   known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i);
   if (op.num_deps > 0) join_dependencies(i, known);
   for (const Operand& o : persistent) {
+    if (!is_calm) disturb(plan_.owner(o.tensor()));
     check_hazard(i, o, known);
     note_use(plan_, uses_, o, OpId{i}, plan_.ops[i].stream);
   }
-  for (const Operand& o : stored) check_hazard(i, o, known);
+  for (const Operand& o : stored) {
+    if (const TensorId owner = plan_.owner(o.tensor()); plan_.tensors[owner.index()].persistent) disturb(owner);
+    check_hazard(i, o, known);
+  }
   for (const Operand& o : stored) note_use(plan_, uses_, o, OpId{i}, plan_.ops[i].stream);
   if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
@@ -249,9 +340,12 @@ void OrderChecker::check_released(const RankClass& c, const std::vector<Part>& p
   // Right after the last use: from the end, no op of its stream has touched the tensor before a mark comes.
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     if (part->pattern != nullptr) gather_stored(*part);
-    for (std::size_t i = part->num_ops; i-- > 0;)
-      walk_back(part->first + i, part->pattern == nullptr ? plan_.operands_of(plan_.ops[part->first + i])
-                                                          : chosen(part->pattern->stored, stored_, i));
+    if (part->pattern == nullptr)
+      for (std::size_t i = part->num_ops; i-- > 0;)
+        walk_back(part->first + i, plan_.operands_of(plan_.ops[part->first + i]));
+    else
+      for (std::size_t n = part->pattern->stored.ops.size(); n-- > 0;)
+        walk_back(part->first + part->pattern->stored.ops[n], chosen(part->pattern->stored, stored_, n));
   }
 }
 

@@ -42,6 +42,9 @@ class Problems {
 /// What lives inside of a block alone is checked where the block comes first. A block that repeats it has the same
 /// works, dependencies among its ops and uses of tensors moved by as much (`Checker` compares them), so that it is
 /// enough that nothing else touches its own. A repetition that is not moved so is walked like any other ops.
+///
+/// Persistent storage that all copies touch alike and on one stream alone is in order among them; its last uses are
+/// looked up when other ops touch it, and the copies behind those are checked against them once.
 class OrderChecker {
  public:
   /// `blocks`: what repetitions are like; `moved`: by how much the tensors of each are.
@@ -51,6 +54,7 @@ class OrderChecker {
   void check(const RankClass& c);
 
  private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
   using Clock = std::array<std::uint32_t, kNumStreams>;  // per stream: ops known to have ended, as index + 1
 
   struct Storage {  // of an owner, in the class being checked
@@ -62,7 +66,8 @@ class OrderChecker {
 
   /// Some operands of a block, counted in it.
   struct Choice {
-    std::vector<std::uint32_t> first;  // of each op, into `operands`, and the end
+    std::vector<std::uint32_t> ops;    // that have any, counted in the block
+    std::vector<std::uint32_t> first;  // of each of these, into `operands`, and the end
     std::vector<std::uint32_t> operands;
   };
   /// What the operands of a block touch, as it was met first.
@@ -70,12 +75,22 @@ class OrderChecker {
     Choice stored;                 // operands that do not live inside of the block alone, nor in persistent storage
     Choice persistent;             // in persistent storage, which they neither take nor give back
     std::vector<TensorId> inside;  // owners that live inside of it alone
+    bool is_calm = false;          // copies are in order with each other in all of `persistent`
+    bool is_due = true;            // the next copy is to be checked against others in it
+    std::uint32_t latest = kNone;  // the first op of the last copy that has not been
+  };
+  /// How copies of a pattern use an owner: the last op that writes it and the last that reads it since.
+  struct CalmUse {
+    Pattern* pattern = nullptr;
+    Stream stream = Stream::Compute;
+    std::uint32_t writer = kNone, reader = kNone;  // counted in the block
   };
   /// Ops of the class, and whose pattern they follow: none: they are walked op by op.
   struct Part {
     std::size_t first = 0, num_ops = 0;
-    const Pattern* pattern = nullptr;
+    Pattern* pattern = nullptr;
     std::uint32_t moved = 0;
+    bool is_same = false;  // in all persistent storage that it touches
   };
 
   Storage& storage(TensorId owner);
@@ -84,11 +99,15 @@ class OrderChecker {
   Pattern learn(OpId first, std::size_t num_ops) const;
   static void gather(const Choice& choice, const Operand* operands, std::vector<Operand>& out);
   void gather_stored(const Part& part);
-  static std::span<const Operand> chosen(const Choice& choice, const std::vector<Operand>& gathered, std::size_t op);
+  static std::span<const Operand> chosen(const Choice& choice, const std::vector<Operand>& gathered, std::size_t n);
+  bool is_same(const Part& part, OpId like) const;
+  void find_calm(const std::vector<Part>& parts);
+  void add_calm(Pattern& pattern, OpId like);
+  void disturb(TensorId owner);
   void find_wanted(const RankClass& c);
   void walk(const Part& part);
   void check_inside(const Part& part);
-  void check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent);
+  void check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent, bool is_calm);
   void join_dependencies(std::size_t i, Clock& known);
   void check_hazard(std::size_t i, Operand o, const Clock& known);
   void check_storage(std::size_t i, std::span<const Operand> operands);
@@ -103,7 +122,8 @@ class OrderChecker {
   std::vector<Storage> storage_;  // per tensor
   std::vector<TensorId> owners_;  // those that the class touches, but for what lives inside of copies
   std::uint16_t epoch_ = 0;
-  std::map<OpId, Pattern> patterns_;       // of the class
+  std::map<OpId, Pattern> patterns_;  // of the class
+  std::map<TensorId, std::vector<CalmUse>> calm_;
   std::vector<Operand> stored_, lasting_;  // of a part that follows a pattern
   // A stream's clock at its latest op. Knowledge of an op: its stream's, joined with that of its dependencies; kept
   // only for ops that something depends on.
@@ -111,6 +131,7 @@ class OrderChecker {
   std::vector<Clock> ended_;
   std::size_t first_op_ = 0;
   std::vector<std::uint32_t> clock_of_;  // per op of the class: its place in `ended_`
+  std::vector<std::uint8_t> is_seen_;    // per op of the class: it comes after another one, or is one of those
 };
 
 }  // namespace orrery

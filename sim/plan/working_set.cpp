@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <unordered_map>
 
 #include "sim/plan/reuse.hpp"
 #include "sim/plan/stretches.hpp"
@@ -38,8 +39,7 @@ namespace {
 /// What the ops of one class after another touch.
 class TouchedBytes {
  public:
-  TouchedBytes(const Plan& plan, const Bindings& bindings)
-      : plan_{plan}, reach_{reach_of_works(plan, bindings)}, touched_(plan.tensors.size()) {
+  TouchedBytes(const Plan& plan, const Bindings& bindings) : plan_{plan}, reach_{reach_of_works(plan, bindings)} {
     for (const Layout& l : plan.layouts) elements_.push_back(l.shape.elements());
   }
 
@@ -47,7 +47,8 @@ class TouchedBytes {
     std::map<OpId, Block> blocks;
     for (const Stretch& s : stretches_of(plan_, c)) {
       if (s.like.is_none()) {
-        add(block(s.first, s.num_ops), s.first);
+        Block once = block(s.first, s.num_ops);
+        add(once, s.first);
         continue;
       }
       const auto [known, is_new] = blocks.try_emplace(s.like);
@@ -55,8 +56,7 @@ class TouchedBytes {
       add(known->second, s.first);
     }
     const Bytes all = persistent_ + peak_;
-    for (const TensorId t : seen_) touched_[t.index()] = Bytes{};
-    seen_.clear();
+    touched_.clear();
     persistent_ = live_ = peak_ = Bytes{};
     return all;
   }
@@ -70,6 +70,7 @@ class TouchedBytes {
   struct Block {
     Bytes peak, live;            // beyond what was live before: the most, and behind it
     std::vector<Touch> touches;  // of persistent tensors
+    std::vector<TensorId> full;  // per touch: what it touched when all of it had been touched; else empty
   };
 
   Bytes size(TensorId t) const {
@@ -96,24 +97,34 @@ class TouchedBytes {
     return out;
   }
 
-  void add(const Block& b, std::size_t first) {
+  TensorId tensor_of(const Touch& t, std::size_t first) const {
+    return plan_.operands[plan_.ops[first + t.op].first_operand + t.operand].tensor();
+  }
+
+  /// What touches the same tensors as an earlier block, of which nothing was left, adds nothing.
+  void add(Block& b, std::size_t first) {
     peak_ = std::max(peak_, live_ + b.peak);
     live_ += b.live;
+    std::size_t same = 0;
+    while (same < b.full.size() && tensor_of(b.touches[same], first) == b.full[same]) ++same;
+    if (!b.full.empty() && same == b.full.size()) return;
+    b.full.clear();
+    bool is_full = true;
     for (const Touch& t : b.touches) {
-      const TensorId owner = plan_.owner(plan_.operands_of(plan_.ops[first + t.op])[t.operand].tensor());
-      Bytes& touched = touched_[owner.index()];
-      if (touched == Bytes{}) seen_.push_back(owner);
+      const TensorId owner = plan_.owner(tensor_of(t, first));
+      Bytes& touched = touched_[owner];
       const Bytes before = touched;
       touched = std::min(t.size, before + t.bytes);
       persistent_ += touched - before;
+      is_full = is_full && touched == t.size;
     }
+    for (std::size_t k = 0; is_full && k < b.touches.size(); ++k) b.full.push_back(tensor_of(b.touches[k], first));
   }
 
   const Plan& plan_;
-  std::vector<Bytes> reach_;            // per work
-  std::vector<std::int64_t> elements_;  // per layout
-  std::vector<Bytes> touched_;          // per persistent owner, by the class at hand
-  std::vector<TensorId> seen_;
+  std::vector<Bytes> reach_;                     // per work
+  std::vector<std::int64_t> elements_;           // per layout
+  std::unordered_map<TensorId, Bytes> touched_;  // of persistent owners, by the class at hand; never iterated
   Bytes persistent_, live_, peak_;
 };
 

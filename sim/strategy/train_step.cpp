@@ -56,9 +56,11 @@ Flops model_flops(const Plan& plan) {
     counted.push_back(counts ? amount(w).flops : Flops{});
   }
   Flops sum;
-  for (const RankClass& c : plan.classes)
+  for (const RankClass& c : plan.classes) {
+    const double ranks = double(c.size());
     for (const Op& op : plan.ops_of(c))
-      if (op.phase != Phase::Recompute) sum += counted[op.work.index()] * double(c.size());
+      if (op.phase != Phase::Recompute) sum += counted[op.work.index()] * ranks;
+  }
   return sum;
 }
 

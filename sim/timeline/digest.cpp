@@ -37,8 +37,9 @@ WorkDigest digest_work(const Work& work, Names& names) {
   return d;
 }
 
-OpDigest digest_op(const Op& op) {
+OpDigest digest_op(const Op& op, ClassId rank_class) {
   OpDigest d;
+  d.rank_class = rank_class;
   d.name = op.name;
   d.work = op.work.value;
   d.first_dep = op.first_dep;
@@ -73,19 +74,18 @@ PlanDigest digest(const Plan& plan, StorageUses storage) {
   d.purpose = plan.purpose;
   d.works.reserve(plan.works.size());
   for (const Work& work : plan.works) d.works.push_back(digest_work(work, d.names));
-  d.ops.resize(plan.ops.size());
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) d.ops[i] = digest_op(plan.ops[i]);
-  for (std::size_t c = 0; c < plan.classes.size(); ++c) {
-    const RankClass& rank_class = plan.classes[c];
-    for (std::size_t i = 0; i < rank_class.num_ops; ++i) d.ops[rank_class.first_op + i].rank_class = ClassId{c};
-  }
-  std::vector<std::int64_t> elements;  // per layout
-  for (const Layout& l : plan.layouts) elements.push_back(l.shape.elements());
-  d.tensors.resize(plan.tensors.size());
-  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    const Tensor& t = plan.tensors[i];
-    const Bytes bytes = t.base.is_none() ? size_of(t.dtype, elements[t.layout.index()]) : Bytes{};
-    d.tensors[i] = {t.name, t.role, t.tier, static_cast<std::int64_t>(bytes.base())};
+  d.ops.reserve(plan.ops.size());
+  for (std::size_t c = 0; c < plan.classes.size(); ++c)
+    for (const Op& op : plan.ops_of(plan.classes[c])) d.ops.push_back(digest_op(op, ClassId{c}));
+  constexpr std::size_t kNumTypes = static_cast<std::size_t>(DType::Bool) + 1;  // the last one
+  std::vector<std::int64_t> bytes;                                              // per layout and type
+  for (const Layout& l : plan.layouts)
+    for (std::size_t type = 0; type < kNumTypes; ++type)
+      bytes.push_back(static_cast<std::int64_t>(size_of(static_cast<DType>(type), l.shape.elements()).base()));
+  d.tensors.reserve(plan.tensors.size());
+  for (const Tensor& t : plan.tensors) {
+    const std::size_t place = t.layout.index() * kNumTypes + static_cast<std::size_t>(t.dtype);
+    d.tensors.push_back({t.name, t.role, t.tier, t.base.is_none() ? bytes[place] : 0});
   }
   if (storage == StorageUses::Told) d.storage = storage_uses(plan);
   return d;

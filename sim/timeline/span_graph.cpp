@@ -11,11 +11,16 @@ namespace {
 /// Per instance, the span that ended last; kNoSpan for an instance without spans.
 std::vector<SpanIndex> last_of_instances(const Timeline& timeline) {
   std::vector<SpanIndex> last;
+  std::vector<std::int64_t> end_ps;  // of these
   for (SpanIndex s = 0; s < timeline.spans.size(); ++s) {
     const Span& span = timeline.spans[s];
-    if (span.instance >= last.size()) last.resize(span.instance + 1, kNoSpan);
-    SpanIndex& l = last[span.instance];
-    if (span.part == 0 && (l == kNoSpan || span.end_ps > timeline.spans[l].end_ps)) l = s;
+    if (span.instance >= last.size()) {
+      last.resize(span.instance + 1, kNoSpan);
+      end_ps.resize(last.size(), INT64_MIN);
+    }
+    if (span.part != 0 || (span.end_ps <= end_ps[span.instance] && last[span.instance] != kNoSpan)) continue;
+    last[span.instance] = s;
+    end_ps[span.instance] = span.end_ps;
   }
   return last;
 }
@@ -42,17 +47,19 @@ SpanGraph::SpanGraph(const Timeline& timeline, const PlanDigests& plans)
       last_of_instance_{last_of_instances(timeline)},
       host_waits_{host_waits_of(timeline, plans, table_)},
       meeting_of_{number_meetings(timeline, plans, table_)} {
+  std::vector<SpanIndex> meet;  // somebody
   std::uint32_t count = 0;
-  for (const std::uint32_t m : meeting_of_)
-    if (m != kNoSpan) count = std::max(count, m + 1);
+  for (SpanIndex s = 0; s < meeting_of_.size(); ++s) {
+    if (meeting_of_[s] == kNoSpan) continue;
+    meet.push_back(s);
+    count = std::max(count, meeting_of_[s] + 1);
+  }
   meeting_first_.assign(count + 1, 0);
-  for (const std::uint32_t m : meeting_of_)
-    if (m != kNoSpan) ++meeting_first_[m + 1];
+  for (const SpanIndex s : meet) ++meeting_first_[meeting_of_[s] + 1];
   for (std::size_t i = 0; i < count; ++i) meeting_first_[i + 1] += meeting_first_[i];
   meeting_spans_.resize(meeting_first_.back());
   std::vector<std::uint32_t> next{meeting_first_.begin(), meeting_first_.end() - 1};
-  for (SpanIndex s = 0; s < meeting_of_.size(); ++s)
-    if (meeting_of_[s] != kNoSpan) meeting_spans_[next[meeting_of_[s]]++] = s;
+  for (const SpanIndex s : meet) meeting_spans_[next[meeting_of_[s]]++] = s;
 }
 
 /// The last span of a stream before a place in the table; kNoSpan when there is none in the block.

@@ -15,12 +15,23 @@ SpanTable::SpanTable(const Timeline& timeline) : timeline_{timeline}, order_(tim
     return std::tie(a.instance, a.rank.value, a.op.value, a.part, x) <
            std::tie(b.instance, b.rank.value, b.op.value, b.part, y);
   };
-  if (!std::is_sorted(order_.begin(), order_.end(), before)) std::sort(order_.begin(), order_.end(), before);
-  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+  // Most timelines are in order: all spans of a rank in one instance follow upon each other, by op.
+  const auto same_block = [](const Span& a, const Span& b) { return a.instance == b.instance && a.rank == b.rank; };
+  const auto is_behind = [](const Span& b, const Span& a) {
+    return std::tie(a.instance, a.rank.value, a.op.value, a.part) <=
+           std::tie(b.instance, b.rank.value, b.op.value, b.part);
+  };
+  for (std::size_t i = 1; i < spans.size(); ++i) {
+    if ((same_block(spans[i], spans[i - 1]) && spans[i - 1].op < spans[i].op) || is_behind(spans[i], spans[i - 1]))
+      continue;
+    std::sort(order_.begin(), order_.end(), before);
+    break;
+  }
+  for (std::uint32_t i = 0; i < order_.size();) {
+    const std::uint32_t first = i;
     const Span& s = spans[order_[i]];
-    if (blocks_.empty() || blocks_.back().instance != s.instance || blocks_.back().rank != s.rank)
-      blocks_.push_back({s.instance, s.rank, i, i});
-    blocks_.back().last = i + 1;
+    while (i < order_.size() && same_block(spans[order_[i]], s)) ++i;
+    blocks_.push_back({s.instance, s.rank, first, i});
   }
 }
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// PlanBuilder: which op takes the storage of a tensor, and which give it back.
+#include <algorithm>
+#include <bit>
+
+#include "sim/plan/builder.hpp"
+#include "sim/plan/operand_bits.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+struct Uses {
+  std::uint32_t first = kNone;  // operand; none where it is known already who takes the storage
+  std::uint16_t later = 0;      // streams on which a later op uses it
+};
+
+/// How the operands of a block take and give back the storage of tensors that were made in it.
+struct BlockMarks {
+  struct Owner {
+    TensorId owner;
+    std::uint32_t first = 0, last = 0;  // of `operands`
+  };
+  std::vector<std::uint32_t> alone;  // per operand: the bits of it where nobody else uses these tensors
+  std::vector<Owner> owners;
+  std::vector<std::uint32_t> operands;  // counted in the block, in order
+  std::vector<std::uint16_t> streams;   // per operand: of its op, one bit
+  std::uint32_t own = kNone;            // an operand that names such a tensor; none: there is no such operand
+};
+
+std::uint16_t bit_of(Stream s) { return static_cast<std::uint16_t>(1u << static_cast<unsigned>(s)); }
+
+/// Ops are walked from the last to the first.
+class StorageMarks {
+ public:
+  explicit StorageMarks(Plan& plan) : plan_{plan}, uses_(plan.tensors.size()) {}
+
+  void mark_ops(std::size_t first, std::size_t end) {
+    for (std::size_t op = end; op-- > first;) {
+      const std::uint32_t begin = plan_.ops[op].first_operand;
+      for (std::uint32_t i = begin + plan_.ops[op].num_operands; i-- > begin;) mark(i, bit_of(plan_.ops[op].stream));
+    }
+  }
+
+  /// What a block that is like this one does with tensors of its own, when nobody else uses them. `others`: operands
+  /// that name tensors of others, in order.
+  BlockMarks marks_of(OpId first, std::uint32_t num_ops, const std::vector<std::uint32_t>& others) const {
+    BlockMarks out;
+    std::vector<std::pair<TensorId, std::uint32_t>> own;  // owner, operand
+    auto other = others.begin();
+    for (std::uint32_t i = 0; i < num_ops; ++i)
+      for (const Operand& o : plan_.operands_of(plan_.ops[first.index() + i])) {
+        const auto k = static_cast<std::uint32_t>(out.streams.size());
+        out.streams.push_back(bit_of(plan_.ops[first.index() + i].stream));
+        if (other != others.end() && *other == k)
+          ++other;
+        else
+          own.emplace_back(plan_.owner(o.tensor()), k);
+      }
+    out.alone.resize(out.streams.size());
+    if (!own.empty()) out.own = own.front().second;
+    std::sort(own.begin(), own.end());
+    for (const auto& [owner, k] : own) {
+      const auto place = static_cast<std::uint32_t>(out.operands.size());
+      if (out.owners.empty() || out.owners.back().owner != owner) out.owners.push_back({owner, place, place});
+      out.owners.back().last = place + 1;
+      out.operands.push_back(k);
+    }
+    for (const BlockMarks::Owner& o : out.owners) {
+      std::uint16_t later = 0;
+      for (std::uint32_t n = o.last; n-- > o.first && !plan_.tensors[o.owner.index()].persistent;) {
+        const std::uint32_t k = out.operands[n];
+        Operand mark;
+        mark.set_frees(!(later & out.streams[k]));
+        mark.set_allocates(n == o.first);
+        out.alone[k] = std::bit_cast<std::uint32_t>(mark);
+        later |= out.streams[k];
+      }
+    }
+    return out;
+  }
+
+  /// The block from `first` on repeats the one from `like` on. A tensor made in it is used by others only behind it:
+  /// they have been walked. Those that nobody else uses are marked as they would be if there were nothing but the
+  /// block.
+  void mark_repeated(OpId first, OpId like, const BlockMarks& marks, const std::vector<std::uint32_t>& others) {
+    const std::uint32_t first_operand = plan_[first].first_operand;
+    Operand* const operands = plan_.operands.data() + first_operand;
+    const std::uint32_t moved =
+        marks.own == kNone
+            ? 0
+            : operands[marks.own].tensor().value - plan_.operands[plan_[like].first_operand + marks.own].tensor().value;
+    set_bits(operands, marks.alone.data(), marks.alone.size());
+    for (auto k = others.rbegin(); k != others.rend(); ++k) mark(first_operand + *k, marks.streams[*k]);
+    for (const BlockMarks::Owner& o : marks.owners)
+      if (uses_[o.owner.index() + moved].later != 0)
+        for (std::uint32_t n = o.last; n-- > o.first;)
+          mark(first_operand + marks.operands[n], marks.streams[marks.operands[n]]);
+  }
+
+  void finish() {
+    for (std::size_t t = 0; t < uses_.size(); ++t)
+      if (uses_[t].first != kNone && !plan_.tensors[t].persistent) plan_.operands[uses_[t].first].set_allocates(true);
+  }
+
+  bool is_used(TensorId owner) const { return uses_[owner.index()].first != kNone; }
+
+ private:
+  /// All that comes behind it has been marked.
+  void mark(std::uint32_t operand, std::uint16_t stream) {
+    Operand& o = plan_.operands[operand];
+    const std::size_t owner = plan_.owner(o.tensor()).index();
+    o.set_allocates(false);
+    o.set_frees(!(uses_[owner].later & stream) && !plan_.tensors[owner].persistent);
+    uses_[owner].later |= stream;
+    uses_[owner].first = operand;
+  }
+
+  Plan& plan_;
+  std::vector<Uses> uses_;
+};
+
+}  // namespace
+
+/// Storage is taken by the first op that uses an owner and given back by the last one of each stream. Parameters that
+/// no op uses are not of this plan: a decoder's has no encoder.
+void PlanBuilder::mark_storage() {
+  struct Known {
+    std::vector<std::uint32_t> others;
+    BlockMarks marks;
+  };
+  StorageMarks storage{plan_};
+  std::map<OpId, Known> blocks;  // by the first op of what repetitions are like
+  std::size_t end = plan_.ops.size();
+  for (auto r = plan_.repetitions.rbegin(); r != plan_.repetitions.rend(); ++r) {
+    storage.mark_ops(r->first.index() + r->num_ops, end);
+    end = r->first.index();
+    const auto [known, is_new] = blocks.try_emplace(r->like);
+    auto& [others, marks] = known->second;
+    if (is_new) {
+      for (const Recipe::Other& o : recipes_.at({r->like, r->num_ops}).others) others.push_back(o.operand);
+      marks = storage.marks_of(r->like, r->num_ops, others);
+    }
+    storage.mark_repeated(r->first, r->like, marks, others);
+  }
+  storage.mark_ops(0, end);
+  storage.finish();
+  std::erase_if(plan_.placements,
+                [&](const ParameterPlacement& p) { return !storage.is_used(plan_.owner(p.weight.tensor)); });
+}
+
+}  // namespace orrery
