@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "calibrate/campaign.hpp"
+#include "calibrate/disturbance.hpp"
 #include "calibrate/fit_host.hpp"
 #include "calibrate/selection.hpp"
 #include "calibrate/this_machine.hpp"
@@ -19,7 +21,10 @@ constexpr double kLongStep = 5e-3;  // seconds
 constexpr double kMuchDrift = 0.05, kMuchDisturbed = 0.1, kFewCores = 0.8;
 
 Measurements collect(const Campaign& campaign, const Selection& selection) {
-  Measurements m{campaign.measured(), selection.steps, selection.beside, selection.turns, selection.pairs};
+  std::vector<MeasuredPlan> plans = campaign.measured();
+  const Sensitivity sensitivity = sensitivity_of(plans);
+  for (MeasuredPlan& plan : plans) summarise(plan, sensitivity);
+  Measurements m{std::move(plans), selection.steps, selection.beside, selection.turns, selection.pairs};
   m.has_all_cores = campaign.cores().cores() >= kFewCores * double(detected_cores());
   for (std::size_t i = 0; i < m.plans.size(); ++i)
     for (Point& p : m.plans[i].points) p.plan = static_cast<std::uint32_t>(i);
@@ -51,12 +56,15 @@ Seconds usual_gap(const Measurements& m) {
   return Seconds{0};
 }
 
-/// What all ops share: steps of short ops drift by what their laws tell.
-std::optional<double> drift_of_long_steps(const Measurements& m) {
+/// Relative standard deviation of the median of some executions at different times, which all ops share: what comes and
+/// goes slowly, and what is left of the difference between neighbouring ones. Steps of short ops differ by what their
+/// laws tell.
+double drift_of(const Measurements& m, const DriftProbe& probe) {
+  constexpr double kExecutions = 5, kMedianToMean = 1.2533;
   std::vector<MeasuredPlan> steps;
   for (std::size_t i = m.steps.begin; i < m.steps.end; ++i)
     if (m.plans[i].seconds.median >= kLongStep) steps.push_back(m.plans[i]);
-  return steps.empty() ? std::nullopt : std::optional{drift_of(steps)};
+  return std::hypot(probe.slow_drift(), kMedianToMean * jitter_of(steps) / std::sqrt(kExecutions));
 }
 
 HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, const Selection& selection,
@@ -68,7 +76,7 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.l2 = caches.l2, p.l3 = caches.l3, p.cores = caches.cores;
   p.peak = best_rate(m);
   p.probe = Seconds{campaign.probe().seconds()};
-  p.drift = drift_of_long_steps(m).value_or(campaign.probe().drift());
+  p.drift = drift_of(m, campaign.probe());
   p.dispatch = usual_gap(m);
   p.memory_bandwidth = moved_by_bandwidth_bench() / Seconds{m.plans[selection.bandwidth].seconds.median};
   p.communication = {.deviation = p.drift, .bias = 0.5};
@@ -79,7 +87,8 @@ std::vector<std::string> warnings_of(const Calibration& c) {
   std::vector<std::string> warnings;
   if (c.disturbed > kMuchDisturbed)
     warnings.push_back(
-        fmt::format("the machine was not idle: {:.0f} % of the drift probe's samples took far longer than the others",
+        fmt::format("the machine was not idle: something else used the cores at {:.0f} % of the samples of the drift "
+                    "probe; times are corrected for how much it slowed them",
                     100 * c.disturbed));
   if (c.drift > kMuchDrift)
     warnings.push_back(

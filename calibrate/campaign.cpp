@@ -16,7 +16,7 @@ constexpr int kFewestRounds = 3;
 constexpr int kVisitsPerSample = 4;               // between two samples of the probe
 constexpr double kGoodEnough = 0.004;             // relative error of the medians at which measuring ends
 constexpr std::int64_t kProbeElements = 1 << 22;  // of the pass over memory
-constexpr double kDisturbed = 1.1;                // times the middle one
+constexpr std::size_t kFewestSamples = 3;         // of a probe that count, disturbed or not
 
 constexpr Bytes kBatch{1.5e9};  // of the benches that are in memory together
 
@@ -44,27 +44,43 @@ Bench probe_bench() {
 
 DriftProbe::DriftProbe() : run_{std::make_unique<BenchRun>(probe_bench())} {}
 
-void DriftProbe::sample() {
-  run_->run(1, 1);
-  samples_.push_back(run_->totals().back());
-}
+void DriftProbe::sample() { run_->run(1, 1); }
+
+std::vector<double> DriftProbe::quiet() const { return quiet_values(run_->totals(), kFewestSamples); }
+
+double DriftProbe::seconds() const { return median(quiet()); }
 
 double DriftProbe::drift() const {
-  const RobustSummary s = summarise(samples_);
+  const RobustSummary s = summarise(quiet());
   return s.median > 0 ? s.deviation / s.median : 0;
 }
 
 double DriftProbe::worst() const {
-  const double middle = median(samples_);
+  const double middle = seconds();
   double worst = 0;
-  for (const double s : samples_) worst = std::max(worst, std::abs(s / middle - 1));
+  for (const double s : quiet()) worst = std::max(worst, std::abs(s / middle - 1));
   return worst;
 }
 
+double DriftProbe::slow_drift() const {
+  constexpr std::size_t kBlocks = 6;
+  const std::vector<double> all = quiet();
+  std::vector<double> middles;
+  for (std::size_t i = 0; i < kBlocks; ++i) {
+    const auto at = [&](std::size_t block) {
+      return all.begin() + static_cast<std::ptrdiff_t>(block * all.size() / kBlocks);
+    };
+    if (at(i) != at(i + 1)) middles.push_back(median({at(i), at(i + 1)}));
+  }
+  double squares = 0;
+  for (const double m : middles) squares += std::pow(m / seconds() - 1, 2);
+  return middles.size() < 2 ? 0 : std::sqrt(squares / double(middles.size() - 1));
+}
+
 double DriftProbe::disturbed() const {
-  const double much = kDisturbed * median(samples_);
-  const auto n = std::count_if(samples_.begin(), samples_.end(), [&](double s) { return s > much; });
-  return samples_.empty() ? 0 : double(n) / double(samples_.size());
+  const std::vector<Observed>& all = run_->totals();
+  const auto n = std::count_if(all.begin(), all.end(), [](const Observed& o) { return !is_quiet(o.disturbed); });
+  return all.empty() ? 0 : double(n) / double(all.size());
 }
 
 namespace {
@@ -89,20 +105,19 @@ CoresProbe::CoresProbe()
 void CoresProbe::sample() {
   one_->run(1, 1);
   all_->run(1, 1);
-  ones_.push_back(one_->totals().back());
-  alls_.push_back(all_->totals().back());
 }
 
 double CoresProbe::cores() const {
-  const double together = median(alls_);
-  return together > 0 ? double(detected_cores()) * median(ones_) / together : double(detected_cores());
+  const double one = median(quiet_values(one_->totals(), kFewestSamples)),
+               together = median(quiet_values(all_->totals(), kFewestSamples));
+  return together > 0 ? double(detected_cores()) * one / together : double(detected_cores());
 }
 
-double drift_of(std::span<const MeasuredPlan> plans) {
+double jitter_of(std::span<const MeasuredPlan> plans) {
   std::vector<double> sizes;
   for (const MeasuredPlan& plan : plans)
-    if (plan.visits.size() >= 2) sizes.push_back(difference_of_halves(plan.visits));
-  return median(std::move(sizes)) / kMiddleOfNormal / std::sqrt(2.0);
+    if (plan.visits.size() >= 2) sizes.push_back(jitter(plan.visits));
+  return trimmed_rms(std::move(sizes));
 }
 
 std::vector<std::vector<std::size_t>> Campaign::batches(Random& random) const {

@@ -16,17 +16,20 @@ class DriftProbe {
  public:
   DriftProbe();
   void sample();
-  /// The middle time of a sample.
-  double seconds() const { return median(samples_); }
-  /// Relative standard deviation of the samples, and the largest difference from their median.
+  /// The middle time of a sample that nothing disturbed, as long as there are such.
+  double seconds() const;
+  /// Relative standard deviation of these samples, and the largest difference from their median.
   double drift() const;
   double worst() const;
-  /// The part of the samples that took much longer than the middle one: something else ran at that time.
+  /// Relative standard deviation of their middle over a sixth of the time: what comes and goes slowly.
+  double slow_drift() const;
+  /// The part of all samples during which something else used the core.
   double disturbed() const;
 
  private:
+  std::vector<double> quiet() const;
+
   std::unique_ptr<BenchRun> run_;
-  std::vector<double> samples_;
 };
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may
@@ -40,7 +43,6 @@ class CoresProbe {
 
  private:
   std::unique_ptr<BenchRun> one_, all_;
-  std::vector<double> ones_, alls_;
 };
 
 /// Benches that are measured in turns, in another order each round, until the time is over or all are known well
@@ -70,8 +72,7 @@ class Campaign {
   int visits_ = 0;
 };
 
-/// Relative standard deviation of the median of a few visits of one plan from one time to another: between the first
-/// and the second half of its visits, over these plans.
-double drift_of(std::span<const MeasuredPlan> plans);
+/// Relative standard deviation of what these plans take from one visit to another.
+double jitter_of(std::span<const MeasuredPlan> plans);
 
 }  // namespace orrery

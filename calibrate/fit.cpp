@@ -78,10 +78,11 @@ Vector nnls(const Matrix& a, const Vector& b) {
 /// A fit in progress: observations as rows divided by their seconds, so that residuals are relative.
 class RelativeFit {
  public:
-  explicit RelativeFit(const std::vector<Equation>& observations)
+  RelativeFit(const std::vector<Equation>& observations, std::vector<double> most)
       : a_(static_cast<Eigen::Index>(observations.size()),
            static_cast<Eigen::Index>(observations.front().features.size())),
-        weights_(static_cast<Eigen::Index>(observations.size())) {
+        weights_(static_cast<Eigen::Index>(observations.size())),
+        most_{std::move(most)} {
     for (Eigen::Index i = 0; i < a_.rows(); ++i) {
       const Equation& o = observations[static_cast<std::size_t>(i)];
       for (Eigen::Index j = 0; j < a_.cols(); ++j) a_(i, j) = o.features[static_cast<std::size_t>(j)] / o.seconds;
@@ -100,21 +101,22 @@ class RelativeFit {
       if (left_out < 0 || fold_[static_cast<std::size_t>(i)] != left_out) rows.push_back(i);
     for (Eigen::Index j = 0; j < a_.cols(); ++j)
       if (used[static_cast<std::size_t>(j)]) cols.push_back(j);
-    const Matrix a = a_(rows, cols);
-    const Vector base = weights_(rows);
-    Vector w = base, part;
-    for (int round = 0; round < kHuberRounds; ++round) {
-      part = nnls(w.asDiagonal() * a, w);
-      const Vector r = a * part - Vector::Ones(a.rows());
-      std::vector<double> sizes(static_cast<std::size_t>(r.size()));
-      for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
-      const double sigma = std::max(kFloor, 1.4826 * median(sizes));
-      for (Eigen::Index i = 0; i < r.size(); ++i)
-        w[i] = base[i] * std::sqrt(std::min(1.0, kHuber * sigma / std::max(1e-300, std::abs(r[i]))));
+    for (;;) {
+      const Vector part = solve(rows, cols);
+      const auto beyond = [&](std::size_t j) {
+        return !most_.empty() &&
+               part[static_cast<Eigen::Index>(j)] > most_[static_cast<std::size_t>(cols[j])] * scales_[cols[j]];
+      };
+      std::vector<Eigen::Index> possible;
+      for (std::size_t j = 0; j < cols.size(); ++j)
+        if (!beyond(j)) possible.push_back(cols[j]);
+      if (possible.size() == cols.size()) {
+        Vector x = Vector::Zero(a_.cols());
+        for (std::size_t j = 0; j < cols.size(); ++j) x[cols[j]] = part[static_cast<Eigen::Index>(j)];
+        return x;
+      }
+      cols = std::move(possible);
     }
-    Vector x = Vector::Zero(a_.cols());
-    for (std::size_t j = 0; j < cols.size(); ++j) x[cols[j]] = part[static_cast<Eigen::Index>(j)];
-    return x;
   }
 
   /// ln(measured / predicted) of each row, from coefficients that were fitted without it.
@@ -163,6 +165,22 @@ class RelativeFit {
   }
 
  private:
+  Vector solve(const std::vector<Eigen::Index>& rows, const std::vector<Eigen::Index>& cols) const {
+    const Matrix a = a_(rows, cols);
+    const Vector base = weights_(rows);
+    Vector w = base, part;
+    for (int round = 0; round < kHuberRounds; ++round) {
+      part = nnls(w.asDiagonal() * a, w);
+      const Vector r = a * part - Vector::Ones(a.rows());
+      std::vector<double> sizes(static_cast<std::size_t>(r.size()));
+      for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
+      const double sigma = std::max(kFloor, 1.4826 * median(sizes));
+      for (Eigen::Index i = 0; i < r.size(); ++i)
+        w[i] = base[i] * std::sqrt(std::min(1.0, kHuber * sigma / std::max(1e-300, std::abs(r[i]))));
+    }
+    return part;
+  }
+
   /// Groups go to the folds in turn; a single group, or none, is scattered.
   void share_out(const std::vector<Equation>& observations) {
     std::map<std::uint32_t, int> folds;
@@ -180,6 +198,7 @@ class RelativeFit {
 
   Matrix a_;
   Vector weights_, scales_;
+  std::vector<double> most_;
   std::vector<int> fold_;  // of each row
 };
 
@@ -231,9 +250,9 @@ FitResult fit_few(const RelativeFit& fit, std::size_t observations) {
 
 }  // namespace
 
-FitResult fit_relative(const std::vector<Equation>& observations) {
+FitResult fit_relative(const std::vector<Equation>& observations, std::vector<double> most) {
   if (observations.empty()) return {};
-  const RelativeFit fit{observations};
+  const RelativeFit fit{observations, std::move(most)};
   if (observations.size() < kFewestToJudge) return fit_few(fit, observations.size());
   std::vector<bool> used(static_cast<std::size_t>(fit.features()), true);
   std::vector<double> residuals = fit.left_out_residuals(used);
@@ -310,18 +329,22 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
     const AxisRow sizes = form.sizes(input);
     for (std::size_t i = 0; i < form.axes.size(); ++i) widen(fit.range[std::string{form.axes[i]}], sizes[i]);
   }
-  const FitResult result = fit_relative(observations);
+  std::vector<double> most;
+  for (const Feature& f : form.features) most.push_back(f.most);
+  const FitResult result = fit_relative(observations, std::move(most));
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (result.coefficients[i] > 0)
       fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
   std::vector<Residual> residuals;
   Weighted noise, sizes;
+  std::vector<double> errors;  // of measuring; a few visits tell little of their own, those of all points together more
+  for (const Point* p : points) errors.push_back(p->seconds.median_error / p->seconds.median);
+  const double measuring = trimmed_rms(std::move(errors));
   for (std::size_t i = 0; i < points.size(); ++i) {
     const RobustSummary& s = points[i]->seconds;
     const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
     const double doubt = cache_doubt(form, result.coefficients, input, caches);
-    residuals.push_back(
-        {result.residuals[i], s.median, points[i]->weight, std::hypot(doubt, s.median_error / s.median)});
+    residuals.push_back({result.residuals[i], s.median, points[i]->weight, std::hypot(doubt, measuring)});
     noise.emplace_back(s.deviation / s.median, points[i]->weight);
     sizes.emplace_back(std::abs(result.residuals[i]), points[i]->weight);
   }

@@ -22,12 +22,13 @@ struct Equation {
 std::vector<double> nonnegative_least_squares(const std::vector<std::vector<double>>& a, const std::vector<double>& b);
 
 /// Coefficients ≥ 0 that make the relative errors small, few large ones not counting in full (Huber). Features that do
-/// not help to predict points left out of the fit are left out themselves (coefficient 0).
+/// not help to predict points left out of the fit, and those whose coefficient would be more than it can be (`most`, one
+/// of each feature; empty: anything), are left out themselves (coefficient 0).
 struct FitResult {
   std::vector<double> coefficients;
   std::vector<double> residuals;  // ln(measured / predicted) of each observation, from a fit without its group
 };
-FitResult fit_relative(const std::vector<Equation>& observations);
+FitResult fit_relative(const std::vector<Equation>& observations, std::vector<double> most = {});
 
 /// A prediction that missed: ln(measured / predicted), how long it took, how much it counts, and the part of its
 /// standard deviation that is known already: of the measured time, and of what is left of the caches.

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "calibrate/disturbance.hpp"
 #include "calibrate/this_machine.hpp"
 
 namespace orrery {
@@ -14,7 +15,8 @@ namespace {
 
 constexpr std::ptrdiff_t kOpsPerPlan = 40;
 constexpr double kPicosecond = 1e-12;
-constexpr double kVisit = 0.005;  // seconds that a visit measures for, if the plan is short
+constexpr double kVisit = 0.005;         // seconds that a visit measures for, if the plan is short
+constexpr std::size_t kFewestQuiet = 3;  // measurements that count, disturbed or not
 constexpr int kFewestRuns = 2, kMostRuns = 8;
 constexpr int kSettlingRuns = 6;  // until the caches keep what they will keep of a working set that they may hold
 
@@ -68,19 +70,6 @@ void touch_all(Executor& executor, const Plan& plan, UsualValues& values) {
   }
 }
 
-/// Ops of one work stand for each other: the mean of their medians, so that a plan's points add up to its time.
-RobustSummary mean_of(const std::vector<RobustSummary>& ops) {
-  RobustSummary mean;
-  const double n = static_cast<double>(ops.size());
-  for (const RobustSummary& s : ops) {
-    mean.median += s.median / n;
-    mean.deviation += s.deviation / n;
-    mean.median_error += s.median_error / n;
-    mean.count += s.count;
-  }
-  return mean;
-}
-
 using MeetingKey = BenchRun::MeetingKey;
 
 /// Of each op of a class that meets others, by op.
@@ -114,7 +103,7 @@ struct Gathered {
 BenchRun::BenchRun(Bench bench)
     : caches_{detected_caches()},
       bench_{std::make_unique<Bench>(std::move(bench))},
-      executor_{make_host_executor({.record_spans = true, .record_memory = false})},
+      executor_{make_host_executor({.record_spans = true, .record_memory = false, .watch_cores = true})},
       samples_(bench_->plan.ops.size()) {
   bench_->bindings.working_set = working_set(bench_->plan, bench_->bindings).base();
   bench_->bindings.ranks_of_node = bench_->plan.mesh.size();
@@ -139,25 +128,27 @@ void BenchRun::fill(const Contents& c, RankId rank) {
 
 void BenchRun::visit() {
   const bool stays = bench_->bindings.working_set <= caches_.l3.base();
-  const double usual = totals_.empty() ? 0 : totals_.back();
+  const double usual = totals_.empty() ? 0 : totals_.back().value;
   const int runs = usual > 0 ? std::clamp(static_cast<int>(kVisit / usual), kFewestRuns, kMostRuns) : kFewestRuns;
-  const auto before = static_cast<std::ptrdiff_t>(totals_.size());
   run(stays ? kSettlingRuns : 1, runs);
-  visits_.push_back(median({totals_.begin() + before, totals_.end()}));
 }
 
 void BenchRun::run(int warm_up, int runs) {
   for (int i = 0; i < warm_up + runs; ++i) executor_->execute(bench_->plan, bench_->bindings);
-  keep(executor_->take(), static_cast<std::uint32_t>(warm_up));
+  const Timeline timeline = executor_->take();
+  keep(timeline, executor_->disturbed(), static_cast<std::uint32_t>(warm_up));
 }
 
 /// Ops of ranks that take turns on a core have no time of their own.
 bool BenchRun::has_time(const Work& w) const { return is_message(w) || bench_->plan.mesh.size() <= caches_.cores; }
 
-void BenchRun::keep(const Timeline& timeline, std::uint32_t first_instance) {
+void BenchRun::keep(const Timeline& timeline, std::span<const double> disturbed, std::uint32_t first_instance) {
   std::map<std::pair<std::uint32_t, MeetingKey>, Gathered> meetings;  // by instance
   std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> totals;
   std::map<std::tuple<std::uint32_t, std::uint32_t, Stream>, std::int64_t> previous_end;
+  const auto observed = [&](std::int64_t ps, std::uint32_t instance) {
+    return Observed{static_cast<double>(ps) * kPicosecond, disturbed[instance], runs_};
+  };
   std::vector<Span> spans = timeline.spans;
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start_ps < b.start_ps; });
   for (const Span& s : spans) {
@@ -168,35 +159,35 @@ void BenchRun::keep(const Timeline& timeline, std::uint32_t first_instance) {
       g.start = std::min(g.start, s.start_ps), g.end = std::max(g.end, s.end_ps);
       g.ops.push_back(s.op);
     } else {
-      samples_[s.op.index()].push_back(static_cast<double>(s.end_ps - s.start_ps) * kPicosecond);
+      samples_[s.op.index()].push_back(observed(s.end_ps - s.start_ps, s.instance));
     }
     const auto [total, fresh] = totals.try_emplace(s.instance, s.start_ps, s.end_ps);
     total->second.second = std::max(total->second.second, s.end_ps);
     const auto key = std::tuple{s.instance, s.rank.value, bench_->plan[s.op].stream};
     if (const auto before = previous_end.find(key); before != previous_end.end() && bench_->plan.mesh.size() == 1)
-      gaps_.push_back(static_cast<double>(s.start_ps - before->second) * kPicosecond);
+      gaps_.push_back(observed(s.start_ps - before->second, s.instance));
     previous_end[key] = s.end_ps;
   }
   for (auto& [key, g] : meetings) {
     std::sort(g.ops.begin(), g.ops.end());
     g.ops.erase(std::unique(g.ops.begin(), g.ops.end()), g.ops.end());
-    for (const OpId op : g.ops) samples_[op.index()].push_back(static_cast<double>(g.end - g.start) * kPicosecond);
+    for (const OpId op : g.ops) samples_[op.index()].push_back(observed(g.end - g.start, key.first));
   }
-  for (const auto& [instance, t] : totals) totals_.push_back(static_cast<double>(t.second - t.first) * kPicosecond);
+  for (const auto& [instance, t] : totals) totals_.push_back(observed(t.second - t.first, instance));
+  ++runs_;
 }
 
 MeasuredPlan BenchRun::measured() const {
   const Plan& plan = bench_->plan;
   MeasuredPlan m{.name = plan.name,
-                 .seconds = summarise(totals_),
-                 .gap = median(gaps_),
+                 .gap = median(quiet_values(gaps_, kFewestQuiet)),
                  .ranks = plan.mesh.size(),
-                 .visits = visits_};
-  std::vector<std::vector<RobustSummary>> by_work(plan.works.size());
+                 .totals = totals_};
+  std::vector<std::vector<std::vector<Observed>>> by_work(plan.works.size());
   for (std::size_t i = 0; i < samples_.size(); ++i)
     if (!samples_[i].empty() && plan.name_of(plan.ops[i]) != kProducer) {
       const std::size_t work = plan.ops[i].work.index();
-      by_work[work].push_back(has_time(plan.works[work]) ? summarise(samples_[i]) : RobustSummary{});
+      by_work[work].push_back(has_time(plan.works[work]) ? samples_[i] : std::vector<Observed>{});
     }
   std::vector<Reuse> reuse = reuse_of_works(plan, bench_->bindings);
   for (std::size_t w = 0; w < by_work.size(); ++w) {
@@ -204,19 +195,20 @@ MeasuredPlan BenchRun::measured() const {
     m.points.push_back({.work = plan.works[w],
                         .bindings = bench_->bindings,
                         .ranks = ranks_of(plan, plan.works[w]),
-                        .seconds = mean_of(by_work[w]),
+                        .samples = std::move(by_work[w]),
                         .weight = bench_->weight,
-                        .ops = static_cast<std::int64_t>(by_work[w].size()),
                         .reuse = std::make_shared<const Reuse>(std::move(reuse[w]))});
     m.points.back().bindings.reuse = m.points.back().reuse.get();
+    m.points.back().ops = static_cast<std::int64_t>(m.points.back().samples.size());
   }
+  summarise(m, {});
   return m;
 }
 
 double BenchRun::relative_error() const {
   std::vector<double> errors;
-  for (const std::vector<double>& s : samples_)
-    if (s.size() >= 3) errors.push_back(summarise(s).relative_error());
+  for (const std::vector<Observed>& s : samples_)
+    if (s.size() >= kFewestQuiet) errors.push_back(summarise(quiet_values(s, kFewestQuiet)).relative_error());
   return errors.empty() ? 1 : median(std::move(errors));
 }
 

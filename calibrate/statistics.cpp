@@ -22,10 +22,40 @@ double quantile(std::vector<double> values, double share) {
 
 double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
-double difference_of_halves(std::span<const double> values) {
+std::vector<Observed> quiet_ones(std::span<const Observed> values, std::size_t fewest) {
+  std::vector<double> sizes;
+  for (const Observed& o : values) sizes.push_back(o.disturbed);
+  const std::size_t place = std::min(fewest, values.size());
+  double limit = kQuiet;
+  if (place > 0) {
+    std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(place - 1), sizes.end());
+    limit = std::max(limit, sizes[place - 1]);
+  }
+  std::vector<Observed> out;
+  for (const Observed& o : values)
+    if (o.disturbed <= limit) out.push_back(o);
+  return out;
+}
+
+std::vector<double> quiet_values(std::span<const Observed> values, std::size_t fewest) {
+  std::vector<double> out;
+  for (const Observed& o : quiet_ones(values, fewest)) out.push_back(o.value);
+  return out;
+}
+
+double jitter(std::span<const double> values) {
   if (values.size() < 2) return 0;
-  const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  return std::abs(std::log(median({values.begin(), half}) / median({half, values.end()})));
+  double squares = 0;
+  for (std::size_t i = 1; i < values.size(); ++i) squares += std::pow(std::log(values[i] / values[i - 1]), 2);
+  return std::sqrt(squares / 2 / double(values.size() - 1));
+}
+
+double trimmed_rms(std::vector<double> sizes) {
+  std::sort(sizes.begin(), sizes.end());
+  sizes.resize(sizes.size() - sizes.size() / 10);
+  double sum = 0;
+  for (const double s : sizes) sum += s * s;
+  return sizes.empty() ? 0 : std::sqrt(sum / double(sizes.size()));
 }
 
 RobustSummary summarise(std::span<const double> values) {
@@ -38,6 +68,31 @@ RobustSummary summarise(std::span<const double> values) {
   for (const double v : values) distances.push_back(std::abs(v - s.median));
   s.deviation = kMadToSigma * median(std::move(distances));
   s.median_error = kMedianToMean * s.deviation / std::sqrt(static_cast<double>(values.size()));
+  return s;
+}
+
+std::vector<double> visit_medians(std::span<const Observed> values) {
+  std::vector<double> out;
+  for (auto first = values.begin(); first != values.end();) {
+    const auto last = std::find_if(first, values.end(), [&](const Observed& o) { return o.visit != first->visit; });
+    std::vector<double> mine;
+    for (; first != last; ++first) mine.push_back(first->value);
+    out.push_back(median(std::move(mine)));
+  }
+  return out;
+}
+
+RobustSummary summarise_visits(std::span<const Observed> values) {
+  std::vector<double> all;
+  for (const Observed& o : values) all.push_back(o.value);
+  const std::vector<double> middles = visit_medians(values);
+  RobustSummary s = summarise(all);
+  const double n = double(middles.size());
+  if (middles.size() < 2) return s;
+  double mean = 0, squares = 0;
+  for (const double m : middles) mean += m / n;
+  for (const double m : middles) squares += (m - mean) * (m - mean);
+  s.median_error = kMedianToMean * std::sqrt(squares / (n - 1) / n);
   return s;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -11,8 +12,18 @@ double median(std::vector<double> values);
 /// The value below which this share lies, interpolated; `share` from 0 to 1.
 double quantile(std::vector<double> values, double share);
 
-/// Size of ln of the ratio of the medians of the first and the second half; 0 of fewer than two.
-double difference_of_halves(std::span<const double> values);
+/// A measurement, how much something else slowed the cores meanwhile (Executor::disturbed), and the visit that it
+/// belongs to: those of one visit follow upon each other and are alike.
+struct Observed {
+  double value = 0, disturbed = 0;
+  std::uint32_t visit = 0;
+};
+/// Slowed by so little that it counts as quiet.
+constexpr double kQuiet = 0.06;
+constexpr bool is_quiet(double disturbed) { return disturbed <= kQuiet; }
+/// The quiet ones, in order; where they are fewer than `fewest`, as many as that of the least disturbed.
+std::vector<Observed> quiet_ones(std::span<const Observed> values, std::size_t fewest);
+std::vector<double> quiet_values(std::span<const Observed> values, std::size_t fewest);
 
 /// What repeated measurements of one thing amount to, unmoved by a few outliers.
 struct RobustSummary {
@@ -25,6 +36,16 @@ struct RobustSummary {
   double relative_error() const { return median > 0 ? 1.96 * median_error / median : 0; }
 };
 RobustSummary summarise(std::span<const double> values);
+/// The middle one of each visit, in order.
+std::vector<double> visit_medians(std::span<const Observed> values);
+/// Of measurements that came in several visits: the error of the median is that of so many visits as there are, from
+/// how far their medians lie apart.
+RobustSummary summarise_visits(std::span<const Observed> values);
+
+/// Relative standard deviation of neighbouring values: what changes from one to the next. 0 of fewer than two.
+double jitter(std::span<const double> values);
+/// Root mean square of all but the largest tenth.
+double trimmed_rms(std::vector<double> sizes);
 
 /// z of the two-sided 90 % interval of a normal distribution.
 constexpr double kMiddleOfNormal = 0.6745;  // half of a normal distribution lies within so many σ

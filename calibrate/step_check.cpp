@@ -19,9 +19,11 @@ double sigma_of(const StepCheck& s, double shared) {
 /// How many half-widths of the 90 % interval hold 90 % of the steps. Measured times have errors of their own, and all
 /// steps drift.
 double stretch(const std::vector<StepCheck>& steps, double shared, double drift) {
-  std::vector<double> z;
+  std::vector<double> noise, z;
+  for (const StepCheck& s : steps) noise.push_back(s.noise);
+  const double measuring = trimmed_rms(std::move(noise));  // a step is visited too few times to tell its own
   for (const StepCheck& s : steps)
-    z.push_back(std::abs(std::log(s.measured / s.predicted)) / std::hypot(sigma_of(s, shared), s.noise, drift));
+    z.push_back(std::abs(std::log(s.measured / s.predicted)) / std::hypot(sigma_of(s, shared), measuring, drift));
   return quantile(std::move(z), 0.9) / kNinetyPercent;
 }
 

@@ -57,15 +57,16 @@ double batch_of(const AttentionShape& s, std::int64_t kv) {
   return double(s.ragged_pairs) / (double(s.q) * double(std::max<std::int64_t>(1, kv)));
 }
 
-constexpr Feature kFeatures[] = {{"call", Spends::Overhead, "op"},
-                                 {"head", Spends::Overhead, "head of a sequence"},
-                                 {"math", Spends::Math, "10^6 FLOP of whole tiles"},
-                                 {"scores", Spends::Math, "10^6 scores"},
-                                 {"pack", Spends::Memory, "10^6 elements of keys and values"},
-                                 {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
-                                 {"far", Spends::Memory, "MB beyond the second-level cache"},
-                                 {"dram", Spends::Memory, "MB beyond the last cache"},
-                                 {"cold", Spends::Memory, "MB that have left the last cache since their last use"}};
+constexpr Feature kFeatures[] = {
+    {"call", Spends::Overhead, "op"},
+    {"head", Spends::Overhead, "head of a sequence"},
+    {"math", Spends::Math, "10^6 FLOP of whole tiles"},
+    {"scores", Spends::Math, "10^6 scores"},
+    {"pack", Spends::Memory, "10^6 elements of keys and values"},
+    {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
+    {"far", Spends::Memory, "MB beyond the second-level cache", kMostPerMegabyte},
+    {"dram", Spends::Memory, "MB beyond the last cache", kMostPerMegabyte},
+    {"cold", Spends::Memory, "MB that have left the last cache since their last use", kMostPerMegabyte}};
 constexpr std::string_view kAxes[] = {"q", "kv", "dim", "heads"};
 
 Moved moved(const LawInput& in) {
@@ -129,10 +130,13 @@ constexpr Feature kDecodeFeatures[] = {
     {"scores", Spends::Math, "10^6 scores"},
     {"keys", Spends::Memory, "10^6 elements of keys and values"},
     {"row", Spends::Memory, "10^6 keys"},
-    {"warm", Spends::Memory, "MB of keys and values that have left the second-level cache since their last use"},
-    {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use"},
-    {"row_cold", Spends::Memory, "10^6 keys that have left the last cache since their last use"},
-    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
+    {"warm", Spends::Memory, "MB of keys and values that have left the second-level cache since their last use",
+     kMostPerMegabyte},
+    {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use",
+     kMostPerMegabyte},
+    {"row_cold", Spends::Memory, "10^6 keys that have left the last cache since their last use", kMostPerMillionRows},
+    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
+     kMostPerColdCall}};
 
 /// Time of attention of few queries, which reads keys and values once, where they lie:
 ///

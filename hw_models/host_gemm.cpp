@@ -31,15 +31,17 @@ constexpr Feature kGemmFeatures[] = {
     {"tile", Spends::Math, "10^6 tiles, each time"},
     {"edge", Spends::Math, "10^6 tiles that are not whole, each time"},
     {"result", Spends::Memory, "10^6 elements of C, each time they are read or written"},
-    {"a_far", Spends::Memory, "MB of A beyond the second-level cache, each time"},
-    {"b_far", Spends::Memory, "MB of B beyond the second-level cache"},
-    {"c_far", Spends::Memory, "MB of C beyond the second-level cache, each time"},
-    {"warm", Spends::Memory, "MB of A and B that have left the second-level cache since their last use"},
-    {"cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
-    {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use"},
-    {"c_cold", Spends::Memory, "MB of C that have left the last cache since their last use"},
-    {"dram", Spends::Memory, "MB of all operands beyond the last cache"},
-    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
+    {"a_far", Spends::Memory, "MB of A beyond the second-level cache, each time", kMostPerMegabyte},
+    {"b_far", Spends::Memory, "MB of B beyond the second-level cache", kMostPerMegabyte},
+    {"c_far", Spends::Memory, "MB of C beyond the second-level cache, each time", kMostPerMegabyte},
+    {"warm", Spends::Memory, "MB of A and B that have left the second-level cache since their last use",
+     kMostPerMegabyte},
+    {"cold", Spends::Memory, "MB of B that have left the last cache since their last use", kMostPerMegabyte},
+    {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use", kMostPerMegabyte},
+    {"c_cold", Spends::Memory, "MB of C that have left the last cache since their last use", kMostPerMegabyte},
+    {"dram", Spends::Memory, "MB of all operands beyond the last cache", kMostPerMegabyte},
+    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
+     kMostPerColdCall}};
 constexpr std::string_view kGemmAxes[] = {"m", "n", "k", "mflop"};
 
 /// Time of a packed product C[m,n] (+)= op(A)·op(B), batch of b, with tiles of 8 × 32, blocks of k by 256 and of n by
@@ -97,11 +99,13 @@ constexpr Feature kFewFeatures[] = {
     {"column", Spends::Math, "10^6 sums over k (B transposed)"},
     {"reload", Spends::Math, "10^6 elements of A, each time they are read (B transposed)"},
     {"tail", Spends::Math, "10^6 multiplications that do not fill a vector"},
-    {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use"},
-    {"b_cold", Spends::Memory, "MB of B that have left the last cache since their last use"},
-    {"b_cold_row", Spends::Memory, "the same, times rows of A"},
-    {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache"},
-    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache"}};
+    {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use", kMostPerMegabyte},
+    {"b_cold", Spends::Memory, "MB of B that have left the last cache since their last use", kMostPerMegabyte},
+    {"b_cold_row", Spends::Memory, "the same, times rows of A", kMostPerMegabyte},
+    {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache",
+     kMostPerMillionRows},
+    {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
+     kMostPerColdCall}};
 
 /// Time of a product with at most 8 rows, which reads B once where it lies:
 ///

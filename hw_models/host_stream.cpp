@@ -87,17 +87,21 @@ constexpr Feature kStreamFeatures[] = {
     {"call", Spends::Overhead, "op"},
     {"row", Spends::Overhead, "10^6 rows"},
     {"element", Spends::Memory, "10^6 elements read or written"},
-    {"far", Spends::Memory, "MB beyond the second-level cache"},
-    {"dram", Spends::Memory, "MB beyond the last cache"},
-    {"read_warm", Spends::Memory, "MB read that have left the second-level cache since their last use"},
-    {"read_cold", Spends::Memory, "MB read that have left the last cache since their last use"},
-    {"write_warm", Spends::Memory, "MB written that have left the second-level cache since their last use"},
-    {"write_cold", Spends::Memory, "MB written that have left the last cache since their last use"},
-    {"row_cold", Spends::Memory, "10^6 rows, as far as what is read has left the last cache"},
-    {"start_warm", Spends::Memory, "the first 32 KiB in MB, as far as they have left the second-level cache"},
-    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as they have left the last cache"},
-    {"call_cold", Spends::Overhead, "op, as far as the step does not fit into the second-level cache"},
-    {"call_far", Spends::Overhead, "op, as far as the step does not fit into the last cache"}};
+    {"far", Spends::Memory, "MB beyond the second-level cache", kMostPerMegabyte},
+    {"dram", Spends::Memory, "MB beyond the last cache", kMostPerMegabyte},
+    {"read_warm", Spends::Memory, "MB read that have left the second-level cache since their last use",
+     kMostPerMegabyte},
+    {"read_cold", Spends::Memory, "MB read that have left the last cache since their last use", kMostPerMegabyte},
+    {"write_warm", Spends::Memory, "MB written that have left the second-level cache since their last use",
+     kMostPerMegabyte},
+    {"write_cold", Spends::Memory, "MB written that have left the last cache since their last use", kMostPerMegabyte},
+    {"row_cold", Spends::Memory, "10^6 rows, as far as what is read has left the last cache", kMostPerMillionRows},
+    {"start_warm", Spends::Memory, "the first 32 KiB in MB, as far as they have left the second-level cache",
+     kMostPerMegabyte},
+    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as they have left the last cache", kMostPerMegabyte},
+    {"call_cold", Spends::Overhead, "op, as far as the step does not fit into the second-level cache",
+     kMostPerColdCall},
+    {"call_far", Spends::Overhead, "op, as far as the step does not fit into the last cache", kMostPerColdCall}};
 constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
 
 /// Time of a pass over memory:
@@ -143,7 +147,7 @@ constexpr Feature kDenseFeatures[] = {
     {"row", Spends::Overhead, "10^6 rows"},
     {"element", Spends::Memory, "10^6 elements read or written"},
     {"math", Spends::Math, "10^6 FLOP"},
-    {"warm", Spends::Memory, "MB that have left the second-level cache since their last use"}};
+    {"warm", Spends::Memory, "MB that have left the second-level cache since their last use", kMostPerMegabyte}};
 
 /// Time of small dense algebra (factorisations, pairwise dots): t = call + row·rows + element·elements + math·flops +
 /// warm·lost(bytes, L2). Leaves out what lies behind the second-level cache.
@@ -174,8 +178,8 @@ constexpr Feature kMessageFeatures[] = {{"call", Spends::Overhead, "op"},
                                         {"rank", Spends::Overhead, "rank that takes part"},
                                         {"turn", Spends::Overhead, "rank that waits for a core"},
                                         {"moved", Spends::Memory, "MB that a core reads"},
-                                        {"far", Spends::Memory, "MB beyond the second-level cache"},
-                                        {"dram", Spends::Memory, "MB beyond the last cache"}};
+                                        {"far", Spends::Memory, "MB beyond the second-level cache", kMostPerMegabyte},
+                                        {"dram", Spends::Memory, "MB beyond the last cache", kMostPerMegabyte}};
 constexpr std::string_view kMessageAxes[] = {"ranks", "megabytes"};
 
 /// Time of a collective or message between threads of one computer, from when the last rank has arrived:

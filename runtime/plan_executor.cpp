@@ -119,7 +119,23 @@ std::vector<double> PlanExecutor::fetch(const Plan& plan, TensorId tensor, RankI
   return values;
 }
 
+void PlanExecutor::take_disturbed() {
+  disturbed_.assign(options_.watch_cores ? ends_ns_.size() : 0, 0.0);
+  for (PreparedPlan* p : in_order_)
+    for (RankRun& r : p->ranks()) {
+      for (auto first = r.cores.begin(); first != r.cores.end();) {
+        const auto last =
+            std::find_if(first, r.cores.end(), [&](const CoreSample& s) { return s.instance != first->instance; });
+        if (first->instance < disturbed_.size())  // that one has ended
+          disturbed_[first->instance] += slowed_by({first, last}) / double(p->ranks().size());
+        first = last;
+      }
+      r.cores.clear();
+    }
+}
+
 Timeline PlanExecutor::take() {
+  take_disturbed();
   Timeline t;
   t.source = TimelineSource::Measured;
   t.plan_name = plan_name_;

@@ -26,10 +26,12 @@ class PlanExecutor final : public Executor {
   bool holds(const Plan& plan, RankId rank) const override;
   std::vector<double> fetch(const Plan& plan, TensorId tensor, RankId rank) const override;
   Timeline take() override;
+  std::vector<double> disturbed() const override { return disturbed_; }
 
  private:
   PreparedPlan& prepared(const Plan& plan);
   const RankRun& rank_of(const Plan& plan, TensorId tensor, RankId rank) const;
+  void take_disturbed();
   template <class V>
   void store(const Plan& plan, TensorId tensor, RankId rank, std::span<const V> values);
 
@@ -43,6 +45,7 @@ class PlanExecutor final : public Executor {
   Workers workers_;
   std::int64_t origin_ns_ = 0;         // start of the first execution since the last take
   std::vector<std::int64_t> ends_ns_;  // of the executions since
+  std::vector<double> disturbed_;      // of those of the last take
   std::string plan_name_;
 };
 

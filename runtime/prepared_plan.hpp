@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/class_program.hpp"
+#include "runtime/core_watch.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/rank_memory.hpp"
 #include "runtime/rendezvous.hpp"
@@ -45,6 +46,7 @@ struct RankRun {
   std::vector<std::uint32_t> counters;      // of the running execution, see ClassProgram
   std::vector<Seat> seats;                  // per meeting ordinal of the class
   std::vector<std::vector<RawSpan>> spans;  // per lane
+  std::vector<CoreSample> cores;            // of the thread of its compute stream, while cores are watched
   std::vector<Stage> stages;                // per lane
   PlacementScript script;
 

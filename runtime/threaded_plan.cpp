@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/threaded_plan.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -16,7 +17,10 @@ std::unique_ptr<PreparedPlan> Device::prepare(const Preparation& preparation) co
 }
 
 ThreadedPlan::ThreadedPlan(const Preparation& preparation, const Device& device)
-    : PreparedPlan{preparation, device}, workers_{preparation.workers}, pace_{preparation.options.pace} {
+    : PreparedPlan{preparation, device},
+      workers_{preparation.workers},
+      pace_{preparation.options.pace},
+      watches_cores_{preparation.options.watch_cores} {
   for (RankRun& r : ranks_) {
     const std::size_t lanes = r.program->lanes.size();
     for (std::size_t lane = 0; lane < lanes; ++lane) tasks_.push_back({&r, lane});
@@ -110,7 +114,16 @@ void hold(std::int64_t until_ns) {
 
 }  // namespace
 
+/// One thread of each rank sees how its core does: that of the compute stream.
+bool ThreadedPlan::watches(const RankRun& r, std::size_t lane) const {
+  const std::vector<OpRecord>& ops = r.program->lanes[lane];
+  return watches_cores_ &&
+         std::any_of(ops.begin(), ops.end(), [](const OpRecord& op) { return op.stream == Stream::Compute; });
+}
+
 void ThreadedPlan::run_lane(RankRun& r, std::size_t lane) {
+  const bool watched = watches(r, lane);
+  if (watched) r.cores.push_back(sample_core(instance_));
   OpCall call{.plan = &plan_, .bindings = bindings_, .places = r.places.data()};
   call.disk = r.memory->file();
   call.links = &links_;
@@ -130,7 +143,9 @@ void ThreadedPlan::run_lane(RankRun& r, std::size_t lane) {
     if (records_spans_) r.spans[lane].push_back({start, end, op.id, instance_});
     if (!op.gives_back.empty()) give_storage_back(op, r, end);
     if (op.signal >= 0) r.signals[static_cast<std::size_t>(op.signal)].raise(round_);
+    if (watched && is_due(r.cores.back(), end)) r.cores.push_back(sample_core(instance_));
   }
+  if (watched) r.cores.push_back(sample_core(instance_));
 }
 
 }  // namespace orrery

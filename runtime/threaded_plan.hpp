@@ -24,6 +24,7 @@ class ThreadedPlan final : public PreparedPlan, private Workers::Jobs {
   void clean_up() override;
   void run(std::size_t task) noexcept override;
   void run_lane(RankRun& r, std::size_t lane);
+  bool watches(const RankRun& r, std::size_t lane) const;
   std::int64_t meet(const OpRecord& op, OpCall& call, const RankRun& r);  // when it started
   std::int64_t take_storage(const OpRecord& op, RankRun& r);              // when it was taken
   void give_storage_back(const OpRecord& op, RankRun& r, std::int64_t at_ns);
@@ -31,6 +32,7 @@ class ThreadedPlan final : public PreparedPlan, private Workers::Jobs {
 
   Workers& workers_;
   Pace pace_;
+  bool watches_cores_;
   std::vector<Task> tasks_;
   bool shares_ranks_ = false;  // some rank has several lanes
   const Bindings* bindings_ = nullptr;

@@ -53,6 +53,21 @@ TEST_CASE("a feature that explains nothing is left out", "[calibrate]") {
   CHECK(fit.coefficients[2] == Approx(0).margin(2e-12));
 }
 
+TEST_CASE("a coefficient is never more than it can be", "[calibrate]") {
+  // Times have 5 % noise; all that the third feature has to say is in it, as it is next to nothing in each point. A
+  // step with a thousand times as much of it would take for ever.
+  std::vector<Equation> points;
+  Random r{6};
+  for (int i = 0; i < 60; ++i) {
+    const double n = std::exp(r.uniform(0, 8)), noise = 0.05 * r.normal();
+    points.push_back({{1, n, std::max(0.0, noise) * 1e-9}, (1e-6 + 1e-9 * n) * std::exp(noise)});
+  }
+  CHECK(fit_relative(points).coefficients[2] > 100);
+  const FitResult fit = fit_relative(points, {1, 1, 0.01});
+  CHECK(fit.coefficients[2] == 0);
+  CHECK(fit.coefficients[1] == Approx(1e-9).epsilon(0.1));
+}
+
 TEST_CASE("the spread of normal residuals is their standard deviation", "[calibrate]") {
   std::vector<Residual> residuals;
   Random r{3};
@@ -139,4 +154,47 @@ TEST_CASE("robust statistics of repeated times ignore the slow ones", "[calibrat
   CHECK(s.median == 10);
   CHECK(s.deviation == Approx(1.4826));  // |x − 10| = 0, 1, 1, 0, 490: median 1
   CHECK(quantile({1, 2, 3, 4}, 0.5) == 2.5);
+}
+
+TEST_CASE("what was measured while something else used the cores counts only where there is nothing else",
+          "[calibrate]") {
+  const std::vector<Observed> times{{10, 0.6}, {5, 0}, {9, 0.5}, {6, 0.04}, {7, 0.02}, {20, 1}};
+  CHECK(quiet_values(times, 3) == std::vector<double>{5, 6, 7});
+  CHECK(quiet_values(times, 0) == std::vector<double>{5, 6, 7});
+  CHECK(quiet_values(times, 5) == std::vector<double>{10, 5, 9, 6, 7});
+  CHECK(quiet_values(std::vector<Observed>{{3, 1}, {4, 0.9}}, 1) == std::vector<double>{4});
+  CHECK(quiet_values(std::vector<Observed>{{3, 1}, {4, 0.9}}, 0).empty());
+  CHECK(quiet_values({}, 3).empty());
+}
+
+TEST_CASE("measurements of one visit are alike, so that the error of a median is that of so many visits",
+          "[calibrate]") {
+  // Visits differ by 10 %, executions of one by 1 %: 3 visits of 8 are no 24 measurements.
+  Random r{7};
+  double squares = 0, told = 0;
+  constexpr int kTimes = 400;
+  for (int k = 0; k < kTimes; ++k) {
+    std::vector<Observed> times;
+    for (std::uint32_t visit = 0; visit < 3; ++visit) {
+      const double here = std::exp(0.1 * r.normal());
+      for (int i = 0; i < 8; ++i) times.push_back({here * std::exp(0.01 * r.normal()), 0, visit});
+    }
+    const RobustSummary s = summarise_visits(times);
+    CHECK(s.count == 24);
+    squares += std::pow(s.median - 1, 2) / kTimes, told += s.median_error / kTimes;
+  }
+  CHECK(told / std::sqrt(squares) == Approx(1).margin(0.25));
+}
+
+TEST_CASE("jitter is the standard deviation of one visit, whatever the machine drifts", "[calibrate]") {
+  Random r{8};
+  std::vector<double> steady, drifting;
+  for (int i = 0; i < 4000; ++i) {
+    steady.push_back(std::exp(0.05 * r.normal()));
+    drifting.push_back(steady.back() * (1 + i / 4000.0));
+  }
+  CHECK(jitter(steady) == Approx(0.05).epsilon(0.05));
+  CHECK(jitter(drifting) == Approx(0.05).epsilon(0.05));
+  CHECK(jitter(std::vector<double>{1}) == 0);
+  CHECK(trimmed_rms({3, 3, 3, 3, 3, 3, 3, 3, 3, 1000}) == Approx(3));
 }

@@ -202,7 +202,7 @@ class Run final : public Command {
   std::optional<std::int64_t> steps_;
   std::int64_t repeat_ = 1;
   double pace_ = 1;
-  GpuUse gpu_;
+  DeviceUse gpu_;
   bool loss_ = false;
 };
 

@@ -27,7 +27,7 @@ class Validate final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--repeats", "N", "measured rounds, at least 5",
+    all.push_back({"--repeats", "N", "rounds that count, at least 5; up to three times as many are measured where something else uses the cores",
                    [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
     all.push_back({"--quick", "", "calibrate in 20 s instead of a minute, where it has to",
                    [this](const std::string&) { calibrate_.quick = true; }});

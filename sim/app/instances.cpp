@@ -2,10 +2,7 @@
 #include "sim/app/instances.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-
-#include "calibrate/statistics.hpp"
 
 namespace orrery {
 namespace {
@@ -87,23 +84,6 @@ std::vector<double> round_seconds(const Timeline& timeline) {
   }
   if (rounds.size() > 1) rounds.erase(rounds.begin());
   return rounds;
-}
-
-double steady_round(const Timeline& timeline) {
-  constexpr std::uint32_t kPrefill = 0, kStart = 1;
-  std::map<std::uint32_t, std::vector<double>> passes;
-  std::size_t rounds = 0;
-  for (const InstanceTime& i : instance_times(timeline)) {
-    if (i.plan == kPrefill) continue;
-    rounds += i.plan == kStart;
-    passes[i.plan].push_back(i.seconds());
-  }
-  double sum = 0;
-  for (auto& [plan, seconds] : passes) {
-    const auto count = double(seconds.size());
-    sum += count * median(std::move(seconds));
-  }
-  return rounds > 0 ? sum / double(rounds) : 0;
 }
 
 double mean_seconds(const std::vector<InstanceTime>& times, const std::vector<std::uint32_t>& instances) {

@@ -31,9 +31,6 @@ Timeline without_gaps(const Timeline& timeline);
 /// verification; without the first one where there are several.
 std::vector<double> round_seconds(const Timeline& timeline);
 
-/// Seconds of a round whose passes each take their median time: a pass that something interrupted does not count.
-double steady_round(const Timeline& timeline);
-
 double mean_seconds(const std::vector<InstanceTime>& times, const std::vector<std::uint32_t>& instances);
 
 }  // namespace orrery

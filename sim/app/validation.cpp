@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::int64_t kFewestSteps = 2, kMostSteps = 8;  // of a round; the first, behind another plan, does not count
 constexpr double kRoundSeconds = 0.06;                    // that short steps are repeated for
+constexpr std::int64_t kMostRounds = 3;                   // times those that count, where something else uses the cores
 
 bool is_on_host(const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; }
 
@@ -33,14 +34,30 @@ class Measuring {
         program_{make_program(scenario, context.wiring,
                               {.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster)),
                                .steps = is_generation() ? std::nullopt : std::optional{rounds * kMostSteps}})},
-        executor_{context.wiring.executor(device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms,
-                                          scenario.options.memory,
-                                          {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers})},
+        executor_{context.wiring.executor(
+            device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms, scenario.options.memory,
+            {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers, .watch_cores = true})},
         runner_{executed(scenario, *program_, *executor_, context.wiring)} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
   /// them, not another plan. The first round warms up.
   Recording round() {
+    Recording r = record();
+    told_ = measured_round(r.timeline, executor_->disturbed(), scenario_.speculates());
+    if (!is_generation())
+      steps_per_round_ =
+          std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / told_.seconds), kFewestSteps, kMostSteps);
+    return r;
+  }
+  /// What the last round tells.
+  MeasuredRound told() { return std::move(told_); }
+
+  const Program& program() const { return *program_; }
+
+ private:
+  bool is_generation() const { return scenario_.options.workload.generate.has_value(); }
+
+  Recording record() {
     const auto before = [&](std::size_t) { context_.interrupt.check(); };
     if (!steps_.empty()) return replay(*program_, steps_, *runner_, before);
     if (is_generation()) {
@@ -50,17 +67,8 @@ class Measuring {
     }
     std::vector<Step> steps;
     for (std::int64_t i = 0; i < steps_per_round_; ++i) steps.push_back(next_step());
-    Recording r = replay(*program_, steps, *runner_, before);
-    const double seconds = steady_seconds(r.timeline);
-    steps_per_round_ =
-        std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / seconds), kFewestSteps, kMostSteps);
-    return r;
+    return replay(*program_, steps, *runner_, before);
   }
-
-  const Program& program() const { return *program_; }
-
- private:
-  bool is_generation() const { return scenario_.options.workload.generate.has_value(); }
 
   Step next_step() {
     std::optional<Step> step = program_->next();
@@ -75,6 +83,7 @@ class Measuring {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StepRunner> runner_;
   std::vector<Step> steps_;
+  MeasuredRound told_;
 };
 
 ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
@@ -82,9 +91,9 @@ ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   machine.software = 0;
   machine.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster));  // it is our kernels that run
   const bool is_generation = scenario.options.workload.generate.has_value();
-  Simulation s = simulate_scenario(scenario, machine, context.wiring,
-                                   is_generation ? std::nullopt : std::optional<std::int64_t>{1},
-                                   [&](std::size_t) { context.interrupt.check(); }, always(Logged::Memory));
+  Simulation s = simulate_scenario(
+      scenario, machine, context.wiring, is_generation ? std::nullopt : std::optional<std::int64_t>{1},
+      [&](std::size_t) { context.interrupt.check(); }, always(Logged::Memory));
   ValidatedPlan p;
   p.name = scenario.name;
   p.report = make_report({scenario, *s.program, s.recording, &machine});
@@ -103,8 +112,7 @@ std::int64_t device_peak(const Timeline& t) {
   return most;
 }
 
-void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario) {
-  p.samples.push_back(scenario.speculates() ? steady_round(recording.timeline) : steady_seconds(recording.timeline));
+void keep_outcomes(ValidatedPlan& p, const Recording& recording, const Scenario& scenario) {
   p.peak_measured = std::max(p.peak_measured, device_peak(recording.timeline));
   std::vector<std::int32_t> tokens;
   for (const Outcome& o : recording.outcomes) {
@@ -114,18 +122,20 @@ void keep_round(ValidatedPlan& p, Recording recording, const Scenario& scenario)
       tokens.push_back(static_cast<std::int32_t>(next->second[0]));
   }
   if (p.text.empty() && !tokens.empty()) p.text = decoded(*tokenizer_of(scenario), tokens);
-  p.rounds.push_back(without_gaps(recording.timeline));
 }
 
-/// The round of median duration stands for all of them.
-void settle(ValidatedPlan& p, const Program& program) {
+/// The round of median duration stands for all that count.
+void settle(ValidatedPlan& p, const Program& program, const CountedRounds& counted) {
+  const std::vector<MeasuredRound>& rounds = counted.rounds();
+  for (const MeasuredRound& r : rounds) p.samples.push_back(r.seconds);
   p.measured = median(p.samples);
-  measure_ops(p.ops, program, p.rounds);
+  p.rounds = counted.measured();
+  p.disturbed = counted.disturbed();
+  measure_ops(p.ops, program, rounds);
   std::vector<std::size_t> order(p.samples.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p.samples[a] < p.samples[b]; });
-  p.measurement = std::move(p.rounds[order[order.size() / 2]]);
-  p.rounds.clear();
+  p.measurement = rounds[order[order.size() / 2]].timeline;
 }
 
 /// Which plans fit into memory together, in order; one that is too large, and one for GPUs, stands alone.
@@ -159,29 +169,31 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
   for (const std::size_t i : batch) {
     job.context.interrupt.check();
     job.context.console.progress("measuring", job.rounds_done / job.rounds_all);
-    running.push_back(
-        std::make_unique<Measuring>(job.scenarios[i], job.options.repeats + 1, job.options.peers, job.context));
+    running.push_back(std::make_unique<Measuring>(job.scenarios[i], kMostRounds * job.options.repeats + 1,
+                                                  job.options.peers, job.context));
   }
-  for (std::int64_t round = 0; round <= job.options.repeats; ++round) {
+  std::vector<CountedRounds> counted(batch.size(), CountedRounds{static_cast<std::size_t>(job.options.repeats)});
+  const auto measure = [&](std::size_t k, bool warms_up) {
+    job.context.console.progress("measuring", std::min(1.0, job.rounds_done / job.rounds_all));
+    const Recording r = running[k]->round();
+    if (warms_up) return;
+    keep_outcomes(plans[batch[k]], r, job.scenarios[batch[k]]);
+    counted[k].add(running[k]->told());
+  };
+  for (std::int64_t round = 0; round <= kMostRounds * job.options.repeats; ++round) {
+    if (std::all_of(counted.begin(), counted.end(), [](const CountedRounds& c) { return c.are_quiet(); })) break;
     if (job.probe) job.probe->sample();
     if (job.cores) job.cores->sample();
     for (std::size_t k = 0; k < batch.size(); ++k) {
-      job.context.console.progress("measuring", job.rounds_done++ / job.rounds_all);
-      Recording r = running[k]->round();
-      if (round > 0) keep_round(plans[batch[k]], std::move(r), job.scenarios[batch[k]]);
+      if (counted[k].are_quiet()) continue;
+      measure(k, round == 0);
+      job.rounds_done += round <= job.options.repeats;
     }
   }
-  for (std::size_t k = 0; k < batch.size(); ++k) settle(plans[batch[k]], running[k]->program());
+  for (std::size_t k = 0; k < batch.size(); ++k) settle(plans[batch[k]], running[k]->program(), counted[k]);
 }
 
 }  // namespace
-
-double steady_seconds(const Timeline& timeline) {
-  const std::vector<InstanceTime> times = instance_times(timeline);
-  std::vector<double> seconds;
-  for (const std::uint32_t i : steady_instances(timeline)) seconds.push_back(times[i].seconds());
-  return median(std::move(seconds));
-}
 
 double Validation::mean_abs_error() const {
   double sum = 0;

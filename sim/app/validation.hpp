@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/app/command.hpp"
+#include "sim/app/measured_round.hpp"
 #include "sim/app/report.hpp"
 #include "sim/timeline/compare.hpp"
 
@@ -15,7 +16,7 @@ namespace orrery {
 class Peers;
 
 struct ValidationOptions {
-  std::int64_t repeats = 5;                // measured rounds; one more warms up
+  std::int64_t repeats = 5;  // rounds that count; one more warms up, and others make up for disturbed ones
   std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
   double memory_share = 0.4;               // of this computer's memory that plans measured in turns may take together
 };
@@ -39,13 +40,14 @@ struct ValidatedOp {
 struct ValidatedPlan {
   std::string name;
   double predicted = 0, low = 0, high = 0;
-  double measured = 0;          // median over the rounds
-  std::vector<double> samples;  // one per round
+  double measured = 0;          // median over the rounds that count
+  std::vector<double> samples;  // one per such round
+  std::size_t rounds = 0;       // that were measured
+  double disturbed = 0;         // how much something else slowed the cores during those that count
   std::int64_t peak_predicted = 0, peak_measured = 0;
   std::vector<ValidatedOp> ops;      // of a step on one device, one per work
   Report report;                     // the prediction
   Timeline prediction, measurement;  // the round of median duration
-  std::vector<Timeline> rounds;      // while they are measured
   PlanDigests plans;
   std::vector<double> loss;  // of training
   std::string text;          // generated
@@ -59,7 +61,7 @@ struct Validation {
   std::string machine, parameters;
   bool is_probed = false;             // some ran on the processor, beside a probe of its speed
   double drift = 0, worst_drift = 0;  // of the drift probe between the plans
-  double disturbed = 0;               // part of the probe's samples that something interrupted
+  double disturbed = 0;               // part of the probe's samples during which something else used the core
   std::optional<double> cores;  // so many times the work of one core all did together; if a plan has several ranks
   double slowdown = 0;          // of the probe since the calibration, relative; 0: not known
   double seconds = 0;
@@ -86,9 +88,6 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
 /// Throws UserError when there is none.
 std::vector<Scenario> validation_grid(const AppContext& context, const std::string& grid = "single",
                                       const std::string& cluster = {});
-
-/// The middle one of the steps of a recording that stand for it.
-double steady_seconds(const Timeline& timeline);
 
 std::string to_text(const Validation& validation, const Console& console);
 /// Where one plan's prediction was wrong: ops by name.

@@ -61,16 +61,14 @@ std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& pr
   return ops;
 }
 
-void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<Timeline>& rounds) {
+void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<MeasuredRound>& rounds) {
   if (ops.empty()) return;
   const Plan& plan = telling_plan(program);
   std::vector<std::vector<double>> samples(plan.ops.size());
-  for (const Timeline& t : rounds) {
-    const std::vector<std::uint32_t> steady = steady_instances(t);
-    for (const Span& s : t.spans)
-      if (std::binary_search(steady.begin(), steady.end(), s.instance))
+  for (const MeasuredRound& r : rounds)
+    for (const Span& s : r.timeline.spans)
+      if (std::binary_search(r.instances.begin(), r.instances.end(), s.instance))
         samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12);
-  }
   std::size_t i = 0;
   for (const auto& [work, same] : ops_by_work(plan)) {
     for (const OpId op : same) ops[i].measured += median(samples[op.index()]) / double(same.size());

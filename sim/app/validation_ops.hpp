@@ -12,8 +12,8 @@ namespace orrery {
 /// have no time of their own.
 std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& program, const Recording& recording);
 
-/// Puts the measurements beside them: the mean over the ops of a work of their medians over the steady steps of all
-/// rounds.
-void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<Timeline>& rounds);
+/// Puts the measurements beside them: the mean over the ops of a work of their medians over the executions that
+/// tell each of the rounds.
+void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<MeasuredRound>& rounds);
 
 }  // namespace orrery

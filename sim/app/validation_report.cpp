@@ -57,9 +57,26 @@ std::string drift_text(const Validation& v) {
                         v.slowdown > 0 ? "slower" : "faster");
   if (v.cores) text += fmt::format("\n  all cores together did the work of {:.2f}", *v.cores);
   if (v.disturbed > kMuchDisturbed)
-    text += fmt::format("\n  the machine was not idle: {:.0f} % of those samples took far longer than the others",
+    text += fmt::format("\n  the machine was not idle: something else used the cores at {:.0f} % of those samples",
                         100 * v.disturbed);
   return text;
+}
+
+/// How many rounds count, and how much something else slowed the cores meanwhile.
+std::string rounds_text(const Validation& v) {
+  const std::size_t count = v.plans.front().samples.size();
+  std::size_t fewest = SIZE_MAX, most = 0;
+  double mean = 0, worst = 0;
+  for (const ValidatedPlan& p : v.plans) {
+    fewest = std::min(fewest, p.rounds), most = std::max(most, p.rounds);
+    mean += p.disturbed / double(v.plans.size()), worst = std::max(worst, p.disturbed);
+  }
+  if (most <= count) return fmt::format("median of {} rounds in turns", count);
+  return fmt::format(
+      "median of the {} rounds in which the cores were slowed least, of {} in turns: by {:.0f} % on average, "
+      "{:.0f} % "
+      "at worst",
+      count, fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most), 100 * mean, 100 * worst);
 }
 
 std::string intervals_text(const Validation& v) {
@@ -94,7 +111,7 @@ std::string to_text(const Validation& v, const Console& console) {
       console.bold(fmt::format("{:.1f} %", 100 * v.mean_abs_error())), v.plans.size(), v.plans.size() == 1 ? "" : "s",
       100 * v.worst_abs_error(), 100 * v.coverage());
   text += fmt::format("  {}\n", peaks_text(v));
-  text += fmt::format("  median of {} rounds in turns; {}\n", v.plans.front().samples.size(), drift_text(v));
+  text += fmt::format("  {}; {}\n", rounds_text(v), drift_text(v));
   return text + "\n" + intervals_text(v);
 }
 
@@ -131,6 +148,8 @@ nlohmann::json to_json(const Validation& v) {
                      {"peak_predicted", p.peak_predicted},
                      {"peak_measured", p.peak_measured},
                      {"samples", p.samples},
+                     {"rounds", p.rounds},
+                     {"disturbed", p.disturbed},
                      {"inside", p.is_covered()},
                      {"model_flops", p.report.model_flops},
                      {"calibrated", p.report.calibrated},

@@ -132,8 +132,8 @@ std::vector<PacedCopy> paced_copies(const ClusterCostModel& cost) {
 }  // namespace
 
 std::unique_ptr<Executor> Wiring::executor(DeviceKind kind, const Cluster& cluster, const CollectiveChoice& collectives,
-                                           const AllocatorOptions& memory, const GpuUse& gpu) const {
-  HostOptions options{.collectives = collectives, .allocator = memory};
+                                           const AllocatorOptions& memory, const DeviceUse& use) const {
+  HostOptions options{.collectives = collectives, .allocator = memory, .watch_cores = use.watch_cores};
   if (cluster.device == kHost) {
     if (cluster.host_link || cluster.disk) options.paced = paced_copies(*machine(cluster).cost);
     if (cluster.host_link) options.ranks_per_switch = cluster.host_link->devices_per_switch;
@@ -145,8 +145,9 @@ std::unique_ptr<Executor> Wiring::executor(DeviceKind kind, const Cluster& clust
   }
   if (kind == DeviceKind::Cuda) {
     std::shared_ptr<GpuDriver> driver = gpus();
-    GpuOptions used{.fast_f32 = gpu.tf32, .plain = gpu.plain, .graphs = gpu.graphs, .account = gpu.account, .peers = gpu.peers};
-    if (gpu.activities) used.activities = driver->activities();
+    GpuOptions used{
+        .fast_f32 = use.tf32, .plain = use.plain, .graphs = use.graphs, .account = use.account, .peers = use.peers};
+    if (use.activities) used.activities = driver->activities();
     return make_gpu_executor(std::move(driver), options, used);
   }
   return kind == DeviceKind::Host ? make_host_executor(options) : make_null_executor(options);

@@ -46,14 +46,15 @@ DeviceKind device_kind(std::string_view name);
 /// Where plans of a cluster are executed when nobody says where: its devices are this computer's processor, or GPUs.
 DeviceKind device_kind(const Cluster& cluster);
 
-/// How a cuda device is used.
-struct GpuUse {
+/// How a device is used: all but the last are for the device cuda, that one for the processor.
+struct DeviceUse {
   bool tf32 = false;        // products of f32 may round their operands to it
   bool activities = false;  // times from CUPTI's records of kernels and copies, in place of events around each op
   bool graphs = false;      // plans that come again are replayed by CUDA graphs
   bool plain = false;       // ask the device for each tensor, instead of one arena
   std::shared_ptr<ActivityAccount> account = nullptr;  // what the activities come to; null: nobody asks
   std::shared_ptr<Peers> peers = nullptr;  // processes that have a share of the ranks; null: none but this one
+  bool watch_cores = false;                // tell when something else uses them
 };
 
 /// What a simulation keeps beside spans and peaks: nothing; how much memory is in use when, which a written timeline
@@ -79,10 +80,9 @@ class Wiring {
   std::unique_ptr<Strategy> strategy(std::string_view name, const Node& options) const;
   std::unique_ptr<Engine> engine(const Machine& machine, const Fidelity& fidelity = {},
                                  const AllocatorOptions& memory = {}, Logged logged = Logged::Nothing) const;
-  /// Whose tiers are as large, and whose copies between them as fast, as the cluster says; `gpu` is for the device
-  /// cuda.
+  /// Whose tiers are as large, and whose copies between them as fast, as the cluster says.
   std::unique_ptr<Executor> executor(DeviceKind kind, const Cluster& cluster, const CollectiveChoice& collectives = {},
-                                     const AllocatorOptions& memory = {}, const GpuUse& gpu = {}) const;
+                                     const AllocatorOptions& memory = {}, const DeviceUse& use = {}) const;
   /// This computer, but each op is held for `factor` times what it takes alone on a machine, which has to outlive it:
   /// numbers are computed, times are modelled.
   std::unique_ptr<Executor> paced(const Machine& machine, double factor) const;

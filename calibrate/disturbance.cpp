@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/disturbance.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+namespace {
+
+constexpr double kMostExponent = 1;
+constexpr double kOfSlot = 0.2;      // Σ x² that the exponent of the slot counts for beside what an op tells itself
+constexpr double kMostStep = 0.7;    // of ln of a time from the middle one: beyond, something else happened
+constexpr double kEnoughSpread = 2;  // Σ x² of the slowdowns of a slot that tell an exponent: about 100 of 15 %
+
+struct Sums {
+  double xy = 0, xx = 0;
+  void add(const Sums& o) { xy += o.xy, xx += o.xx; }
+  double exponent() const { return xx > 0 ? std::clamp(xy / xx, 0.0, kMostExponent) : 0; }
+};
+
+/// Of one op: how ln of its time goes with ln of the slowdown, both from their means.
+Sums sums_of(std::span<const Observed> samples) {
+  Sums s;
+  if (samples.size() < 2) return s;
+  std::vector<double> times;
+  for (const Observed& o : samples) times.push_back(o.value);
+  const double middle = median(std::move(times));
+  if (middle <= 0) return s;
+  double mean_x = 0, mean_y = 0;
+  const auto x = [](const Observed& o) { return std::log1p(o.disturbed); };
+  const auto y = [&](const Observed& o) {
+    return o.value > 0 ? std::clamp(std::log(o.value / middle), -kMostStep, kMostStep) : 0;
+  };
+  for (const Observed& o : samples) mean_x += x(o) / double(samples.size()), mean_y += y(o) / double(samples.size());
+  for (const Observed& o : samples) {
+    s.xy += (x(o) - mean_x) * (y(o) - mean_y);
+    s.xx += (x(o) - mean_x) * (x(o) - mean_x);
+  }
+  return s;
+}
+
+std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent) {
+  for (Observed& o : samples) o.value /= std::pow(1 + o.disturbed, exponent);
+  return samples;
+}
+
+/// Ops of one slot differ in what they wait for: that of an op is its own as far as it tells one.
+double exponent_of(const std::vector<Observed>& op, double of_slot) {
+  const Sums s = sums_of(op);
+  return std::clamp((s.xy + kOfSlot * of_slot) / (s.xx + kOfSlot), 0.0, kMostExponent);
+}
+
+/// Ops of one work stand for each other: the mean of their medians, so that a plan's points add up to its time.
+RobustSummary mean_of(const std::vector<std::vector<Observed>>& ops, double of_slot, bool corrected) {
+  RobustSummary mean;
+  const double n = static_cast<double>(ops.size());
+  for (const std::vector<Observed>& op : ops) {
+    const RobustSummary s = summarise_visits(corrected ? undisturbed(op, exponent_of(op, of_slot)) : op);
+    mean.median += s.median / n;
+    mean.deviation += s.deviation / n;
+    mean.median_error += s.median_error / n;
+    mean.count += s.count;
+  }
+  return mean;
+}
+
+}  // namespace
+
+Sensitivity sensitivity_of(std::span<const MeasuredPlan> plans) {
+  std::vector<Sums> slots(kNumSlots);
+  Sums all;
+  for (const MeasuredPlan& plan : plans)
+    for (const Point& p : plan.points)
+      for (const std::vector<Observed>& op : p.samples) {
+        const Sums s = sums_of(op);
+        slots[slot_of(p.work)].add(s);
+        all.add(s);
+      }
+  Sensitivity out;
+  for (const Sums& s : slots) out.push_back(s.xx >= kEnoughSpread ? s.exponent() : all.exponent());
+  return out;
+}
+
+void summarise(MeasuredPlan& plan, const Sensitivity& sensitivity) {
+  const bool corrected = !sensitivity.empty();
+  double sum = 0, all = 0;
+  for (Point& p : plan.points) {
+    const double of_slot = corrected ? sensitivity[slot_of(p.work)] : 0;
+    p.seconds = mean_of(p.samples, of_slot, corrected);
+    const double seconds = double(p.ops) * p.seconds.median;
+    sum += of_slot * seconds, all += seconds;
+  }
+  const double of_plan = all > 0 ? sum / all : 0;
+  // The exponent of its ops alone: one of its own would explain away what a few visits differ by.
+  const std::vector<Observed> totals = corrected ? undisturbed(plan.totals, of_plan) : plan.totals;
+  plan.seconds = summarise_visits(totals);
+  plan.visits = visit_medians(totals);
+}
+
+}  // namespace orrery

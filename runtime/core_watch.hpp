@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace orrery {
+
+/// How long a fixed work took on a core at some time.
+struct CoreSample {
+  std::int64_t at_ns = 0;
+  std::uint32_t instance = 0;  // the execution that it belongs to
+  float seconds = 0;
+};
+
+/// One more sample, of the calling thread: 12 µs, up to twice that where somebody else works on the same core.
+CoreSample sample_core(std::uint32_t instance);
+
+/// Whether a work next to a sample is due another one.
+bool is_due(const CoreSample& last, std::int64_t now_ns);
+
+/// How much longer the fixed work took, on average over the time from the first to the last of these samples, in order,
+/// than it takes on a core that nobody else uses: 0.3 for 30 %. It does so where something else uses the core, such as
+/// another virtual machine whose thread shares it. Of fewer than two: 0.
+double slowed_by(std::span<const CoreSample> samples);
+
+}  // namespace orrery

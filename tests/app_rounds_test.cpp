@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+
+#include "sim/app/measured_round.hpp"
+
+using namespace orrery;
+
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000'000;  // picoseconds
+
+/// Executions of one op each, of these plans and seconds, one right after another.
+Timeline recording(const std::vector<std::pair<std::uint32_t, int>>& executions) {
+  Timeline t;
+  t.source = TimelineSource::Measured;
+  t.num_ranks = 1;
+  for (const auto& [plan, seconds] : executions) {
+    const auto instance = static_cast<std::uint32_t>(t.instance_ends_ps.size());
+    t.spans.push_back({t.makespan_ps, t.makespan_ps + seconds * kSecond, OpId{0}, RankId{0}, instance, 0});
+    t.makespan_ps += seconds * kSecond;
+    t.instance_ends_ps.push_back(t.makespan_ps);
+    t.instance_plans.push_back(plan);
+  }
+  return t;
+}
+
+MeasuredRound round_of(double seconds, double disturbed) { return {seconds, disturbed, {}, {}}; }
+
+}  // namespace
+
+TEST_CASE("a round tells the middle one of its quiet steps", "[app]") {
+  const Timeline t = recording({{0, 9}, {0, 4}, {0, 8}, {0, 5}, {0, 6}});
+  CHECK(measured_round(t, {}, false).seconds == Approx(5.5));  // the first one is cold
+  const MeasuredRound quiet = measured_round(t, std::vector{0.0, 0.0, 1.0, 0.0, 0.7}, false);
+  CHECK(quiet.seconds == Approx(4.5));
+  CHECK(quiet.disturbed == 0);
+  CHECK(quiet.instances == std::vector<std::uint32_t>{1, 3});
+  const MeasuredRound none = measured_round(t, std::vector{0.0, 0.9, 0.4, 0.8, 0.7}, false);
+  CHECK(none.seconds == Approx(8));
+  CHECK(none.disturbed == Approx(0.4));
+}
+
+TEST_CASE("a round of speculation adds up the quiet passes of each plan", "[app]") {
+  // Two rounds of a verification (plan 1) and two drafts (plan 2) each, after a prefill.
+  const Timeline t = recording({{0, 50}, {1, 10}, {2, 3}, {2, 1}, {1, 14}, {2, 1}, {2, 2}});
+  CHECK(measured_round(t, {}, true).seconds == Approx(12 + 2 * 1.5));
+  const MeasuredRound r = measured_round(t, std::vector{0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0}, true);
+  CHECK(r.seconds == Approx(10 + 2 * 1));
+  CHECK(r.disturbed == 0);
+}
+
+TEST_CASE("the rounds that count are the least disturbed ones, however long they took", "[app]") {
+  CountedRounds counted{2};
+  CHECK_FALSE(counted.are_quiet());
+  counted.add(round_of(1, 0.5));
+  counted.add(round_of(2, 0.9));
+  counted.add(round_of(3, 0.2));
+  REQUIRE(counted.rounds().size() == 2);
+  CHECK(counted.rounds()[0].seconds == 1);
+  CHECK(counted.rounds()[1].seconds == 3);
+  CHECK(counted.disturbed() == Approx((0.5 * 1 + 0.2 * 3) / 4));
+  CHECK_FALSE(counted.are_quiet());
+  counted.add(round_of(4, 0.01));
+  counted.add(round_of(9, 0));
+  CHECK(counted.are_quiet());
+  CHECK(counted.rounds()[1].seconds == 9);
+  counted.add(round_of(1, 0));  // a quiet one is as good as another
+  CHECK(counted.rounds()[0].seconds == 4);
+  CHECK(counted.measured() == 6);
+}

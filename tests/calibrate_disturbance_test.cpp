@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "calibrate/disturbance.hpp"
+
+using namespace orrery;
+
+namespace {
+
+/// An op that takes `seconds` alone and feels what slows the cores with this exponent, in four visits of five
+/// executions with 1 % noise: half of the visits quiet, half slowed by 40 %.
+std::vector<Observed> executions(double seconds, double exponent, Random& r) {
+  std::vector<Observed> out;
+  for (std::uint32_t visit = 0; visit < 4; ++visit)
+    for (int i = 0; i < 5; ++i) {
+      const double slowed = (visit % 2 == 0 ? 0.4 : 0.0) + 0.02 * r.uniform();
+      out.push_back({seconds * std::pow(1 + slowed, exponent) * std::exp(0.01 * r.normal()), slowed, visit});
+    }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("times are corrected for how much neighbours slowed the cores, as far as each op feels it", "[calibrate]") {
+  // Products feel 0.9 of it, copies nothing; one product waits for memory alone.
+  Random r{1};
+  MeasuredPlan plan;
+  for (int i = 0; i < 20; ++i) {
+    Point product{.work = Gemm{.m = 64, .n = 64, .k = 64 + i}};
+    product.samples = {executions(1e-3, i == 7 ? 0.0 : 0.9, r)};
+    Point copy{.work = Copy{Bytes{1e6 + i}}};
+    copy.samples = {executions(2e-3, 0, r)};
+    plan.points.push_back(product), plan.points.push_back(copy);
+  }
+  plan.totals = executions(60e-3, 0.3, r);
+  summarise(plan, {});
+  CHECK(plan.points[0].seconds.median > 1.1e-3);
+  const Sensitivity s = sensitivity_of(std::span{&plan, 1});
+  CHECK(s[slot_of(plan.points[0].work)] == Approx(0.86).margin(0.04));  // one of twenty feels nothing
+  CHECK(s[slot_of(plan.points[1].work)] == Approx(0).margin(0.03));
+  summarise(plan, s);
+  for (std::size_t i = 0; i < plan.points.size(); i += 2) {
+    CHECK(plan.points[i].seconds.median == Approx(1e-3).epsilon(i == 14 ? 0.06 : 0.02));
+    CHECK(plan.points[i + 1].seconds.median == Approx(2e-3).epsilon(0.02));
+  }
+  CHECK(plan.seconds.median == Approx(60e-3).epsilon(0.03));
+  CHECK(plan.visits.size() == 4);
+}
+
+TEST_CASE("where nothing was slowed times are as measured", "[calibrate]") {
+  Random r{2};
+  MeasuredPlan plan;
+  Point p{.work = Gemm{.m = 64, .n = 64, .k = 64}};
+  p.samples.emplace_back();
+  for (std::uint32_t visit = 0; visit < 4; ++visit)
+    p.samples[0].push_back({1e-3 * std::exp(0.02 * r.normal()), 0, visit});
+  plan.points = {p};
+  plan.totals = p.samples[0];
+  summarise(plan, {});
+  const double before = plan.points[0].seconds.median;
+  summarise(plan, sensitivity_of(std::span{&plan, 1}));
+  CHECK(plan.points[0].seconds.median == before);
+}
