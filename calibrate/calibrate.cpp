@@ -43,17 +43,12 @@ FlopsPerSecond best_rate(const Measurements& m) {
 /// The middle time between two ops, each step counting by how much of it such gaps are: steps of short ops.
 Seconds usual_gap(const Measurements& m) {
   std::vector<std::pair<double, double>> gaps;  // with weights
-  double all = 0, below = 0;
   for (std::size_t i = m.steps.begin; i < m.steps.end; ++i) {
     double ops = 0;
     for (const Point& p : m.plans[i].points) ops += double(p.ops);
     gaps.emplace_back(std::max(0.0, m.plans[i].gap), ops / m.plans[i].seconds.median);
-    all += gaps.back().second;
   }
-  std::sort(gaps.begin(), gaps.end());
-  for (const auto& [gap, weight] : gaps)
-    if ((below += weight) >= all / 2) return Seconds{gap};
-  return Seconds{0};
+  return Seconds{weighted_quantile(std::move(gaps), 0.5)};
 }
 
 /// Relative standard deviation of the median of some executions at different times, which all ops share: what comes and

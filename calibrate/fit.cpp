@@ -13,13 +13,9 @@ namespace {
 constexpr int kFolds = 6;
 constexpr std::size_t kFewestToJudge = 12;  // observations that features are left out by
 constexpr int kHuberRounds = 6;
-constexpr double kHuber = 1.345;       // σ beyond which a residual counts linearly
-constexpr double kFloor = 0.005;       // least σ that the weights assume
-constexpr double kLeastSigma = 0.005;  // no op is predicted better than that
-constexpr double kHelps = 0.9;  // a feature for a few observations brings the error below this part of what it was
-// A standard deviation is told from how far this part of the residuals reaches, and how far it does in a normal
-// distribution: the largest ones are of plans that something disturbed.
-constexpr double kPart = 0.7, kReach = 1.0364;
+constexpr double kHuber = 1.345;  // σ beyond which a residual counts linearly
+constexpr double kFloor = 0.005;  // least σ that the weights assume
+constexpr double kHelps = 0.9;    // a feature for a few observations brings the error below this part of what it was
 constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the error falls below this part of its
 
 using Matrix = Eigen::MatrixXd;
@@ -272,49 +268,29 @@ namespace {
 
 using Weighted = std::vector<std::pair<double, double>>;  // values with weights
 
-double quantile_of(Weighted values, double share) {
-  double all = 0, below = 0;
-  for (const auto& [value, weight] : values) all += weight;
-  std::sort(values.begin(), values.end());
-  for (const auto& [value, weight] : values)
-    if ((below += weight) >= share * all) return value;
-  return 0;
-}
-
-/// Under this floor: the relative part of the standard deviation, and how badly residuals of that size fit: the mean of
-/// −ln of the density of Student's t with four degrees of freedom, whose tails are those of machines that are not idle.
-std::pair<double, double> sigma_above(const std::vector<Residual>& residuals, double floor) {
-  constexpr double kFreedom = 4;
-  Weighted needed;
-  for (const Residual& r : residuals)
-    needed.emplace_back(std::pow(r.value / kReach, 2) - std::pow(floor / r.seconds, 2) - r.known * r.known, r.weight);
-  const double sigma = std::sqrt(std::max(kLeastSigma * kLeastSigma, quantile_of(std::move(needed), kPart)));
-  double misfit = 0, all = 0;
-  for (const Residual& r : residuals) {
-    const double size = std::hypot(sigma, floor / r.seconds, r.known), z = r.value / size;
-    misfit += r.weight * (std::log(size) + (kFreedom + 1) / 2 * std::log1p(z * z / kFreedom));
-    all += r.weight;
-  }
-  return {sigma, misfit / all};
-}
-
 void widen(std::vector<double>& range, double value) {
   if (range.empty()) range = {value, value};
   range = {std::min(range[0], value), std::max(range[1], value)};
 }
 
-}  // namespace
-
-Spread spread(const std::vector<Residual>& residuals) {
-  if (residuals.empty()) return {};
-  Spread best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const double floor : {0.0, 5e-9, 1e-8, 2e-8, 5e-8, 1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4}) {
-    const auto [sigma, misfit] = sigma_above(residuals, floor);
-    if (misfit < least) least = misfit, best = {sigma, floor};
+/// What there is to know of the errors of points but for themselves. Of measuring: a few visits tell little of their
+/// own, those of all points together more.
+std::vector<Residual> known_errors(const LawForm& form, std::span<const double> coefficients,
+                                   const std::vector<const Point*>& points, const Caches& caches) {
+  std::vector<double> errors;
+  for (const Point* p : points) errors.push_back(p->seconds.median_error / p->seconds.median);
+  const double measuring = trimmed_rms(std::move(errors));
+  std::vector<Residual> out;
+  for (const Point* p : points) {
+    const LawInput input{p->work, p->bindings, p->ranks};
+    const double doubt = cache_doubt(form, coefficients, input, caches);
+    out.push_back({0, p->seconds.median, p->weight, std::hypot(doubt, measuring),
+                   share_beyond_caches(form, coefficients, input, caches)});
   }
-  return best;
+  return out;
 }
+
+}  // namespace
 
 LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches) {
   std::vector<Equation> observations;
@@ -335,27 +311,42 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (result.coefficients[i] > 0)
       fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
-  std::vector<Residual> residuals;
+  std::vector<Residual> residuals = known_errors(form, result.coefficients, points, caches);
   Weighted noise, sizes;
-  std::vector<double> errors;  // of measuring; a few visits tell little of their own, those of all points together more
-  for (const Point* p : points) errors.push_back(p->seconds.median_error / p->seconds.median);
-  const double measuring = trimmed_rms(std::move(errors));
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const RobustSummary& s = points[i]->seconds;
-    const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
-    const double doubt = cache_doubt(form, result.coefficients, input, caches);
-    residuals.push_back({result.residuals[i], s.median, points[i]->weight, std::hypot(doubt, measuring)});
-    noise.emplace_back(s.deviation / s.median, points[i]->weight);
+    residuals[i].value = result.residuals[i];
+    noise.emplace_back(points[i]->seconds.deviation / points[i]->seconds.median, points[i]->weight);
     sizes.emplace_back(std::abs(result.residuals[i]), points[i]->weight);
   }
-  const Spread s = spread(residuals);
   fit.points = static_cast<std::int64_t>(points.size());
-  fit.floor = Seconds{s.floor};
-  fit.deviation = std::min(s.sigma, quantile_of(noise, 0.5));
-  fit.bias = std::sqrt(s.sigma * s.sigma - fit.deviation * fit.deviation);
-  fit.median_error = quantile_of(sizes, 0.5);
+  fit.deviation = weighted_quantile(noise, 0.5);
+  set_spread(fit, spread(residuals));
+  fit.median_error = weighted_quantile(sizes, 0.5);
   fit.worst_error = std::max_element(sizes.begin(), sizes.end())->first;
   return fit;
+}
+
+std::vector<Residual> errors_at(const LawForm& form, const LawFit& law, const std::vector<const Point*>& points,
+                                const Caches& caches) {
+  std::vector<double> coefficients;
+  for (const Feature& f : form.features) {
+    const auto c = law.coefficients.find(std::string{f.name});
+    coefficients.push_back(c != law.coefficients.end() ? c->second.base() : 0);
+  }
+  std::vector<Residual> out = known_errors(form, coefficients, points, caches);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
+    out[i].value = std::log(out[i].seconds / law_seconds(form, coefficients, input, caches));
+    out[i].weight = 1;
+  }
+  return out;
+}
+
+void set_spread(LawFit& law, const Spread& spread) {
+  law.deviation = std::min(law.deviation, spread.sigma);
+  law.bias = std::sqrt(spread.sigma * spread.sigma - law.deviation * law.deviation);
+  law.memory = spread.memory;
+  law.floor = Seconds{spread.floor};
 }
 
 }  // namespace orrery

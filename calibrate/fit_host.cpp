@@ -22,6 +22,9 @@ constexpr double kLeastOfMessage = 0.05;  // of a core
 constexpr double kLongStep = 2e-2;        // seconds
 constexpr double kMostLost = 0.5;         // of a rank's time
 
+constexpr std::size_t kFewestOfLaw = 12;  // ops of steps that a law's errors are told by
+constexpr double kMostWidening = 4;
+
 using Laws = std::map<std::string, LawFit>;
 
 /// What a law describes: all but waits of the host, storage, and sends, whose time is the receiver's.
@@ -29,6 +32,19 @@ bool has_law(const Point& p) {
   return p.weight > 0 && p.seconds.median > 0 && !std::holds_alternative<Send>(p.work) &&
          !std::holds_alternative<HostWork>(p.work) && !std::holds_alternative<Alloc>(p.work) &&
          !std::holds_alternative<Free>(p.work);
+}
+
+/// What laws are off by in steps that they were not fitted to.
+struct HeldOut {
+  std::vector<StepCheck> steps;
+  std::vector<std::size_t> plans;                    // per step: which of those measured
+  std::map<std::size_t, std::vector<Residual>> ops;  // by slot
+};
+
+void append(HeldOut& all, HeldOut more) {
+  all.steps.insert(all.steps.end(), more.steps.begin(), more.steps.end());
+  all.plans.insert(all.plans.end(), more.plans.begin(), more.plans.end());
+  for (auto& [slot, errors] : more.ops) all.ops[slot].insert(all.ops[slot].end(), errors.begin(), errors.end());
 }
 
 /// The laws of what was measured, without the plans in `left_out`.
@@ -47,27 +63,54 @@ void share_receives(Laws& laws) {
   if (const auto recv = laws.find("recv"); recv != laws.end()) laws["send"] = recv->second;
 }
 
-/// Predicts every second step from a fit without these.
-std::vector<StepCheck> check_half(const HostParameters& base, const Measurements& measured, std::size_t half) {
+/// Predicts every second step, and its ops, from a fit without these.
+HeldOut check_half(const HostParameters& base, const Measurements& measured, std::size_t half) {
   std::vector<bool> left_out(measured.plans.size(), false);
   for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) left_out[i] = i % 2 == half;
   for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) left_out[i] = true;  // the same steps
   HostParameters fitted = base;
   fitted.laws = fit_laws(measured, base.caches(), left_out);
   const HostModel model{"host", fitted};
-  std::vector<StepCheck> checks;
-  for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i)
-    if (i % 2 == half) checks.push_back(check_step(model, measured.plans[i]));
-  return checks;
+  HeldOut out;
+  std::map<std::size_t, std::vector<const Point*>> by_slot;
+  for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) {
+    if (i % 2 != half) continue;
+    out.steps.push_back(check_step(model, measured.plans[i]));
+    out.plans.push_back(i);
+    for (const Point& p : measured.plans[i].points)
+      if (has_law(p)) by_slot[slot_of(p.work)].push_back(&p);
+  }
+  for (const auto& [slot, points] : by_slot)
+    if (const auto law = fitted.laws.find(slot_name(slot)); law != fitted.laws.end())
+      out.ops[slot] = errors_at(form_of(slot), law->second, points, base.caches());
+  return out;
 }
 
 /// Predicts each step from a fit without it and half of the others.
-std::vector<StepCheck> check_left_out(const HostParameters& base, const Measurements& measured) {
+HeldOut check_left_out(const HostParameters& base, const Measurements& measured) {
   auto odd = std::async(std::launch::async, [&] { return check_half(base, measured, 1); });
-  std::vector<StepCheck> checks = check_half(base, measured, 0);
-  const std::vector<StepCheck> others = odd.get();
-  checks.insert(checks.end(), others.begin(), others.end());
+  HeldOut checks = check_half(base, measured, 0);
+  append(checks, odd.get());
   return checks;
+}
+
+/// Ops find caches and cores in steps as others leave them: what laws are off by there counts, where it is known. Laws
+/// that few ops of steps have err by as much more than a fit of theirs tells as the middle one of the others.
+void widen_laws(Laws& laws, const HeldOut& held_out) {
+  std::vector<double> widening;
+  std::map<std::string, Spread> known;
+  for (const auto& [slot, errors] : held_out.ops) {
+    const auto law = laws.find(slot_name(slot));
+    if (law == laws.end() || errors.size() < kFewestOfLaw) continue;
+    const Spread s = known[law->first] = spread(errors);
+    widening.push_back(s.sigma / std::hypot(law->second.deviation, law->second.bias));
+  }
+  const double usual = std::clamp(median(std::move(widening)), 1.0, kMostWidening);
+  for (auto& [name, law] : laws) {
+    const auto found = known.find(name);
+    const double sigma = std::hypot(law.deviation, law.bias);
+    set_spread(law, found != known.end() ? found->second : Spread{usual * sigma, law.floor.base(), law.memory});
+  }
 }
 
 /// Mean size of ln(measured / predicted), each at most 1.
@@ -75,6 +118,15 @@ double error_of(const std::vector<StepCheck>& steps) {
   double sum = 0;
   for (const StepCheck& s : steps) sum += std::min(1.0, std::abs(std::log(s.measured / s.predicted)));
   return steps.empty() ? 0 : sum / double(steps.size());
+}
+
+/// Steps are to be judged by how far the laws say now that they may be off.
+void renew_doubts(HeldOut& held_out, const HostParameters& parameters, const Measurements& measured) {
+  const HostModel model{"host", parameters};
+  for (std::size_t i = 0; i < held_out.steps.size(); ++i) {
+    const StepCheck now = check_step(model, measured.plans[held_out.plans[i]]);
+    held_out.steps[i].shared = now.shared, held_out.steps[i].independent = now.independent;
+  }
 }
 
 /// Finds the capacity of the last cache under which steps that are left out are predicted best, and the rate at which
@@ -86,7 +138,7 @@ class CacheSearch {
   CacheSearch(HostParameters& parameters, const Measurements& measured)
       : parameters_{parameters}, measured_{measured}, reported_{parameters.l3} {}
 
-  std::vector<StepCheck> run() {
+  HeldOut run() {
     for (std::size_t i = 0; i < std::size(kCacheShares); ++i) attempt(i, BytesPerSecond{0});
     const std::size_t alone = share_;
     for (const BytesPerSecond foreign : kForeignRates)
@@ -99,11 +151,11 @@ class CacheSearch {
     HostParameters tried = parameters_;
     tried.l3 = std::max(kCacheShares[share] * reported_, tried.l2);
     tried.foreign = foreign;
-    std::vector<StepCheck> steps = check_left_out(tried, measured_);
-    const double error = error_of(steps);
+    HeldOut checks = check_left_out(tried, measured_);
+    const double error = error_of(checks.steps);
     if (error >= least_) return;
     least_ = error;
-    best_ = std::move(steps);
+    best_ = std::move(checks);
     share_ = share;
     parameters_.l3 = tried.l3, parameters_.foreign = foreign;
   }
@@ -112,7 +164,7 @@ class CacheSearch {
   const Measurements& measured_;
   Bytes reported_;
   double least_ = std::numeric_limits<double>::infinity();
-  std::vector<StepCheck> best_;
+  HeldOut best_;
   std::size_t share_ = 0;
 };
 
@@ -161,17 +213,19 @@ double cores_of_messages(const HostParameters& parameters, const Measurements& m
 }  // namespace
 
 std::vector<StepCheck> fit_host(HostParameters& parameters, const Measurements& measured) {
-  std::vector<StepCheck> steps = CacheSearch{parameters, measured}.run();
+  HeldOut held_out = CacheSearch{parameters, measured}.run();
   std::vector<bool> left_out(measured.plans.size(), false);
   if (!measured.has_all_cores)
     for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) left_out[i] = true;
   parameters.laws = fit_laws(measured, parameters.caches(), left_out);
+  widen_laws(parameters.laws, held_out);
   share_receives(parameters.laws);
   parameters.message_cores = cores_of_messages(parameters, measured);
   parameters.turns = time_lost_in_turns(parameters, measured);
   parameters.sharing = error_of_sharing(parameters, measured);
-  settle_bias(parameters, steps);
-  return steps;
+  renew_doubts(held_out, parameters, measured);
+  settle_bias(parameters, held_out.steps);
+  return std::move(held_out.steps);
 }
 
 }  // namespace orrery

@@ -20,6 +20,15 @@ double quantile(std::vector<double> values, double share) {
   return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
+double weighted_quantile(std::vector<std::pair<double, double>> values, double share) {
+  double all = 0, below = 0;
+  for (const auto& [value, weight] : values) all += weight;
+  std::sort(values.begin(), values.end());
+  for (const auto& [value, weight] : values)
+    if ((below += weight) >= share * all) return value;
+  return 0;
+}
+
 double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 std::vector<Observed> quiet_ones(std::span<const Observed> values, std::size_t fewest) {

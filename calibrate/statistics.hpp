@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace orrery {
@@ -11,6 +12,8 @@ namespace orrery {
 double median(std::vector<double> values);
 /// The value below which this share lies, interpolated; `share` from 0 to 1.
 double quantile(std::vector<double> values, double share);
+/// Of values with weights: the first, in order, up to which this share of all weights lies. Of none: 0.
+double weighted_quantile(std::vector<std::pair<double, double>> values, double share);
 
 /// A measurement, how much something else slowed the cores meanwhile (Executor::disturbed), and the visit that it
 /// belongs to: those of one visit follow upon each other and are alike.

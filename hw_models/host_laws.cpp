@@ -110,6 +110,18 @@ double law_seconds(const LawForm& form, std::span<const double> coefficients, co
   return seconds;
 }
 
+double share_beyond_caches(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                           const Caches& caches) {
+  const FeatureRow row = features_of(form, input, caches);
+  double beyond = 0, all = 0;
+  for (std::size_t i = 0; i < form.features.size(); ++i) {
+    const double seconds = coefficients[i] * row[i];
+    all += seconds;
+    if (form.features[i].is_beyond_caches()) beyond += seconds;
+  }
+  return all > 0 ? beyond / all : 0;
+}
+
 double cache_doubt(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
                    const Caches& caches) {
   constexpr double kThird = 4.0 / 3;

@@ -25,6 +25,9 @@ struct Feature {
   Spends on = Spends::Overhead;
   std::string_view unit;                                  // that the coefficient is the time of
   double most = std::numeric_limits<double>::infinity();  // seconds that a coefficient can be
+
+  /// Whether it is of what has left a cache: these have a bound.
+  bool is_beyond_caches() const { return most < std::numeric_limits<double>::infinity(); }
 };
 
 /// What no memory is slower than, in seconds: a MB whose cache lines each come alone, in 0.3 µs; 10^6 rows or pieces of
@@ -80,6 +83,10 @@ FeatureRow features_of(const LawForm& form, const LawInput& input, const Caches&
 /// Σ coefficient · feature.
 double law_seconds(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
                    const Caches& caches);
+
+/// The part of it that goes to what has left a cache: how long that takes is also up to whoever else uses the memory.
+double share_beyond_caches(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                           const Caches& caches);
 
 /// How far that may be off because nobody knows how much of the last cache there is for this program at another time:
 /// half of ln of the ratio under a capacity a third larger and a third smaller.

@@ -74,6 +74,7 @@ HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form,
   Law law{.form = &form,
           .deviation = fit.deviation,
           .bias = fit.bias,
+          .memory = fit.memory,
           .floor = fit.floor.base(),
           .fitted = true,
           .name = name};
@@ -140,8 +141,9 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
   const double outside = distance(law, input);
   c.duration = Seconds{seconds};
   c.deviation = static_cast<float>(seconds > 0 ? std::hypot(law.deviation, law.floor / seconds) : law.deviation);
-  c.bias =
-      static_cast<float>(std::hypot(law.bias, kWidening * outside, cache_doubt(*law.form, scaled, input, caches_)));
+  const double beyond = share_beyond_caches(*law.form, scaled, input, caches_),
+               doubt = cache_doubt(*law.form, scaled, input, caches_);
+  c.bias = static_cast<float>(std::hypot(std::hypot(law.bias, kWidening * outside), law.memory * beyond, doubt));
   c.calibrated = law.fitted && outside == 0 && is_f32(input.work) && host_.provenance.status == FitStatus::Fitted;
   c.demand(Resource::CpuCores, 1);
   const double share =

@@ -35,7 +35,7 @@ class HostModel final : public DeviceModel {
     const LawForm* form = nullptr;
     std::array<double, kMaxFeatures> coefficients{};  // seconds per unit
     std::array<double, kMaxAxes> least{}, most{};
-    double deviation = 0, bias = 0, floor = 0;  // floor: seconds
+    double deviation = 0, bias = 0, memory = 0, floor = 0;  // floor: seconds
     bool fitted = false;                        // for this kind and variant, not borrowed from another one
     std::string name;
   };

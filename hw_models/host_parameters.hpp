@@ -16,6 +16,7 @@ struct LawFit {
   std::map<std::string, std::vector<double>> range;  // by axis: least and most of the points fitted
   double deviation = 0;
   double bias = 0;
+  double memory = 0;
   Seconds floor;
   std::int64_t points = 0;
   double median_error = 0, worst_error = 0;
@@ -26,6 +27,8 @@ struct LawFit {
     v.required("range", range, "least and most of each size that was measured");
     v.required("deviation", deviation, "relative standard deviation of one op, independent of all others", at_least(0));
     v.required("bias", bias, "relative standard deviation that all ops of the law share", at_least(0));
+    v.field("memory", memory, "relative standard deviation of the part of the time that what has left a cache takes",
+            at_least(0));
     v.field("floor", floor, "standard deviation of one op on top of the relative ones: what short ops err by",
             at_least(Seconds{0}));
     v.field("points", points, "measured points that the fit used", at_least(0));

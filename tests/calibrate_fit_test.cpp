@@ -88,6 +88,21 @@ TEST_CASE("what short ops err by is told from what all ops err by", "[calibrate]
   CHECK(s.floor == Approx(1e-7));
 }
 
+TEST_CASE("what memory does is told from what all ops err by", "[calibrate]") {
+  // σ² = 0.02² + (0.3 · the part of the time that memory takes)².
+  std::vector<Residual> residuals;
+  Random r{3};
+  for (int i = 0; i < 20000; ++i) {
+    const double beyond = std::max(0.0, r.uniform(-1, 1));
+    residuals.push_back({r.normal(0, std::hypot(0.02, 0.3 * beyond)), 1e-3, 1, 0, beyond});
+  }
+  const Spread s = spread(residuals);
+  CHECK(s.sigma == Approx(0.02).epsilon(0.2));
+  CHECK(s.memory == Approx(0.3));
+  for (Residual& x : residuals) x.beyond = 0;  // nothing to tell it by
+  CHECK(spread(residuals).memory == 0);
+}
+
 TEST_CASE("a group is judged by a fit without it", "[calibrate]") {
   // Eight plans; the ops of plan 7 take twice as long as others of their size. A fit with them would meet half way.
   std::vector<Equation> points;

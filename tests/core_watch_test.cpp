@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -22,17 +23,32 @@ Plan products(std::int64_t ranks) {
 }  // namespace
 
 TEST_CASE("a core is slowed by how much longer its samples took, over the time between them", "[runtime]") {
-  const float usual = sample_core(0).seconds;
-  CHECK(usual > 0);
   CHECK(slowed_by({}) == 0);
   const auto at = [](std::int64_t ns, float seconds) { return CoreSample{ns, 0, seconds}; };
-  CHECK(slowed_by(std::vector{at(0, usual / 100), at(10, usual / 100)}) == 0);  // no faster than a quiet core
-  const double ten = slowed_by(std::vector{at(0, 10 * usual), at(10, 10 * usual)});
-  CHECK(ten >= 9);  // than the shortest, which is no more than the usual one
-  CHECK(slowed_by(std::vector{at(0, usual / 100), at(10, 10 * usual)}) == Approx(ten / 2));
-  // Half of 10, all of 20, half of 10, nothing of 60.
-  CHECK(slowed_by(std::vector{at(0, usual / 100), at(10, 10 * usual), at(30, 10 * usual), at(40, usual / 100),
-                              at(100, usual / 100)}) == Approx(0.3 * ten));
+  // Relative to a quiet core, which is between one that is far too fast and one that is ten times slower than a sample.
+  const float sample = sample_core(0).seconds;
+  CHECK(sample > 0);
+  CHECK(slowed_by(std::vector{at(0, sample / 100), at(10, sample / 100)}) == 0);  // no faster than a quiet core
+  const double ten = 1 + slowed_by(std::vector{at(0, 10 * sample), at(10, 10 * sample)});
+  CHECK(ten > 9);
+  CHECK(slowed_by(std::vector{at(0, 20 * sample), at(10, 20 * sample)}) == Approx(2 * ten - 1).epsilon(1e-3));
+  // Half of the time at 10, all of it at 20, half of it at 10.
+  CHECK(slowed_by(std::vector{at(0, 10 * sample), at(10, 20 * sample), at(30, 20 * sample), at(40, 10 * sample)}) ==
+        Approx((1.5 * ten * 10 + 2 * ten * 20 + 1.5 * ten * 10) / 40 - 1).epsilon(1e-3));
+}
+
+TEST_CASE("a core that nothing else uses is not said to be slowed by how it scatters", "[runtime]") {
+  std::vector<CoreSample> samples;
+  for (int i = 0; i < 2000; ++i) samples.push_back(sample_core(0));
+  std::vector<float> seconds;
+  for (const CoreSample& s : samples) seconds.push_back(s.seconds);
+  std::sort(seconds.begin(), seconds.end());
+  // Half of the samples that are near the shortest are below what counts as quiet.
+  const auto near = static_cast<std::size_t>(std::upper_bound(seconds.begin(), seconds.end(), seconds[100] * 1.04f) -
+                                             seconds.begin());
+  const float middle = seconds[near / 2];
+  const double slowed = slowed_by(std::vector{CoreSample{0, 0, middle}, CoreSample{10, 0, middle}});
+  CHECK(slowed < 0.03);
 }
 
 TEST_CASE("an executor that watches cores tells of each execution how much it was slowed", "[runtime]") {
