@@ -23,8 +23,11 @@ constexpr double kMuchDrift = 0.05, kMuchDisturbed = 0.1, kFewCores = 0.8;
 Measurements collect(const Campaign& campaign, const Selection& selection) {
   std::vector<MeasuredPlan> plans = campaign.measured();
   const Sensitivity sensitivity = sensitivity_of(plans);
-  for (MeasuredPlan& plan : plans) summarise(plan, sensitivity);
+  std::vector<double> exponents;
+  for (MeasuredPlan& plan : plans) exponents.push_back(summarise(plan, sensitivity));
   Measurements m{std::move(plans), selection.steps, selection.beside, selection.turns, selection.pairs};
+  const auto at = [&](std::size_t plan) { return exponents.begin() + static_cast<std::ptrdiff_t>(plan); };
+  m.sensitivity = median({at(m.steps.begin), at(m.steps.end)});
   m.has_all_cores = campaign.cores().cores() >= kFewCores * double(detected_cores());
   for (std::size_t i = 0; i < m.plans.size(); ++i)
     for (Point& p : m.plans[i].points) p.plan = static_cast<std::uint32_t>(i);
@@ -72,6 +75,7 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.peak = best_rate(m);
   p.probe = Seconds{campaign.probe().seconds()};
   p.drift = drift_of(m, campaign.probe());
+  p.sensitivity = m.sensitivity;
   p.dispatch = usual_gap(m);
   p.memory_bandwidth = moved_by_bandwidth_bench() / Seconds{m.plans[selection.bandwidth].seconds.median};
   p.communication = {.deviation = p.drift, .bias = 0.5};

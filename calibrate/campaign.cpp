@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "calibrate/disturbance.hpp"
 #include "sim/machine/cluster.hpp"
 #include "sim/plan/reuse.hpp"
 
@@ -46,7 +47,12 @@ DriftProbe::DriftProbe() : run_{std::make_unique<BenchRun>(probe_bench())} {}
 
 void DriftProbe::sample() { run_->run(1, 1); }
 
-std::vector<double> DriftProbe::quiet() const { return quiet_values(run_->totals(), kFewestSamples); }
+std::vector<double> DriftProbe::quiet() const {
+  std::vector<double> out;
+  const std::vector<Observed> quiet = quiet_ones(undisturbed(run_->totals()), kFewestSamples);
+  for (const Observed& o : quiet) out.push_back(o.value);
+  return out;
+}
 
 double DriftProbe::seconds() const { return median(quiet()); }
 

@@ -14,12 +14,16 @@ namespace orrery {
 /// slot_of). 1: as much as the fixed work that `disturbed` is told by; 0: nothing, as what waits for memory alone.
 using Sensitivity = std::vector<double>;
 
+/// The times of one op as they are on a core that nobody else uses, by what its executions tell of how much it feels.
+std::vector<Observed> undisturbed(std::vector<Observed> samples);
+
 /// From the differences between executions of the same op, all ops of a slot together; of slots with few measurements,
 /// or in which nothing was slowed, that of all.
 Sensitivity sensitivity_of(std::span<const MeasuredPlan> plans);
 
 /// The times of a plan and its points as they are on cores that nobody else uses; an op's own exponent counts as far as
-/// its executions tell one. An empty sensitivity: as measured.
-void summarise(MeasuredPlan& plan, const Sensitivity& sensitivity);
+/// its executions tell one. An empty sensitivity: as measured. Returns the exponent of the plan: that of its ops, by
+/// how long they take.
+double summarise(MeasuredPlan& plan, const Sensitivity& sensitivity);
 
 }  // namespace orrery

@@ -51,6 +51,7 @@ struct HostParameters {
   double message_cores = 1;
   Seconds probe;
   double drift = 0;
+  double sensitivity = 0;
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
 
@@ -78,6 +79,10 @@ struct HostParameters {
     v.field("drift", drift,
             "relative standard deviation of the time of a step from one time to another, that all ops share",
             at_least(0));
+    v.field("sensitivity", sensitivity,
+            "how much a step feels of what others do on its core: its time grows with this power of how much longer a "
+            "fixed work takes",
+            between(0, 2));
     v.required("laws", laws, "fits by kind of op");
     v.field("communication", communication, "messages that leave the computer");
   }

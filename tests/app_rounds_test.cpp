@@ -24,27 +24,45 @@ Timeline recording(const std::vector<std::pair<std::uint32_t, int>>& executions)
   return t;
 }
 
-MeasuredRound round_of(double seconds, double disturbed) { return {seconds, disturbed, {}, {}}; }
+MeasuredRound round_of(double seconds, double disturbed) {
+  return {.seconds = seconds, .as_run = seconds, .disturbed = disturbed};
+}
+
+/// How much each execution was slowed, of which a step feels nothing.
+Disturbance slowed(const std::vector<double>& by) { return {by}; }
 
 }  // namespace
 
 TEST_CASE("a round tells the middle one of its quiet steps", "[app]") {
   const Timeline t = recording({{0, 9}, {0, 4}, {0, 8}, {0, 5}, {0, 6}});
   CHECK(measured_round(t, {}, false).seconds == Approx(5.5));  // the first one is cold
-  const MeasuredRound quiet = measured_round(t, std::vector{0.0, 0.0, 1.0, 0.0, 0.7}, false);
+  const MeasuredRound quiet = measured_round(t, slowed({0.0, 0.0, 1.0, 0.0, 0.7}), false);
   CHECK(quiet.seconds == Approx(4.5));
   CHECK(quiet.disturbed == 0);
   CHECK(quiet.instances == std::vector<std::uint32_t>{1, 3});
-  const MeasuredRound none = measured_round(t, std::vector{0.0, 0.9, 0.4, 0.8, 0.7}, false);
+  const MeasuredRound none = measured_round(t, slowed({0.0, 0.9, 0.4, 0.8, 0.7}), false);
   CHECK(none.seconds == Approx(8));
   CHECK(none.disturbed == Approx(0.4));
+}
+
+TEST_CASE("what others slowed is taken out of a round as far as a step feels it", "[app]") {
+  const Timeline t = recording({{0, 9}, {0, 4}, {0, 8}, {0, 5}});
+  const std::vector<double> by{0.0, 0.9, 0.44, 0.8};
+  const MeasuredRound half = measured_round(t, {by, 0.5}, false);
+  CHECK(half.as_run == Approx(8));
+  CHECK(half.seconds == Approx(8 / 1.2));
+  REQUIRE(half.factors.size() == 1);
+  CHECK(half.factors[0] == Approx(1.2));
+  const MeasuredRound quiet =
+      measured_round(recording({{0, 9}, {0, 4}, {0, 8}}), {std::vector{0.0, 0.0, 0.0}, 1}, false);
+  CHECK(quiet.seconds == quiet.as_run);
 }
 
 TEST_CASE("a round of speculation adds up the quiet passes of each plan", "[app]") {
   // Two rounds of a verification (plan 1) and two drafts (plan 2) each, after a prefill.
   const Timeline t = recording({{0, 50}, {1, 10}, {2, 3}, {2, 1}, {1, 14}, {2, 1}, {2, 2}});
   CHECK(measured_round(t, {}, true).seconds == Approx(12 + 2 * 1.5));
-  const MeasuredRound r = measured_round(t, std::vector{0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0}, true);
+  const MeasuredRound r = measured_round(t, slowed({0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0}), true);
   CHECK(r.seconds == Approx(10 + 2 * 1));
   CHECK(r.disturbed == 0);
 }

@@ -10,17 +10,12 @@
 namespace orrery {
 namespace {
 
-double part(std::span<const double> disturbed, std::uint32_t instance) {
-  return disturbed.empty() ? 0 : disturbed[instance];
-}
-
 /// Those that nothing disturbed; the least disturbed one where there is none.
-std::vector<std::uint32_t> quiet_instances(const std::vector<std::uint32_t>& instances,
-                                           std::span<const double> disturbed) {
-  const auto less = [&](std::uint32_t a, std::uint32_t b) { return part(disturbed, a) < part(disturbed, b); };
+std::vector<std::uint32_t> quiet_instances(const std::vector<std::uint32_t>& instances, const Disturbance& others) {
+  const auto less = [&](std::uint32_t a, std::uint32_t b) { return others.of(a) < others.of(b); };
   std::vector<std::uint32_t> quiet;
   for (const std::uint32_t i : instances)
-    if (is_quiet(part(disturbed, i))) quiet.push_back(i);
+    if (is_quiet(others.of(i))) quiet.push_back(i);
   if (quiet.empty() && !instances.empty()) quiet.push_back(*std::min_element(instances.begin(), instances.end(), less));
   return quiet;
 }
@@ -36,7 +31,7 @@ std::map<std::uint32_t, std::vector<std::uint32_t>> passes_of(const std::vector<
 
 }  // namespace
 
-MeasuredRound measured_round(const Timeline& recording, std::span<const double> disturbed, bool speculates) {
+MeasuredRound measured_round(const Timeline& recording, const Disturbance& others, bool speculates) {
   constexpr std::uint32_t kStart = 1;  // the plan that a round of speculation begins with
   const std::vector<InstanceTime> times = instance_times(recording);
   MeasuredRound out;
@@ -48,20 +43,24 @@ MeasuredRound measured_round(const Timeline& recording, std::span<const double> 
     kinds[kStart] = steady_instances(recording);
   const double steps = speculates && kinds.contains(kStart) ? double(kinds[kStart].size()) : 1;
   for (const auto& [kind, instances] : kinds) {
-    std::vector<double> seconds;
-    double part_of_kind = 0;
-    const std::vector<std::uint32_t> quiet = quiet_instances(instances, disturbed);
+    std::vector<double> as_run, alone;
+    double slowed = 0;
+    const std::vector<std::uint32_t> quiet = quiet_instances(instances, others);
     for (const std::uint32_t i : quiet) {
-      seconds.push_back(times[i].seconds());
-      part_of_kind += part(disturbed, i) / double(quiet.size());
+      as_run.push_back(times[i].seconds());
+      alone.push_back(times[i].seconds() / others.factor(i));
+      slowed += others.of(i) / double(quiet.size());
       out.instances.push_back(i);
     }
-    const double all = (speculates ? double(instances.size()) / steps : 1) * median(std::move(seconds));
-    out.seconds += all;
-    out.disturbed += part_of_kind * all;
+    const double times_a_step = speculates ? double(instances.size()) / steps : 1;
+    const double all = times_a_step * median(std::move(as_run));
+    out.seconds += times_a_step * median(std::move(alone));
+    out.as_run += all;
+    out.disturbed += slowed * all;
   }
-  if (out.seconds > 0) out.disturbed /= out.seconds;
+  if (out.as_run > 0) out.disturbed /= out.as_run;
   std::sort(out.instances.begin(), out.instances.end());
+  for (const std::uint32_t i : out.instances) out.factors.push_back(others.factor(i));
   return out;
 }
 

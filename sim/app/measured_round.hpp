@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,18 +10,30 @@
 
 namespace orrery {
 
+/// What others did on the cores during each execution: how much they slowed a fixed work (Executor::disturbed; empty:
+/// nothing), and how much of that a step feels (HostParameters::sensitivity).
+struct Disturbance {
+  std::span<const double> slowed;
+  double sensitivity = 0;
+
+  double of(std::uint32_t instance) const { return slowed.empty() ? 0 : slowed[instance]; }
+  /// How much longer an execution took for it.
+  double factor(std::uint32_t instance) const { return std::pow(1 + of(instance), sensitivity); }
+};
+
 /// One round of measuring a plan.
 struct MeasuredRound {
-  double seconds = 0;                    // of a step, or of a round of speculation
+  double seconds = 0;                    // of a step, or of a round of speculation, without what others did
+  double as_run = 0;                     // the same with it
   double disturbed = 0;                  // how much something else slowed the cores meanwhile
   std::vector<std::uint32_t> instances;  // executions that tell it
+  std::vector<double> factors;           // how much longer each of these took for what others did
   Timeline timeline;                     // all of them, without the gaps between
 };
 
 /// What a recording tells: the middle one of its steady steps, of a speculative generation a round whose passes each
 /// take their median time. Executions that something disturbed do not count as long as there are others.
-/// `disturbed`: of each execution, as of Executor::disturbed; empty: none.
-MeasuredRound measured_round(const Timeline& recording, std::span<const double> disturbed, bool speculates);
+MeasuredRound measured_round(const Timeline& recording, const Disturbance& others, bool speculates);
 
 /// The rounds that count of a plan that is measured again and again: the least disturbed ones. Which, is told by the
 /// cores alone, never by how long the plan took.

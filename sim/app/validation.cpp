@@ -43,7 +43,7 @@ class Measuring {
   /// them, not another plan. The first round warms up.
   Recording round() {
     Recording r = record();
-    told_ = measured_round(r.timeline, executor_->disturbed(), scenario_.speculates());
+    told_ = measured_round(r.timeline, {executor_->disturbed(), context_.wiring.sensitivity()}, scenario_.speculates());
     if (!is_generation())
       steps_per_round_ =
           std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / told_.seconds), kFewestSteps, kMostSteps);
@@ -127,8 +127,10 @@ void keep_outcomes(ValidatedPlan& p, const Recording& recording, const Scenario&
 /// The round of median duration stands for all that count.
 void settle(ValidatedPlan& p, const Program& program, const CountedRounds& counted) {
   const std::vector<MeasuredRound>& rounds = counted.rounds();
-  for (const MeasuredRound& r : rounds) p.samples.push_back(r.seconds);
+  std::vector<double> as_run;
+  for (const MeasuredRound& r : rounds) p.samples.push_back(r.seconds), as_run.push_back(r.as_run);
   p.measured = median(p.samples);
+  p.as_run = median(std::move(as_run));
   p.rounds = counted.measured();
   p.disturbed = counted.disturbed();
   measure_ops(p.ops, program, rounds);
@@ -195,17 +197,28 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
 
 }  // namespace
 
-double Validation::mean_abs_error() const {
+namespace {
+
+using Error = double (ValidatedPlan::*)() const;
+
+double mean_size(const std::vector<ValidatedPlan>& plans, Error error) {
   double sum = 0;
-  for (const ValidatedPlan& p : plans) sum += std::abs(p.error());
+  for (const ValidatedPlan& p : plans) sum += std::abs((p.*error)());
   return plans.empty() ? 0 : sum / double(plans.size());
 }
 
-double Validation::worst_abs_error() const {
+double largest(const std::vector<ValidatedPlan>& plans, Error error) {
   double worst = 0;
-  for (const ValidatedPlan& p : plans) worst = std::max(worst, std::abs(p.error()));
+  for (const ValidatedPlan& p : plans) worst = std::max(worst, std::abs((p.*error)()));
   return worst;
 }
+
+}  // namespace
+
+double Validation::mean_abs_error() const { return mean_size(plans, &ValidatedPlan::error); }
+double Validation::worst_abs_error() const { return largest(plans, &ValidatedPlan::error); }
+double Validation::mean_abs_error_as_run() const { return mean_size(plans, &ValidatedPlan::error_as_run); }
+double Validation::worst_abs_error_as_run() const { return largest(plans, &ValidatedPlan::error_as_run); }
 
 double Validation::coverage() const {
   const auto covered = std::count_if(plans.begin(), plans.end(), [](const ValidatedPlan& p) { return p.is_covered(); });

@@ -66,9 +66,12 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
   const Plan& plan = telling_plan(program);
   std::vector<std::vector<double>> samples(plan.ops.size());
   for (const MeasuredRound& r : rounds)
-    for (const Span& s : r.timeline.spans)
-      if (std::binary_search(r.instances.begin(), r.instances.end(), s.instance))
-        samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12);
+    for (const Span& s : r.timeline.spans) {
+      const auto i = std::lower_bound(r.instances.begin(), r.instances.end(), s.instance);
+      if (i == r.instances.end() || *i != s.instance) continue;
+      const double factor = r.factors[static_cast<std::size_t>(i - r.instances.begin())];
+      samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12 / factor);
+    }
   std::size_t i = 0;
   for (const auto& [work, same] : ops_by_work(plan)) {
     for (const OpId op : same) ops[i].measured += median(samples[op.index()]) / double(same.size());

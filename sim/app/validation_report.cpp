@@ -73,10 +73,20 @@ std::string rounds_text(const Validation& v) {
   }
   if (most <= count) return fmt::format("median of {} rounds in turns", count);
   return fmt::format(
-      "median of the {} rounds in which the cores were slowed least, of {} in turns: by {:.0f} % on average, "
-      "{:.0f} % "
-      "at worst",
+      "median of the {} rounds in which the cores were slowed least, of {} in turns: by {:.0f} % on average, {:.0f} % "
+      "at "
+      "worst",
       count, fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most), 100 * mean, 100 * worst);
+}
+
+/// What others took of the cores in the rounds that count is not of the plans.
+std::string taken_out_text(const Validation& v) {
+  const bool any =
+      std::any_of(v.plans.begin(), v.plans.end(), [](const ValidatedPlan& p) { return p.as_run != p.measured; });
+  if (!any) return "";
+  return fmt::format(
+      "  what others slowed is taken out of the measured times; with it: mean error {:.1f} %, worst {:.1f} %\n",
+      100 * v.mean_abs_error_as_run(), 100 * v.worst_abs_error_as_run());
 }
 
 std::string intervals_text(const Validation& v) {
@@ -112,6 +122,7 @@ std::string to_text(const Validation& v, const Console& console) {
       100 * v.worst_abs_error(), 100 * v.coverage());
   text += fmt::format("  {}\n", peaks_text(v));
   text += fmt::format("  {}; {}\n", rounds_text(v), drift_text(v));
+  text += taken_out_text(v);
   return text + "\n" + intervals_text(v);
 }
 
@@ -144,6 +155,7 @@ nlohmann::json to_json(const Validation& v) {
                      {"low", p.low},
                      {"high", p.high},
                      {"measured", p.measured},
+                     {"as_run", p.as_run},
                      {"error", p.error()},
                      {"peak_predicted", p.peak_predicted},
                      {"peak_measured", p.peak_measured},
@@ -167,6 +179,8 @@ nlohmann::json to_json(const Validation& v) {
           {"intervals", intervals},
           {"mean_abs_error", v.mean_abs_error()},
           {"worst_abs_error", v.worst_abs_error()},
+          {"mean_abs_error_as_run", v.mean_abs_error_as_run()},
+          {"worst_abs_error_as_run", v.worst_abs_error_as_run()},
           {"coverage", v.coverage()},
           {"machine", v.machine},
           {"parameters", v.parameters},

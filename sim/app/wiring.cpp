@@ -46,12 +46,22 @@ Wiring::Wiring(const Environment& environment) : Wiring{environment, open_gpu_dr
 
 bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
 
-Seconds Wiring::probe() const {
-  if (!is_calibrated()) return {};
-  const auto device = find_device(kHost, locations_.parameter_folders());
+namespace {
+
+/// Of this computer; those of none where it is not calibrated.
+HostParameters host_parameters(const Locations& locations) {
+  const auto folders = locations.parameter_folders();
+  if (parameter_file(kHost, folders).empty()) return {};
+  const auto device = find_device(kHost, folders);
   const auto* host = dynamic_cast<const HostModel*>(device.get());
-  return host ? host->parameters().probe : Seconds{0};
+  return host != nullptr ? host->parameters() : HostParameters{};
 }
+
+}  // namespace
+
+Seconds Wiring::probe() const { return host_parameters(locations_).probe; }
+
+double Wiring::sensitivity() const { return host_parameters(locations_).sensitivity; }
 
 Machine Wiring::machine(const Cluster& cluster, std::string_view profile) const {
   std::vector<std::string> names;

@@ -72,6 +72,8 @@ class Wiring {
   bool is_calibrated() const;
   /// Time of the drift probe when this computer was calibrated; 0 when it is not known.
   Seconds probe() const;
+  /// How much a step on this computer feels of what others do on its cores (HostParameters); 0 when it is not known.
+  double sensitivity() const;
   /// Throws UserError when this computer is to be predicted and was not calibrated.
   /// `profile`: of the software that runs on it; empty for none. Unknown ones are user errors too.
   Machine machine(const Cluster& cluster, std::string_view profile = {}) const;
