@@ -47,12 +47,7 @@ DriftProbe::DriftProbe() : run_{std::make_unique<BenchRun>(probe_bench())} {}
 
 void DriftProbe::sample() { run_->run(1, 1); }
 
-std::vector<double> DriftProbe::quiet() const {
-  std::vector<double> out;
-  const std::vector<Observed> quiet = quiet_ones(undisturbed(run_->totals()), kFewestSamples);
-  for (const Observed& o : quiet) out.push_back(o.value);
-  return out;
-}
+std::vector<double> DriftProbe::quiet() const { return quiet_values(run_->totals(), kFewestSamples); }
 
 double DriftProbe::seconds() const { return median(quiet()); }
 
@@ -68,9 +63,11 @@ double DriftProbe::worst() const {
   return worst;
 }
 
-double DriftProbe::slow_drift() const {
+namespace {
+
+/// Relative standard deviation of the middle over a sixth of the time.
+double slow_drift_of(const std::vector<double>& all) {
   constexpr std::size_t kBlocks = 6;
-  const std::vector<double> all = quiet();
   std::vector<double> middles;
   for (std::size_t i = 0; i < kBlocks; ++i) {
     const auto at = [&](std::size_t block) {
@@ -78,9 +75,25 @@ double DriftProbe::slow_drift() const {
     };
     if (at(i) != at(i + 1)) middles.push_back(median({at(i), at(i + 1)}));
   }
+  const double middle = median(all);
   double squares = 0;
-  for (const double m : middles) squares += std::pow(m / seconds() - 1, 2);
+  for (const double m : middles) squares += std::pow(m / middle - 1, 2);
   return middles.size() < 2 ? 0 : std::sqrt(squares / double(middles.size() - 1));
+}
+
+}  // namespace
+
+DriftProbe::Slow DriftProbe::slow_drift() const {
+  Slow out;
+  const MeasuredPlan measured = run_->measured();
+  for (const Point& p : measured.points) {
+    if (p.samples.empty()) continue;
+    std::vector<double> seconds;
+    for (const Observed& o : undisturbed(p.samples.front(), p.work)) seconds.push_back(o.value);
+    if (std::holds_alternative<Gemm>(p.work)) out.core = slow_drift_of(seconds);
+    if (std::holds_alternative<Copy>(p.work)) out.memory = slow_drift_of(seconds);
+  }
+  return out;
 }
 
 double DriftProbe::disturbed() const {

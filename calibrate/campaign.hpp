@@ -21,8 +21,12 @@ class DriftProbe {
   /// Relative standard deviation of these samples, and the largest difference from their median.
   double drift() const;
   double worst() const;
-  /// Relative standard deviation of their middle over a sixth of the time: what comes and goes slowly.
-  double slow_drift() const;
+  /// What comes and goes slowly, of the product and of the pass over memory: the relative standard deviation of their
+  /// middle over a sixth of the time.
+  struct Slow {
+    double core = 0, memory = 0;
+  };
+  Slow slow_drift() const;
   /// The part of all samples during which something else used the core.
   double disturbed() const;
 

@@ -7,8 +7,10 @@
 namespace orrery {
 namespace {
 
-// Products feel 1.2 to 1.4 times what the fixed work does, what waits for caches up to twice as much (Zen 3 and 4).
-constexpr double kMostExponent = 2, kUsualExponent = 1.4;
+// Products feel 1.2 to 1.4 times what the fixed work does, what waits for the core's caches up to twice (Zen 3 and 4).
+// Products that stream weights feel no more of a core than that: they seem to, as neighbours who slow the core use the
+// memory too, but so do others who do not.
+constexpr double kMostOfCore = 2, kMostOfStreams = 1;
 constexpr double kOfSlot = 0.2;      // Σ x² that the exponent of the slot counts for beside what an op tells itself
 constexpr double kMostStep = 0.7;    // of ln of a time from the middle one: beyond, something else happened
 constexpr double kEnoughSpread = 2;  // Σ x² of the slowdowns of a slot that tell an exponent: about 100 of 15 %
@@ -16,8 +18,13 @@ constexpr double kEnoughSpread = 2;  // Σ x² of the slowdowns of a slot that t
 struct Sums {
   double xy = 0, xx = 0;
   void add(const Sums& o) { xy += o.xy, xx += o.xx; }
-  double exponent() const { return xx > 0 ? std::clamp(xy / xx, 0.0, kMostExponent) : 0; }
+  double exponent() const { return xx > 0 ? xy / xx : 0; }
 };
+
+double most_of(std::size_t slot) {
+  const LawForm* const form = &form_of(slot);
+  return form == &few_rows_form() || form == &attention_decode_form() ? kMostOfStreams : kMostOfCore;
+}
 
 /// Of one op: how ln of its time goes with ln of the slowdown, both from their means.
 Sums sums_of(std::span<const Observed> samples) {
@@ -46,17 +53,17 @@ std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent
 }
 
 /// Ops of one slot differ in what they wait for: that of an op is its own as far as it tells one.
-double exponent_of(const std::vector<Observed>& op, double of_slot) {
+double exponent_of(const std::vector<Observed>& op, double of_slot, double most) {
   const Sums s = sums_of(op);
-  return std::clamp((s.xy + kOfSlot * of_slot) / (s.xx + kOfSlot), 0.0, kMostExponent);
+  return std::clamp((s.xy + kOfSlot * of_slot) / (s.xx + kOfSlot), 0.0, most);
 }
 
 /// Ops of one work stand for each other: the mean of their medians, so that a plan's points add up to its time.
-RobustSummary mean_of(const std::vector<std::vector<Observed>>& ops, double of_slot, bool corrected) {
+RobustSummary mean_of(const std::vector<std::vector<Observed>>& ops, double of_slot, double most, bool corrected) {
   RobustSummary mean;
   const double n = static_cast<double>(ops.size());
   for (const std::vector<Observed>& op : ops) {
-    const RobustSummary s = summarise_visits(corrected ? undisturbed(op, exponent_of(op, of_slot)) : op);
+    const RobustSummary s = summarise_visits(corrected ? undisturbed(op, exponent_of(op, of_slot, most)) : op);
     mean.median += s.median / n;
     mean.deviation += s.deviation / n;
     mean.median_error += s.median_error / n;
@@ -67,8 +74,8 @@ RobustSummary mean_of(const std::vector<std::vector<Observed>>& ops, double of_s
 
 }  // namespace
 
-std::vector<Observed> undisturbed(std::vector<Observed> samples) {
-  const double exponent = exponent_of(samples, kUsualExponent);
+std::vector<Observed> undisturbed(std::vector<Observed> samples, const Work& work) {
+  const double most = most_of(slot_of(work)), exponent = exponent_of(samples, (1 + most) / 2, most);
   return undisturbed(std::move(samples), exponent);
 }
 
@@ -83,7 +90,8 @@ Sensitivity sensitivity_of(std::span<const MeasuredPlan> plans) {
         all.add(s);
       }
   Sensitivity out;
-  for (const Sums& s : slots) out.push_back(s.xx >= kEnoughSpread ? s.exponent() : all.exponent());
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    out.push_back(std::clamp((slots[i].xx >= kEnoughSpread ? slots[i] : all).exponent(), 0.0, most_of(i)));
   return out;
 }
 
@@ -92,7 +100,7 @@ double summarise(MeasuredPlan& plan, const Sensitivity& sensitivity) {
   double sum = 0, all = 0;
   for (Point& p : plan.points) {
     const double of_slot = corrected ? sensitivity[slot_of(p.work)] : 0;
-    p.seconds = mean_of(p.samples, of_slot, corrected);
+    p.seconds = mean_of(p.samples, of_slot, most_of(slot_of(p.work)), corrected);
     const double seconds = double(p.ops) * p.seconds.median;
     sum += of_slot * seconds, all += seconds;
   }

@@ -14,8 +14,9 @@ namespace orrery {
 /// slot_of). 1: as much as the fixed work that `disturbed` is told by; 0: nothing, as what waits for memory alone.
 using Sensitivity = std::vector<double>;
 
-/// The times of one op as they are on a core that nobody else uses, by what its executions tell of how much it feels.
-std::vector<Observed> undisturbed(std::vector<Observed> samples);
+/// The times of one op of this work as they are on a core that nobody else uses, by what its executions tell of how
+/// much it feels.
+std::vector<Observed> undisturbed(std::vector<Observed> samples, const Work& work);
 
 /// From the differences between executions of the same op, all ops of a slot together; of slots with few measurements,
 /// or in which nothing was slowed, that of all.

@@ -12,8 +12,8 @@ namespace orrery {
 /// A measured step beside the sum of its ops' predictions.
 StepCheck check_step(const HostModel& model, const MeasuredPlan& step);
 
-/// Decides which part of the laws' errors ops of a law share, so that 90 % intervals of whole steps, drift and errors of
-/// measuring included, hold 90 % of them: with σ of one op,
+/// Decides which part of the laws' errors ops of a law share, so that 90 % intervals of whole steps, drift and errors
+/// of measuring included, hold 90 % of them: with σ of one op,
 ///
 ///   bias = ρ·σ·λ,  deviation = √(1 − ρ²)·σ
 ///

@@ -48,6 +48,26 @@ TEST_CASE("times are corrected for how much neighbours slowed the cores, as far 
   CHECK(plan.visits.size() == 4);
 }
 
+TEST_CASE("products that stream weights are corrected for no more than a core does, others for twice that",
+          "[calibrate]") {
+  Random r{3};
+  MeasuredPlan plan;
+  for (int i = 0; i < 20; ++i) {
+    Point tiled{.work = Gemm{.m = 64, .n = 64, .k = 64 + i}}, few{.work = Gemm{.m = 1, .n = 64, .k = 64 + i}};
+    tiled.samples = {executions(1e-3, 1.8, r)}, few.samples = {executions(1e-3, 1.8, r)};
+    plan.points.push_back(tiled), plan.points.push_back(few);
+  }
+  plan.totals = executions(40e-3, 1.4, r);
+  const Sensitivity s = sensitivity_of(std::span{&plan, 1});
+  CHECK(s[slot_of(plan.points[0].work)] == Approx(1.8).margin(0.05));
+  CHECK(s[slot_of(plan.points[1].work)] == 1);
+  const double of_plan = summarise(plan, s);
+  CHECK(of_plan > 1.3);
+  CHECK(of_plan < 1.5);
+  CHECK(plan.points[0].seconds.median == Approx(1e-3).epsilon(0.03));
+  CHECK(plan.points[1].seconds.median > 1.1e-3);
+}
+
 TEST_CASE("where nothing was slowed times are as measured", "[calibrate]") {
   Random r{2};
   MeasuredPlan plan;

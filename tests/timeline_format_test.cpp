@@ -60,7 +60,7 @@ std::vector<std::string> spans_text(const Trace& trace, std::int64_t unit_ps) {
   std::vector<std::string> out;
   for (const Span& s : trace.timeline.spans) {
     const PlanDigest& plan = plan_of(trace.timeline, trace.plans, s);
-    const OpDigest& op = plan[s.op];
+    const Op& op = plan[s.op];
     const WorkDigest& work = plan.work(s.op);
     std::string text = std::string{plan.name} + " " + std::string{plan.name_of(s.op)} + " " +
                        std::string{plan.names[work.text]} + " " + std::string{plan.names[work.kind]} + " " +

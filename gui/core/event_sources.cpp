@@ -25,14 +25,14 @@ class Spans final : public EventSource {
   std::int64_t end(EventIndex e) const override { return span(e).end_ps; }
   Facets facets(EventIndex e) const override {
     const Span& s = span(e);
-    const OpDigest& op = plan(e)[s.op];
+    const Op& op = plan(e)[s.op];
     return {s.rank.value, s.instance, op.layer, op.microbatch, op.phase, plan(e).work(s.op).op_class};
   }
 
   std::vector<Detail> details(EventIndex e) const override {
     const Span& s = span(e);
     const PlanDigest& p = plan(e);
-    const OpDigest& op = p[s.op];
+    const Op& op = p[s.op];
     const WorkDigest& w = p.work(s.op);
     const double seconds = double(s.end_ps - s.start_ps) * 1e-12;
     std::vector<Detail> out = {{"work", std::string{p.names[w.text]}},

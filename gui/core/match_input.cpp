@@ -19,7 +19,7 @@ class TraceItems {
   MatchItem item(EventIndex e) {
     const Span& s = trace_.timeline.spans[e];
     const PlanDigest& plan = plan_of(trace_.timeline, trace_.plans, s);
-    const OpDigest& op = plan[s.op];
+    const Op& op = plan[s.op];
     const WorkDigest& work = plan.work(s.op);
     MatchItem item;
     item.event = e;

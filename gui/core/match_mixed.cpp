@@ -174,7 +174,7 @@ Entries predicted(const Document& document, const Recorded& other) {
   for (EventIndex e = 0; e < trace.timeline.spans.size(); ++e) {
     const Span& s = trace.timeline.spans[e];
     const PlanDigest& plan = plan_of(trace.timeline, trace.plans, s);
-    const OpDigest& op = plan[s.op];
+    const Op& op = plan[s.op];
     const WorkDigest& work = plan.work(s.op);
     const auto rank = played.find(s.rank.value);
     if (s.part != 0 || work.op_class == OpClass::Host || rank == played.end()) continue;

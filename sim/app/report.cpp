@@ -89,7 +89,7 @@ MemoryReport memory_of(const Timeline& t, const PlanDigests& plans, const Machin
   std::map<std::string, std::int64_t> by_role;
   std::int64_t unnamed = highest->bytes;
   for (const auto& [tensor, bytes] : highest->owners) {
-    const TensorDigest& d = plan.tensors[tensor.index()];
+    const TensorDigest d = plan.tensor(tensor);
     by_role[std::string{name_of(d.role)}] += bytes;
     unnamed -= bytes;
     if (out.largest.size() < kLargestOwners)
@@ -249,7 +249,7 @@ Report make_report(const ReportSource& source) {
   const std::vector<std::uint32_t> steady = steady_instances(t);
   if (steady.empty()) throw UserError{"the workload has no steps: there is nothing to report"};
   const std::vector<const Plan*> plans = plans_of(source.program);
-  const PlanDigests digests = describe(plans);
+  const PlanDigests digests = outlines(plans);
   const std::vector<InstanceTime> times = instance_times(t);
   const auto* speculation = dynamic_cast<const SpeculationProgram*>(&source.program);
   const std::vector<std::uint32_t> passes = speculation ? passes_of_rounds(t) : steady;

@@ -68,7 +68,7 @@ PeakSummary summarise(const Peak& peak, const Timeline& timeline, const PlanDige
   if (!peak.op.is_none()) out.op = plan.name_of(peak.op);
   for (const auto& [tensor, bytes] : peak.owners) {
     if (tensor.is_none()) continue;  // storage that only another plan of the run uses
-    const TensorDigest& t = plan.tensors[tensor.index()];
+    const TensorDigest t = plan.tensor(tensor);
     out.by_role[static_cast<std::size_t>(t.role)] += bytes;
     if (out.largest.size() < kLargestOwners) out.largest.push_back({std::string{plan.names[t.name]}, t.role, bytes});
   }

@@ -64,9 +64,8 @@ bool is_sound(const PlanDigest& plan, const WorkDigest& w) {
 }
 
 bool is_sound(const PlanDigest& plan, std::size_t index) {
-  const OpDigest& op = plan.ops[index];
-  if (op.name.index() >= plan.names.size() || op.work >= plan.works.size()) return false;
-  if (op.rank_class.index() >= plan.classes.size()) return false;
+  const Op& op = plan.ops[index];
+  if (op.name.index() >= plan.names.size() || op.work.index() >= plan.works.size()) return false;
   if (std::uint64_t{op.first_dep} + op.num_deps > plan.deps.size()) return false;
   for (const OpId dep : plan.deps_of(OpId{index}))
     if (dep.index() >= index) return false;
@@ -89,7 +88,7 @@ void check_plan(const PlanDigest& plan, Problems& problems) {
   for (std::size_t i = 0; i < plan.works.size(); ++i)
     problems.require(is_sound(plan, plan.works[i]), "names, groups or peers out of range in work", i);
   for (std::size_t i = 0; i < plan.ops.size(); ++i)
-    problems.require(is_sound(plan, i), "names, works, classes or dependencies out of range in op", i);
+    problems.require(is_sound(plan, i), "names, works or dependencies out of range in op", i);
   for (std::size_t i = 0; i < plan.tensors.size(); ++i)
     problems.require(plan.tensors[i].name.index() < plan.names.size() && plan.tensors[i].bytes >= 0,
                      "name or size out of range in tensor", i);

@@ -71,7 +71,7 @@ class Writer {
   void write_span(SpanIndex s, std::uint32_t tid) {
     const Span& span = trace_.timeline.spans[s];
     const PlanDigest& plan = plan_of(trace_.timeline, trace_.plans, span);
-    const OpDigest& op = plan[span.op];
+    const Op& op = plan[span.op];
     const WorkDigest& work = plan.work(span.op);
     track_of_[s] = tid;
     print(

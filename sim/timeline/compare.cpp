@@ -20,7 +20,7 @@ struct Side {
     for (const RankTime& r : analysis.ranks) shares[r.rank] = r.weight / total;
     for (const SpanTable::Block& b : graph.table().blocks()) {
       const Span& first = t.spans[graph.table().of(b).front()];
-      representatives.try_emplace({t.plan_of(b.instance), plan_of(t, p, first)[first.op].rank_class}, b.rank);
+      representatives.try_emplace({t.plan_of(b.instance), plan_of(t, p, first).class_of(first.op)}, b.rank);
     }
   }
 
@@ -106,7 +106,7 @@ void join(const Side& reference, const Side& candidate, SpanRows& rows, Comparis
   for (SpanIndex s = 0; s < reference.timeline.spans.size(); ++s) {
     const Span& span = reference.timeline.spans[s];
     const PlanDigest& plan = reference.plan(span);
-    const SpanIndex other = candidate.find(span, plan[span.op].rank_class);
+    const SpanIndex other = candidate.find(span, plan.class_of(span.op));
     const double share = reference.shares.at(span.rank);
     const double r = share * reference.seconds(s);
     if (other == kNoSpan) {
@@ -129,7 +129,7 @@ void join(const Side& reference, const Side& candidate, SpanRows& rows, Comparis
     if (used[s]) continue;
     // A folded reference stands for this rank too: a partner of the same class is a match.
     if (!reference.shares.contains(span.rank) &&
-        reference.find(span, candidate.plan(span)[span.op].rank_class) != kNoSpan)
+        reference.find(span, candidate.plan(span).class_of(span.op)) != kNoSpan)
       continue;
     ++out.only_candidate.spans;
     if (span.part == 0) out.only_candidate.seconds += candidate.shares.at(span.rank) * candidate.seconds(s);

@@ -37,18 +37,10 @@ WorkDigest digest_work(const Work& work, Names& names) {
   return d;
 }
 
-OpDigest digest_op(const Op& op, ClassId rank_class) {
-  OpDigest d;
-  d.rank_class = rank_class;
-  d.name = op.name;
-  d.work = op.work.value;
-  d.first_dep = op.first_dep;
-  d.num_deps = op.num_deps;
-  d.stream = op.stream;
-  d.phase = op.phase;
-  d.layer = op.layer;
-  d.microbatch = op.microbatch;
-  return d;
+/// Bytes of an owner; 0 for a view.
+TensorDigest digest_tensor(const Tensor& t, const Shape& shape) {
+  const double bytes = t.base.is_none() ? size_of(t.dtype, shape.elements()).base() : 0;
+  return {t.name, t.role, t.tier, static_cast<std::int64_t>(bytes)};
 }
 
 std::vector<StorageUse> storage_uses(const Plan& plan) {
@@ -63,32 +55,41 @@ std::vector<StorageUse> storage_uses(const Plan& plan) {
 
 }  // namespace
 
-PlanDigest digest(const Plan& plan, StorageUses storage) {
+PlanDigest outline(const Plan& plan) {
   PlanDigest d;
   d.name = plan.name;
   d.mesh = plan.mesh;
   d.classes = plan.classes;
   d.groups = plan.groups;
   d.names = plan.names;
-  d.deps = plan.deps;
   d.purpose = plan.purpose;
   d.works.reserve(plan.works.size());
   for (const Work& work : plan.works) d.works.push_back(digest_work(work, d.names));
-  d.ops.reserve(plan.ops.size());
-  for (std::size_t c = 0; c < plan.classes.size(); ++c)
-    for (const Op& op : plan.ops_of(plan.classes[c])) d.ops.push_back(digest_op(op, ClassId{c}));
-  constexpr std::size_t kNumTypes = static_cast<std::size_t>(DType::Bool) + 1;  // the last one
-  std::vector<std::int64_t> bytes;                                              // per layout and type
-  for (const Layout& l : plan.layouts)
-    for (std::size_t type = 0; type < kNumTypes; ++type)
-      bytes.push_back(static_cast<std::int64_t>(size_of(static_cast<DType>(type), l.shape.elements()).base()));
+  d.ops = Rows<Op>::of(plan.ops);
+  d.deps = Rows<OpId>::of(plan.deps);
+  d.plan = &plan;
+  return d;
+}
+
+PlanDigest digest(const Plan& plan, StorageUses storage) {
+  PlanDigest d = outline(plan);
+  d.plan = nullptr;
+  d.ops = plan.ops;
+  d.deps = plan.deps;
   d.tensors.reserve(plan.tensors.size());
-  for (const Tensor& t : plan.tensors) {
-    const std::size_t place = t.layout.index() * kNumTypes + static_cast<std::size_t>(t.dtype);
-    d.tensors.push_back({t.name, t.role, t.tier, t.base.is_none() ? bytes[place] : 0});
-  }
+  for (const Tensor& t : plan.tensors) d.tensors.push_back(digest_tensor(t, plan.layouts[t.layout.index()].shape));
   if (storage == StorageUses::Told) d.storage = storage_uses(plan);
   return d;
+}
+
+TensorDigest PlanDigest::tensor(TensorId id) const {
+  return plan != nullptr ? digest_tensor(plan->tensors[id.index()], plan->shape(id)) : tensors[id.index()];
+}
+
+ClassId PlanDigest::class_of(OpId id) const {
+  for (std::size_t c = 0; c < classes.size(); ++c)
+    if (id.index() - classes[c].first_op < classes[c].num_ops) return ClassId{c};
+  return {};
 }
 
 PlanDigests describe(const Plan& plan, StorageUses storage) {
@@ -100,6 +101,12 @@ PlanDigests describe(const Plan& plan, StorageUses storage) {
 PlanDigests describe(std::span<const Plan* const> plans, StorageUses storage) {
   PlanDigests all;
   for (const Plan* plan : plans) all.push_back(digest(*plan, storage));
+  return all;
+}
+
+PlanDigests outlines(std::span<const Plan* const> plans) {
+  PlanDigests all;
+  for (const Plan* plan : plans) all.push_back(outline(*plan));
   return all;
 }
 
@@ -129,7 +136,7 @@ std::vector<double> rank_weights(const Timeline& timeline, const PlanDigests& pl
     if (it == ranks.end() || *it != span.rank) continue;
     auto& mine = class_of_rank[static_cast<std::size_t>(it - ranks.begin())];
     const std::uint32_t plan = timeline.plan_of(span.instance);
-    if (plan < mine.first) mine = {plan, plan_of(timeline, plans, span)[span.op].rank_class};
+    if (plan < mine.first) mine = {plan, plan_of(timeline, plans, span).class_of(span.op)};
   }
   std::map<std::pair<std::uint32_t, ClassId>, std::int64_t> recorded;
   for (const auto& c : class_of_rank) ++recorded[c];

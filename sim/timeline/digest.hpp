@@ -29,18 +29,6 @@ struct WorkDigest {
   Bytes moved, message;  // least traffic to device memory; payload to other ranks or tiers
 };
 
-struct OpDigest {
-  NameId name;
-  std::uint32_t work = 0;       // into PlanDigest::works
-  std::uint32_t first_dep = 0;  // into PlanDigest::deps
-  std::uint16_t num_deps = 0;
-  ClassId rank_class;
-  Stream stream = Stream::Compute;
-  Phase phase = Phase::Forward;
-  std::int16_t layer = -1;
-  std::uint16_t microbatch = 0;
-};
-
 struct TensorDigest {
   NameId name;
   TensorRole role = TensorRole::Activation;
@@ -56,8 +44,32 @@ struct StorageUse {
   bool takes = false;
 };
 
+/// Rows that a digest holds itself, or reads where they are: in a plan that outlives it.
+template <class T>
+class Rows {
+ public:
+  Rows() = default;
+  Rows(std::vector<T> own) : own_{std::move(own)} {}
+  static Rows of(const std::vector<T>& others) {
+    Rows r;
+    r.others_ = &others;
+    return r;
+  }
+  std::size_t size() const { return all().size(); }
+  const T& operator[](std::size_t i) const { return all()[i]; }
+  auto begin() const { return all().begin(); }
+  auto end() const { return all().end(); }
+  operator std::span<const T>() const { return all(); }
+
+ private:
+  const std::vector<T>& all() const { return others_ != nullptr ? *others_ : own_; }
+
+  std::vector<T> own_;
+  const std::vector<T>* others_ = nullptr;
+};
+
 /// What readers of a timeline need to know of the plan: names, classes, streams and order, but neither operands nor
-/// layouts. Op, tensor and class ids are those of the plan.
+/// layouts. Op, tensor and class ids are those of the plan; works of ops are into `works`.
 struct PlanDigest {
   std::string name;
   Mesh mesh;
@@ -65,18 +77,23 @@ struct PlanDigest {
   std::vector<Group> groups;
   Names names;
   std::vector<WorkDigest> works;
-  std::vector<OpDigest> ops;
-  std::vector<OpId> deps;
-  std::vector<TensorDigest> tensors;
-  std::vector<StorageUse> storage;  // in order of ops; empty where nobody asked
+  Rows<Op> ops;
+  Rows<OpId> deps;
+  std::vector<TensorDigest> tensors;  // of an outline empty: see tensor()
+  std::vector<StorageUse> storage;    // in order of ops; empty where nobody asked
   Purpose purpose;
+  const Plan* plan = nullptr;  // that an outline reads
 
-  const OpDigest& operator[](OpId id) const { return ops[id.index()]; }
-  const WorkDigest& work(OpId id) const { return works[ops[id.index()].work]; }
+  const Op& operator[](OpId id) const { return ops[id.index()]; }
+  const WorkDigest& work(OpId id) const { return works[ops[id.index()].work.index()]; }
   std::string_view name_of(OpId id) const { return names[ops[id.index()].name]; }
   std::span<const OpId> deps_of(OpId id) const {
-    return {deps.data() + ops[id.index()].first_dep, ops[id.index()].num_deps};
+    const std::span<const OpId> all = deps;
+    return all.subspan(ops[id.index()].first_dep, ops[id.index()].num_deps);
   }
+  TensorDigest tensor(TensorId id) const;
+  /// The class whose ops are around this one; none where no class has it.
+  ClassId class_of(OpId id) const;
 };
 
 /// One entry per plan that the timeline's instances executed, in the order that Timeline::instance_plans counts.
@@ -86,8 +103,11 @@ using PlanDigests = std::vector<PlanDigest>;
 enum class StorageUses : std::uint8_t { Left, Told };
 
 PlanDigest digest(const Plan& plan, StorageUses storage = StorageUses::Left);
+/// A digest that reads ops, dependencies and tensors in the plan, which must outlive it: for plans of millions of ops.
+PlanDigest outline(const Plan& plan);
 PlanDigests describe(const Plan& plan, StorageUses storage = StorageUses::Left);
 PlanDigests describe(std::span<const Plan* const> plans, StorageUses storage = StorageUses::Left);
+PlanDigests outlines(std::span<const Plan* const> plans);
 
 /// The plan of a span; bug() when the list is too short.
 const PlanDigest& plan_of(const Timeline& timeline, const PlanDigests& plans, const Span& span);

@@ -90,8 +90,8 @@ void TraceBuilder::add_header(std::string_view key, std::string_view value) {
   }
 }
 
-OpDigest TraceBuilder::make_op(const Slice& slice, PlanDigest& plan, Building& building) const {
-  OpDigest op;
+Op TraceBuilder::make_op(const Slice& slice, PlanDigest& plan, Building& building) const {
+  Op op;
   op.name = plan.names.intern(slice.name);
   const NameId text = plan.names.intern(slice.work);
   const auto [work, is_new] = building.works.try_emplace(text, static_cast<std::uint32_t>(plan.works.size()));
@@ -101,8 +101,7 @@ OpDigest TraceBuilder::make_op(const Slice& slice, PlanDigest& plan, Building& b
     w.kind = plan.names.intern(slice.kind);
     if (!find_by_name(slice.op_class, w.op_class)) w.op_class = OpClass::Other;
   }
-  op.work = work->second;
-  op.rank_class = ClassId{0};
+  op.work = WorkId{std::size_t{work->second}};
   op.stream = slice.stream;
   if (!find_by_name(slice.phase, op.phase)) op.phase = Phase::Forward;
   if (!from_number(slice.layer, op.layer) || !from_number(slice.microbatch, op.microbatch))
@@ -133,22 +132,25 @@ void TraceBuilder::finish(PlanDigest& plan, Building& building, std::int64_t ran
   if (count > 1000 + kMaxIdsPerSlice * trace_.timeline.spans.size()) fail("its op ids are out of range");
   plan.mesh.axes = {{"rank", ranks}};
   plan.classes = {{"all", {{0, ranks}}, 0, static_cast<std::uint32_t>(count)}};
-  OpDigest unknown;
+  Op unknown;
   if (building.ops.size() < count) {
     unknown = make_op({{}, 0, "(not recorded)", "unknown", "other", "unknown", "forward", Stream::Compute, -1, 0}, plan,
                       building);
   }
-  plan.ops.assign(count, unknown);
-  for (const auto& [id, op] : building.ops) plan.ops[id] = op;
+  std::vector<Op> ops(count, unknown);
+  std::vector<OpId> deps;
+  for (const auto& [id, op] : building.ops) ops[id] = op;
   std::sort(building.deps.begin(), building.deps.end());
   building.deps.erase(std::unique(building.deps.begin(), building.deps.end()), building.deps.end());
   for (const auto& [op, on] : building.deps) {
     if (op.index() >= count || on >= op) fail("an op depends on a later one or one that is not there");
-    OpDigest& o = plan.ops[op.index()];
-    if (o.num_deps == 0) o.first_dep = static_cast<std::uint32_t>(plan.deps.size());
+    Op& o = ops[op.index()];
+    if (o.num_deps == 0) o.first_dep = static_cast<std::uint32_t>(deps.size());
     if (++o.num_deps == 0) fail("an op has too many dependencies");
-    plan.deps.push_back(on);
+    deps.push_back(on);
   }
+  plan.ops = std::move(ops);
+  plan.deps = std::move(deps);
 }
 
 Trace TraceBuilder::take() {

@@ -45,12 +45,12 @@ class TraceBuilder {
 
  private:
   struct Building {
-    std::unordered_map<std::uint32_t, OpDigest> ops;
+    std::unordered_map<std::uint32_t, Op> ops;
     std::unordered_map<NameId, std::uint32_t> works;  // by text
     std::vector<std::pair<OpId, OpId>> deps;          // op, on what
   };
   void add_plan(std::uint32_t index);
-  OpDigest make_op(const Slice& slice, PlanDigest& plan, Building& building) const;
+  Op make_op(const Slice& slice, PlanDigest& plan, Building& building) const;
   void finish(PlanDigest& plan, Building& building, std::int64_t ranks) const;
 
   std::string file_;

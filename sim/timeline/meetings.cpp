@@ -39,11 +39,11 @@ std::vector<std::uint32_t> sequences(const PlanDigest& plan) {
     if (meets(plan.works[w]))
       number_of_work[w] = numbers.try_emplace(partners_of(plan, plan.works[w]), numbers.size()).first->second;
   std::vector<std::uint32_t> out(plan.ops.size(), 0), seen(numbers.size(), 0);
-  ClassId rank_class;
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    if (plan.ops[i].rank_class != rank_class) std::fill(seen.begin(), seen.end(), 0u);
-    rank_class = plan.ops[i].rank_class;
-    if (const std::uint32_t number = number_of_work[plan.ops[i].work]; number != kNoSpan) out[i] = seen[number]++;
+  for (const RankClass& c : plan.classes) {
+    std::fill(seen.begin(), seen.end(), 0u);
+    for (std::size_t i = c.first_op; i < c.first_op + std::size_t{c.num_ops}; ++i)
+      if (const std::uint32_t number = number_of_work[plan.ops[i].work.index()]; number != kNoSpan)
+        out[i] = seen[number]++;
   }
   return out;
 }
@@ -61,7 +61,7 @@ class Numbering {
   }
 
   std::uint32_t number(const Span& span, std::uint32_t& next) {
-    std::uint32_t& series = series_of_work_[plan_[span.op].work];
+    std::uint32_t& series = series_of_work_[plan_[span.op].work.index()];
     if (series == kUnknown) series = series_of(span);
     if (series == kNoSpan) return kNoSpan;
     std::vector<std::uint32_t>& numbers = numbers_[series];

@@ -43,15 +43,10 @@ struct DepRow {
   OpId op;
 };
 
-inline constexpr Field<OpDigest> kOpFields[] = {field<&OpDigest::name>("name"),
-                                                field<&OpDigest::work>("work"),
-                                                field<&OpDigest::first_dep>("first_dep"),
-                                                field<&OpDigest::num_deps>("num_deps"),
-                                                field<&OpDigest::rank_class>("class"),
-                                                field<&OpDigest::stream>("stream"),
-                                                field<&OpDigest::phase>("phase"),
-                                                field<&OpDigest::layer>("layer"),
-                                                field<&OpDigest::microbatch>("microbatch")};
+inline constexpr Field<Op> kOpFields[] = {field<&Op::name>("name"),           field<&Op::work>("work"),
+                                          field<&Op::first_dep>("first_dep"), field<&Op::num_deps>("num_deps"),
+                                          field<&Op::stream>("stream"),       field<&Op::phase>("phase"),
+                                          field<&Op::layer>("layer"),         field<&Op::microbatch>("microbatch")};
 inline constexpr Field<DepRow> kDepFields[] = {field<&DepRow::op>("op")};
 inline constexpr Field<TensorDigest> kTensorFields[] = {
     field<&TensorDigest::name>("name"), field<&TensorDigest::role>("role"), field<&TensorDigest::tier>("tier"),

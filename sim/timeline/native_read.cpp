@@ -71,8 +71,10 @@ class Reader {
     read_classes(id, plan);
     read_groups(id, plan);
     read_works(id, plan);
-    plan.ops = read_columns<OpDigest>("ops", id, kOpFields);
-    for (const DepRow& dep : read_columns<DepRow>("deps", id, kDepFields)) plan.deps.push_back(dep.op);
+    plan.ops = read_columns<Op>("ops", id, kOpFields);
+    std::vector<OpId> deps;
+    for (const DepRow& dep : read_columns<DepRow>("deps", id, kDepFields)) deps.push_back(dep.op);
+    plan.deps = std::move(deps);
     plan.tensors = read_columns<TensorDigest>("tensors", id, kTensorFields);
     plan.storage = read_columns<StorageUse>("storage", id, kStorageFields);
   }

@@ -63,7 +63,7 @@ class Writer {
     write_mesh(id, plan);
     write_groups(id, plan);
     write_works(id, plan);
-    write_columns<OpDigest>("ops", id, plan.ops, kOpFields);
+    write_columns<Op>("ops", id, plan.ops, kOpFields);
     std::vector<DepRow> deps;
     for (const OpId dep : plan.deps) deps.push_back({dep});
     write_columns<DepRow>("deps", id, deps, kDepFields);

@@ -158,7 +158,7 @@ class Writer {
   void begin(SpanIndex s, std::uint64_t uuid) {
     const Span& span = trace_.timeline.spans[s];
     const PlanDigest& plan = plan_of(trace_.timeline, trace_.plans, span);
-    const OpDigest& op = plan[span.op];
+    const Op& op = plan[span.op];
     const WorkDigest& work = plan.work(span.op);
     event_.clear();
     ProtoWriter e{event_};
