@@ -134,6 +134,18 @@ void PlanExecutor::take_disturbed() {
     }
 }
 
+namespace {
+
+/// The last look at the cores comes behind the last op, and is no part of the execution.
+void leave_out_last_looks(Timeline& t) {
+  std::vector<std::int64_t> last(t.instance_ends_ps.size(), INT64_MIN);
+  for (const Span& s : t.spans) last[s.instance] = std::max(last[s.instance], s.end_ps);
+  for (std::size_t i = 0; i < last.size(); ++i)
+    if (last[i] != INT64_MIN) t.instance_ends_ps[i] = last[i];
+}
+
+}  // namespace
+
 Timeline PlanExecutor::take() {
   take_disturbed();
   Timeline t;
@@ -155,6 +167,7 @@ Timeline PlanExecutor::take() {
   }
   for (std::int64_t end : ends_ns_) t.instance_ends_ps.push_back((end - origin_ns_) * 1000);
   ends_ns_.clear();
+  if (options_.watch_cores) leave_out_last_looks(t);
   if (Peers* peers = device_->peers()) join_parts(t, *peers);
   std::stable_sort(t.spans.begin(), t.spans.end(), [](const Span& a, const Span& b) {
     return std::tuple{a.instance, a.rank, a.op} < std::tuple{b.instance, b.rank, b.op};

@@ -60,6 +60,12 @@ TEST_CASE("an executor that watches cores tells of each execution how much it wa
   const std::vector<double> disturbed = watching->disturbed();
   REQUIRE(disturbed.size() == 3);
   for (const double d : disturbed) CHECK(d >= 0);
+  for (std::uint32_t i = 0; i < 3; ++i) {  // nor is it time of the plan
+    std::int64_t last = 0;
+    for (const Span& span : t.spans)
+      if (span.instance == i) last = std::max(last, span.end_ps);
+    CHECK(t.instance_ends_ps[i] == last);
+  }
   CHECK(t.spans.size() == static_cast<std::size_t>(3 * 6 * ranks));  // looking is no op
   CHECK(other->take().spans.size() == t.spans.size());
   CHECK(other->disturbed().empty());
