@@ -37,13 +37,14 @@ class Measuring {
         executor_{context.wiring.executor(
             device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms, scenario.options.memory,
             {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers, .watch_cores = true})},
-        runner_{executed(scenario, *program_, *executor_, context.wiring)} {}
+        runner_{executed(scenario, *program_, *executor_, context.wiring)},
+        sensitivity_{context.wiring.sensitivity()} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
   /// them, not another plan. The first round warms up.
   Recording round() {
     Recording r = record();
-    told_ = measured_round(r.timeline, {executor_->disturbed(), context_.wiring.sensitivity()}, scenario_.speculates());
+    told_ = measured_round(r.timeline, {executor_->disturbed(), sensitivity_}, scenario_.speculates());
     if (!is_generation())
       steps_per_round_ =
           std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / told_.seconds), kFewestSteps, kMostSteps);
@@ -82,6 +83,7 @@ class Measuring {
   std::unique_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StepRunner> runner_;
+  double sensitivity_;  // of this computer, read once: see Disturbance
   std::vector<Step> steps_;
   MeasuredRound told_;
 };

@@ -73,8 +73,7 @@ std::string rounds_text(const Validation& v) {
   }
   if (most <= count) return fmt::format("median of {} rounds in turns", count);
   return fmt::format(
-      "median of the {} rounds in which the cores were slowed least, of {} in turns: by {:.0f} % on average, {:.0f} % "
-      "at "
+      "median of {} rounds of {} in turns, in which the cores were slowed least: by {:.0f} % on average, {:.0f} % at "
       "worst",
       count, fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most), 100 * mean, 100 * worst);
 }
