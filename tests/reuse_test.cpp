@@ -65,6 +65,43 @@ TEST_CASE("ops of one work are counted together, what they touch by distance", "
   CHECK(r.touches[1].distance.base() == Approx((1024 + 60) * kKiB).epsilon(kStep));
 }
 
+TEST_CASE("what lies beside a tensor does not bring it into a cache", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorSpec kept{.persistent = true};
+  const Shape few{128};  // 512 bytes
+  const auto write = [](double value) { return Fill{.elements = 128, .value = value}; };
+  const TensorId x = b.tensor("x", few, kept), y = b.tensor("y", few, kept), z = b.tensor("z", floats(1024), kept);
+  b.add("x", write(1), {writes(x)});
+  b.add("y", write(2), {writes(y)});
+  b.add("z", fill(1024), {writes(z)});
+  b.add("y again", write(3), {writes(y)});
+  b.add("x again", write(4), {writes(x)});
+  const Plan plan = b.take(nullptr);
+  const Reuse again = reuse_of(plan, write(4));
+  REQUIRE(again.touches.size() == 1);
+  CHECK(again.touches[0].bytes.base() == Approx(512));
+  CHECK(again.touches[0].distance.base() == Approx(1025 * kKiB).epsilon(kStep));  // z and y
+  CHECK(reuse_of(plan, write(3)).touches[0].distance.base() == Approx(1024 * kKiB).epsilon(kStep));
+  CHECK(reuse_of(plan, write(1)).touches[0].distance.base() <= 64);
+}
+
+TEST_CASE("an op that touches part of what was touched together splits it", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorId x = b.tensor("x", floats(4), {.persistent = true}),
+                 z = b.tensor("z", floats(64), {.persistent = true});
+  const TensorId half = b.view(x, "half", Layout::contiguous(floats(2)));
+  b.add("x", fill(4, 1), {writes(x)});
+  b.add("z", fill(64), {writes(z)});
+  b.add("half", fill(2), {writes(half)});
+  b.add("x again", fill(4, 2), {writes(x)});
+  const Reuse r = reuse_of(b.take(nullptr), fill(4, 2));
+  REQUIRE(r.touches.size() == 2);
+  CHECK(r.touches[0].bytes.base() == Approx(2 * kKiB));
+  CHECK(r.touches[0].distance.base() <= 64);
+  CHECK(r.touches[1].bytes.base() == Approx(2 * kKiB));
+  CHECK(r.touches[1].distance.base() == Approx(66 * kKiB).epsilon(kStep));
+}
+
 TEST_CASE("between two uses lies arithmetic too", "[plan]") {
   PlanBuilder b{"p"};
   const TensorSpec kept{.persistent = true};

@@ -13,61 +13,82 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kLeastPiece = 4096;               // bytes
+constexpr std::int64_t kLine = 64;                       // bytes
+constexpr std::int64_t kLeastPiece = 64;                 // lines
 constexpr std::int64_t kMostPieces = 1 << 14;            // of one memory
 constexpr double kStepsPerDoubling = 7, kWorkSteps = 3;  // of distances that are told apart
 constexpr int kRounds = 2;                               // of which the last one counts
 
-/// Which of the pieces of a memory were touched after which: for a piece, how many others since it was touched itself.
+/// Which lines of a memory were touched after which. Those of a piece that were touched together are kept as one.
 class Recency {
  public:
-  /// Different pieces touched since this one; all, when it was never touched.
-  std::size_t since(std::size_t piece) const {
-    return piece >= last_.size() || last_[piece] == 0 ? live_ : live_ - before(last_[piece]);
-  }
-  /// What the clock said when it was touched; 0: never.
-  double clock_at(std::size_t piece) const { return piece < clocks_.size() ? clocks_[piece] : 0; }
-
-  void touch(std::size_t piece, double clock) {
-    if (piece >= last_.size()) last_.resize(2 * piece + 1, 0), clocks_.resize(2 * piece + 1, 0);
-    clocks_[piece] = clock;
+  /// Touches lines [first, end) of a piece. Before, for those that were touched together: calls `found` with how many
+  /// they are, how many different lines have been touched since, and what the clock said when they were touched; where
+  /// they never were, all lines, and 0.
+  template <class F>
+  void touch(std::size_t piece, std::uint32_t first, std::uint32_t end, double clock, F found) {
+    if (piece >= runs_.size()) runs_.resize(2 * piece + 1);
     if (next_ >= tree_.size()) renumber();
-    if (last_[piece] != 0)
-      add(last_[piece], -1);
-    else
-      ++live_;
-    last_[piece] = next_++;
-    add(last_[piece], 1);
+    std::vector<Run>& runs = runs_[piece];
+    std::uint32_t fresh = end - first;
+    for (const Run& r : runs)
+      if (const std::uint32_t lines = shared(r, first, end); lines > 0) {
+        found(lines, live_ - before(r.time), r.clock);
+        fresh -= lines;
+      }
+    if (fresh > 0) found(fresh, live_, 0.0);
+    left_.clear();
+    for (const Run& r : runs) {
+      const std::uint32_t lines = shared(r, first, end);
+      if (lines > 0) add(r.time, -std::int64_t{lines});
+      if (r.first < std::min(r.end, first)) left_.push_back({r.first, std::min(r.end, first), r.time, r.clock});
+      if (std::max(r.first, end) < r.end) left_.push_back({std::max(r.first, end), r.end, r.time, r.clock});
+    }
+    live_ += fresh;
+    left_.push_back({first, end, next_, clock});
+    add(next_++, end - first);
+    runs.assign(left_.begin(), left_.end());
   }
 
  private:
-  /// Pieces whose last touch is at `time` or before: a sum of a binary indexed tree.
-  std::size_t before(std::size_t time) const {
+  struct Run {
+    std::uint32_t first = 0, end = 0;  // lines of the piece
+    std::size_t time = 0;              // of the last touch
+    double clock = 0;
+  };
+
+  static std::uint32_t shared(const Run& r, std::uint32_t first, std::uint32_t end) {
+    const std::uint32_t low = std::max(r.first, first), high = std::min(r.end, end);
+    return low < high ? high - low : 0;
+  }
+  /// Lines whose last touch is at `time` or before: a sum of a binary indexed tree.
+  std::int64_t before(std::size_t time) const {
     std::int64_t sum = 0;
     for (std::size_t i = time; i > 0; i &= i - 1) sum += tree_[i];
-    return static_cast<std::size_t>(sum);
+    return sum;
   }
-  void add(std::size_t time, std::int32_t by) {
+  void add(std::size_t time, std::int64_t by) {
     for (std::size_t i = time; i < tree_.size(); i += i & (~i + 1)) tree_[i] += by;
   }
   /// Gives the touches that count the times 1, 2, 3 … and makes room for as many more, and some.
   void renumber() {
-    std::vector<std::pair<std::size_t, std::size_t>> order;
-    for (std::size_t p = 0; p < last_.size(); ++p)
-      if (last_[p] != 0) order.emplace_back(last_[p], p);
-    std::sort(order.begin(), order.end());
+    std::vector<Run*> order;
+    for (std::vector<Run>& runs : runs_)
+      for (Run& r : runs) order.push_back(&r);
+    std::sort(order.begin(), order.end(), [](const Run* a, const Run* b) { return a->time < b->time; });
     tree_.assign(4 * order.size() + 1024, 0);
     next_ = 1;
-    for (const auto& [time, piece] : order) {
-      last_[piece] = next_++;
-      add(last_[piece], 1);
+    for (Run* const r : order) {
+      r->time = next_++;
+      add(r->time, r->end - r->first);
     }
   }
 
-  std::vector<double> clocks_;       // of the last touch of each piece
-  std::vector<std::size_t> last_;    // time of the last touch of each piece; 0: never
-  std::vector<std::int32_t> tree_;   // 1 at each of these times
-  std::size_t next_ = 1, live_ = 0;  // the next time; pieces touched so far
+  std::vector<std::vector<Run>> runs_;  // per piece, apart from each other
+  std::vector<Run> left_;               // scratch
+  std::vector<std::int64_t> tree_;      // at each of these times, the lines that were touched last then
+  std::size_t next_ = 1;                // time
+  std::int64_t live_ = 0;               // lines touched so far
 };
 
 /// Addresses of what an op reaches of a tensor.
@@ -80,7 +101,8 @@ struct Pieces {
   std::size_t operand = 0;
   Access access = Access::Read;
   std::int64_t first = 0, count = 0;
-  double bytes_each = 0;
+  Range lines;
+  double bytes_each = 0;  // line
 };
 
 /// Gathers what ops of a work touch, by operand and step of distance.
@@ -124,7 +146,7 @@ class Walk {
         places_(plan.tensors.size(), -1) {}
 
   void run(const RankClass& c) {
-    piece_ = std::max<std::int64_t>(kLeastPiece, held_by(c) / kMostPieces);
+    piece_ = std::max<std::int64_t>(kLeastPiece, held_by(c) / kLine / kMostPieces);
     for (int round = 0; round < kRounds; ++round)
       for (const Op& op : plan_.ops_of(c)) execute(op, round + 1 == kRounds);
   }
@@ -162,24 +184,30 @@ class Walk {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const TensorId t = operands[i].tensor();
       if (!in_memory(plan_.owner(t))) continue;
-      const Range r = range_of(t, reach);
-      const std::int64_t first = r.first / piece_, count = (r.end + piece_ - 1) / piece_ - first;
-      if (count <= 0) continue;
-      const double bytes = std::min(plan_.size(t), reach).base();
-      all.push_back({i, operands[i].access(), first, count, ranks_ * bytes / double(count)});
+      const Range bytes = range_of(t, reach), lines{bytes.first / kLine, (bytes.end + kLine - 1) / kLine};
+      if (lines.first >= lines.end) continue;
+      const std::int64_t first = lines.first / piece_, count = (lines.end + piece_ - 1) / piece_ - first;
+      const double all_bytes = std::min(plan_.size(t), reach).base();
+      all.push_back(
+          {i, operands[i].access(), first, count, lines, ranks_ * all_bytes / double(lines.end - lines.first)});
       most = std::max(most, count);
     }
     if (tally) tally->count(ranks_);
     for (std::int64_t step = 0; step < most; ++step)
       for (const Pieces& p : all)
-        for (std::int64_t k = step * p.count / most; k < (step + 1) * p.count / most; ++k) {
-          const auto piece = static_cast<std::size_t>(p.first + k);
-          if (tally)
-            tally->add(p.operand, p.access, p.bytes_each, double(recency_.since(piece)) * double(piece_),
-                       clock_ - recency_.clock_at(piece));
-          recency_.touch(piece, clock_);
-        }
+        for (std::int64_t k = step * p.count / most; k < (step + 1) * p.count / most; ++k) touch(p, p.first + k, tally);
     clock_ += flops_[op.work.index()].base();
+  }
+
+  void touch(const Pieces& p, std::int64_t piece, Tally* tally) {
+    const std::int64_t begin = piece * piece_;
+    const auto first = static_cast<std::uint32_t>(std::max(p.lines.first - begin, std::int64_t{0})),
+               end = static_cast<std::uint32_t>(std::min(p.lines.end - begin, piece_));
+    recency_.touch(static_cast<std::size_t>(piece), first, end, clock_,
+                   [&](std::uint32_t lines, std::int64_t since, double clock) {
+                     if (tally)
+                       tally->add(p.operand, p.access, lines * p.bytes_each, double(since * kLine), clock_ - clock);
+                   });
   }
 
   /// What is touched of a tensor: the first bytes of it, if an op does not reach all.
@@ -215,9 +243,9 @@ class Walk {
   std::unique_ptr<Allocator> allocator_;
   std::vector<std::int64_t> places_;  // of owners; −1: not there
   Recency recency_;
-  std::int64_t piece_ = kLeastPiece;
-  double clock_ = 0;            // FLOP so far
-  std::vector<Pieces> pieces_;  // of the op at hand
+  std::int64_t piece_ = kLeastPiece;  // lines
+  double clock_ = 0;                  // FLOP so far
+  std::vector<Pieces> pieces_;        // of the op at hand
 };
 
 }  // namespace

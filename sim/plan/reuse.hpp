@@ -26,8 +26,8 @@ struct Reuse {
 
 /// Of each work of a plan, when executions follow one another and storage is given out best-fit. Leaves out that
 /// streams run side by side: ops count in plan order, and strided operands count as if they touched all between their
-/// ends. Costs time in proportion to the bytes that all operands together hold, in pieces of 4 KiB or of a 16,384th of
-/// what the plan holds.
+/// ends. What one op touches of 4 KiB, or of a 16,384th of what the plan holds, counts as touched at once; lines of 64
+/// bytes are told apart. Costs time in proportion to the bytes that all operands together hold, in such pieces.
 std::vector<Reuse> reuse_of_works(const Plan& plan, const Bindings& bindings);
 
 /// Bytes that one execution touches on a rank, in the mean over the ranks: what ops reach of persistent tensors, and
