@@ -2,6 +2,7 @@
 #include "sim/engine/memory_model.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -12,8 +13,8 @@ namespace orrery {
 
 namespace {
 
-/// Operands that may name persistent tensors: what a block takes and gives back itself is none, and neither is that of
-/// those that repeat it.
+/// Operands that may name persistent tensors, each tensor at least once: what a block takes and gives back itself is
+/// none, and neither is that of those that repeat it; of others they mostly name the same.
 template <class F>
 void for_each_lasting_operand(const Plan& plan, const MovedStretches& stretches, F f) {
   std::map<const RepeatedBlock*, bool> lasts;  // whether a tensor of its own is persistent
@@ -31,7 +32,9 @@ void for_each_lasting_operand(const Plan& plan, const MovedStretches& stretches,
       continue;
     }
     const Operand* const operands = plan.operands.data() + plan.ops[part.first].first_operand;
-    for (const std::uint32_t k : part.block->others) f(operands[k]);
+    const Operand* const like = plan.operands.data() + part.block->first_operand;
+    for (const std::uint32_t k : part.block->others)
+      if (std::bit_cast<std::uint32_t>(operands[k]) != std::bit_cast<std::uint32_t>(like[k])) f(operands[k]);
   }
 }
 

@@ -123,10 +123,14 @@ OpId PlanBuilder::place(Op op, std::span<const Operand> operands) {
   op.num_operands = static_cast<std::uint16_t>(operands.size());
   plan_.operands.insert(plan_.operands.end(), operands.begin(), operands.end());
   LatestOps before;
-  for (const Operand& o : operands) add_order(plan_, uses_, o, op.stream, before);
+  for (const Operand& o : operands) {
+    const TensorId owner = plan_.owner(o.tensor());
+    recall(owner);
+    add_order(plan_, uses_, o, owner, op.stream, before);
+  }
   before.write(plan_, op);
   plan_.ops.push_back(op);
-  for (const Operand& o : operands) note_use(plan_, uses_, o, id, op.stream);
+  for (const Operand& o : operands) note_use(uses_, o, plan_.owner(o.tensor()), id, op.stream);
   return id;
 }
 
@@ -188,6 +192,7 @@ Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
   close_class();
   uses_ = {};
   mark_storage();
+  copies_ = {};
   recipes_ = {};
   if (workspaces) add_workspaces(*workspaces);
   verify(plan_);

@@ -111,16 +111,25 @@ class PlanBuilder {
     };
     struct Other {
       std::uint32_t operand = 0;  // counted in the block
-      bool is_read = false;       // and so is all of the block that names the same storage
+      TensorId owner;
+      bool is_read = false;  // and so is all of the block that names the same storage
     };
     struct Use {
-      std::uint32_t tensor = 0, op = 0;  // in the block
+      std::uint32_t op = 0;  // in the block
       Stream stream = Stream::Compute;
       bool writes = false;
     };
-    std::vector<Boundary> boundary;  // ops with operands of others, or that come after ops before the block
+    TensorId first_tensor;           // of those made in the block
+    std::vector<Boundary> boundary;  // ops with operands of others, or that come after any op
     std::vector<Other> others;
-    std::vector<Use> last_uses;  // of the tensors made in the block: the writer, then those that read it since
+    // Of the tensors made in the block: the writer, then those that read it since.
+    std::vector<Use> last_uses;
+    std::vector<std::uint32_t> first_use;  // per tensor, and the end
+    std::vector<std::uint32_t> lent;       // tensors of a copy that others have been found to use
+  };
+  struct Copy {
+    OpBlock block;
+    Recipe* recipe = nullptr;
   };
   struct WorkHash {
     std::size_t operator()(const Work& w) const { return hash_of(w); }
@@ -134,6 +143,8 @@ class PlanBuilder {
   bool repeat_operands(const OpBlock& block, const OpBlock& out, const Recipe& recipe,
                        std::span<const Replacement> replaced);
   void repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe, bool may_write);
+  void note_copied(const Copy& copy, std::uint32_t tensor);
+  void recall(TensorId owner);
   void close_class();
   void mark_storage();
   void add_workspaces(const WorkspaceModel& model);
@@ -143,6 +154,8 @@ class PlanBuilder {
   std::unordered_map<Work, WorkId, WorkHash> work_ids_;
   std::unordered_map<std::size_t, std::vector<LayoutId>> layout_ids_;
   std::map<std::pair<OpId, std::uint32_t>, Recipe> recipes_;  // by the first op and the number of ops
+  std::vector<Copy> copies_;       // in order; who uses their own tensors last is noted when others ask for it
+  std::vector<TensorId> touched_;  // scratch: owners of operands of an op
   Phase phase_ = Phase::Forward;
   std::int16_t layer_ = -1;
   std::uint16_t microbatch_ = 0;

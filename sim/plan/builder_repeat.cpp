@@ -26,6 +26,7 @@ PlanBuilder::Recipe PlanBuilder::recipe_of(const OpBlock& block) const {
   LastUses own;
   const std::uint32_t first = block.first_op.value, first_own = block.first_tensor.value;
   own.resize(block.num_tensors);
+  out.first_tensor = block.first_tensor;
   std::uint32_t operand = 0;
   std::set<TensorId> written;
   for (std::uint32_t i = 0; i < block.num_ops; ++i) {
@@ -36,7 +37,7 @@ PlanBuilder::Recipe PlanBuilder::recipe_of(const OpBlock& block) const {
       const std::uint32_t local = owner.value - first_own;
       if (local >= block.num_tensors) {
         if (o.writes()) written.insert(owner);
-        out.others.push_back({operand});
+        out.others.push_back({operand, owner});
       } else if (o.writes()) {
         own.write(TensorId{std::size_t{local}}, OpId{std::size_t{i}});
       } else {
@@ -47,20 +48,48 @@ PlanBuilder::Recipe PlanBuilder::recipe_of(const OpBlock& block) const {
     here.num_others = static_cast<std::uint32_t>(out.others.size()) - here.first_other;
     const auto deps = plan_.deps_of(op);
     here.is_after = std::any_of(deps.begin(), deps.end(), [&](OpId d) { return d.value < first; });
-    if (here.num_others > 0 || here.is_after) out.boundary.push_back(here);
+    if (here.num_others > 0 || !deps.empty()) out.boundary.push_back(here);
   }
-  const std::uint32_t first_operand = plan_.ops[first].first_operand;
-  for (Recipe::Other& o : out.others)
-    o.is_read = !written.contains(plan_.owner(plan_.operands[first_operand + o.operand].tensor()));
-  const auto add = [&](std::uint32_t tensor, OpId op, bool writes) {
-    out.last_uses.push_back({tensor, op.value, plan_.ops[first + op.value].stream, writes});
+  for (Recipe::Other& o : out.others) o.is_read = !written.contains(o.owner);
+  const auto add = [&](OpId op, bool writes) {
+    out.last_uses.push_back({op.value, plan_.ops[first + op.value].stream, writes});
   };
   for (std::uint32_t t = 0; t < block.num_tensors; ++t) {
     const TensorId local{std::size_t{t}};
-    if (const OpId writer = own.writer(local); !writer.is_none()) add(t, writer, true);
-    own.for_each_reader(local, [&](OpId op) { add(t, op, false); });
+    out.first_use.push_back(static_cast<std::uint32_t>(out.last_uses.size()));
+    if (const OpId writer = own.writer(local); !writer.is_none()) add(writer, true);
+    own.for_each_reader(local, [&](OpId op) { add(op, false); });
   }
+  out.first_use.push_back(static_cast<std::uint32_t>(out.last_uses.size()));
   return out;
+}
+
+/// Whoever uses a tensor of a copy later comes after the ops of the copy.
+void PlanBuilder::note_copied(const Copy& copy, std::uint32_t tensor) {
+  const Recipe& recipe = *copy.recipe;
+  const TensorId mine{copy.block.first_tensor.index() + tensor};
+  for (std::uint32_t u = recipe.first_use[tensor]; u < recipe.first_use[tensor + 1]; ++u) {
+    const OpId op{copy.block.first_op.index() + recipe.last_uses[u].op};
+    if (recipe.last_uses[u].writes)
+      uses_.write(mine, op);
+    else
+      uses_.read(mine, op, recipe.last_uses[u].stream);
+  }
+}
+
+/// Somebody is about to use this storage: if it is that of a tensor of a copy, its uses there are noted, and from here
+/// on for all copies.
+void PlanBuilder::recall(TensorId owner) {
+  if (copies_.empty() || !uses_.is_fresh(owner)) return;
+  const auto behind = std::upper_bound(copies_.begin(), copies_.end(), owner,
+                                       [](TensorId t, const Copy& c) { return t < c.block.first_tensor; });
+  if (behind == copies_.begin()) return;
+  const Copy& copy = *std::prev(behind);
+  const std::uint32_t tensor = owner.value - copy.block.first_tensor.value;
+  if (tensor >= copy.block.num_tensors || copy.recipe->first_use[tensor] == copy.recipe->first_use[tensor + 1]) return;
+  note_copied(copy, tensor);
+  std::vector<std::uint32_t>& lent = copy.recipe->lent;
+  if (std::find(lent.begin(), lent.end(), tensor) == lent.end()) lent.push_back(tensor);
 }
 
 /// Tensors of its own for those of the block.
@@ -82,21 +111,14 @@ OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> r
   if (block.num_ops == 0) return end_block(out);
   const auto [known, is_new] = recipes_.try_emplace({block.first_op, block.num_ops});
   if (is_new) known->second = recipe_of(block);
-  const Recipe& recipe = known->second;
+  Recipe& recipe = known->second;
   repeat_tensors(block, out, replaced);
   const bool may_write = repeat_operands(block, out, recipe, replaced);
   repeat_ops(block, out, recipe, may_write);
-  // Whoever uses its tensors later comes after the ops of this block.
-  for (const Recipe::Use& u : recipe.last_uses) {
-    const TensorId mine{out.first_tensor.index() + u.tensor};
-    const OpId op{out.first_op.index() + u.op};
-    if (u.writes)
-      uses_.write(mine, op);
-    else
-      uses_.read(mine, op, u.stream);
-  }
   if (block.num_ops > 1) plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops});
-  return end_block(out);
+  copies_.push_back({end_block(out), &recipe});
+  for (const std::uint32_t tensor : recipe.lent) note_copied(copies_.back(), tensor);
+  return copies_.back().block;
 }
 
 /// Operands of the ops to come: tensors of the block's own are moved, others replaced. Whether what is replaced is
@@ -132,48 +154,53 @@ bool PlanBuilder::repeat_operands(const OpBlock& block, const OpBlock& out, cons
 /// of the block read the same storage as the block that it is like, and nothing has ever written it, they add nothing.
 void PlanBuilder::repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe, bool may_write) {
   const std::uint32_t first = block.first_op.value, later = out.first_op.value - first;
-  const std::uint32_t operands_like = plan_.ops[first].first_operand;
-  const std::size_t count = plan_.ops[first + block.num_ops - 1].first_operand +
-                            plan_.ops[first + block.num_ops - 1].num_operands - operands_like;
-  const std::size_t first_operand = plan_.operands.size() - count;
-  plan_.ops.resize(out.first_op.index() + block.num_ops);
-  const auto adds_nothing = [&](const Recipe::Other& other) {
-    const Operand o = plan_.operands[first_operand + other.operand];
-    return other.is_read && !may_write && o.tensor() == plan_.operands[operands_like + other.operand].tensor() &&
-           uses_.writer(plan_.owner(o.tensor())).is_none();
-  };
-  auto boundary = recipe.boundary.begin();
-  for (std::uint32_t i = 0; i < block.num_ops; ++i) {
-    const Op& like = plan_.ops[first + i];
-    Op& op = plan_.ops[out.first_op.index() + i];
-    op = like;
-    op.microbatch = microbatch_;
-    op.first_operand = static_cast<std::uint32_t>(first_operand + (like.first_operand - operands_like));
-    const OpId mine{out.first_op.index() + i};
-    std::span<const Recipe::Other> others;
-    bool is_alike = true;  // what it comes after
-    if (boundary != recipe.boundary.end() && boundary->op == i) {
-      others = std::span{recipe.others}.subspan(boundary->first_other, boundary->num_others);
-      is_alike = !boundary->is_after && std::all_of(others.begin(), others.end(), adds_nothing);
-      ++boundary;
-    }
-    if (is_alike) {
+  const Op& last = plan_.ops[first + block.num_ops - 1];
+  const std::uint32_t operands_like = plan_.ops[first].first_operand,
+                      count = last.first_operand + last.num_operands - operands_like,
+                      moved = static_cast<std::uint32_t>(plan_.operands.size()) - count - operands_like;
+  plan_.ops.insert(plan_.ops.end(), block.num_ops, Op{});
+  std::uint32_t next = 0;
+  const auto copy_until = [&](std::uint32_t end) {
+    for (; next < end; ++next) {
+      Op& op = plan_.ops[out.first_op.index() + next];
+      op = plan_.ops[first + next];
+      op.microbatch = microbatch_;
+      op.first_operand += moved;
       op.first_dep = static_cast<std::uint32_t>(plan_.deps.size());
-      for (std::uint32_t k = 0; k < like.num_deps; ++k)
-        plan_.deps.push_back(OpId{std::size_t{plan_.deps[like.first_dep + k].value + later}});
-      for (const Recipe::Other& other : others)
-        note_use(plan_, uses_, plan_.operands[first_operand + other.operand], mine, op.stream);
-      continue;
     }
-    LatestOps before;
-    for (const OpId d : plan_.deps_of(like))
-      if (d.value >= first) before.add(OpId{std::size_t{d.value + later}}, plan_[d].stream);
-    for (const Recipe::Other& other : others)
-      add_order(plan_, uses_, plan_.operands[first_operand + other.operand], op.stream, before);
-    before.write(plan_, op);
-    for (const Recipe::Other& other : others)
-      note_use(plan_, uses_, plan_.operands[first_operand + other.operand], mine, op.stream);
+  };
+  const Operand* const like = plan_.operands.data() + operands_like;
+  const Operand* const mine = like + moved;
+  for (const Recipe::Boundary& b : recipe.boundary) {
+    copy_until(b.op + 1);
+    Op& op = plan_.ops[out.first_op.index() + b.op];
+    const std::span others{recipe.others.data() + b.first_other, b.num_others};
+    touched_.clear();
+    bool is_alike = !b.is_after;  // what it comes after
+    for (const Recipe::Other& other : others) {
+      const TensorId t = mine[other.operand].tensor();
+      const bool is_same = t == like[other.operand].tensor();
+      const TensorId owner = touched_.emplace_back(is_same ? other.owner : plan_.owner(t));
+      recall(owner);
+      is_alike = is_alike && other.is_read && !may_write && is_same && uses_.writer(owner).is_none();
+    }
+    const OpId op_like{std::size_t{first + b.op}};
+    if (is_alike) {
+      for (std::uint32_t k = 0; k < op.num_deps; ++k)
+        plan_.deps.push_back(OpId{std::size_t{plan_.deps[plan_[op_like].first_dep + k].value + later}});
+    } else {
+      LatestOps before;
+      for (const OpId d : plan_.deps_of(plan_[op_like]))
+        if (d.value >= first) before.add(OpId{std::size_t{d.value + later}}, plan_[d].stream);
+      for (std::size_t k = 0; k < others.size(); ++k)
+        add_order(plan_, uses_, mine[others[k].operand], touched_[k], op.stream, before);
+      before.write(plan_, op);
+    }
+    const OpId id{out.first_op.index() + b.op};
+    for (std::size_t k = 0; k < others.size(); ++k)
+      note_use(uses_, mine[others[k].operand], touched_[k], id, op.stream);
   }
+  copy_until(block.num_ops);
 }
 
 }  // namespace orrery

@@ -2,6 +2,7 @@
 // PlanBuilder: which op takes the storage of a tensor, and which give it back.
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "sim/plan/builder.hpp"
 #include "sim/plan/operand_bits.hpp"
@@ -22,9 +23,9 @@ struct BlockMarks {
     TensorId owner;
     std::uint32_t first = 0, last = 0;  // of `operands`
   };
-  std::vector<std::uint32_t> alone;  // per operand: the bits of it where nobody else uses these tensors
-  std::vector<Owner> owners;
-  std::vector<std::uint32_t> operands;  // counted in the block, in order
+  std::vector<std::uint32_t> alone;     // per operand: the bits of it where nobody else uses these tensors
+  std::vector<Owner> owners;            // of tensors that others may use
+  std::vector<std::uint32_t> operands;  // of all owners, counted in the block, in order
   std::vector<std::uint16_t> streams;   // per operand: of its op, one bit
   std::uint32_t own = kNone;            // an operand that names such a tensor; none: there is no such operand
 };
@@ -44,8 +45,9 @@ class StorageMarks {
   }
 
   /// What a block that is like this one does with tensors of its own, when nobody else uses them. `others`: operands
-  /// that name tensors of others, in order.
-  BlockMarks marks_of(OpId first, std::uint32_t num_ops, const std::vector<std::uint32_t>& others) const {
+  /// that name tensors of others, in order; `lent`: owners that others use in some copy.
+  BlockMarks marks_of(OpId first, std::uint32_t num_ops, const std::vector<std::uint32_t>& others,
+                      const std::set<TensorId>& lent) const {
     BlockMarks out;
     std::vector<std::pair<TensorId, std::uint32_t>> own;  // owner, operand
     auto other = others.begin();
@@ -78,6 +80,7 @@ class StorageMarks {
         later |= out.streams[k];
       }
     }
+    std::erase_if(out.owners, [&](const BlockMarks::Owner& o) { return !lent.contains(o.owner); });
     return out;
   }
 
@@ -139,8 +142,11 @@ void PlanBuilder::mark_storage() {
     const auto [known, is_new] = blocks.try_emplace(r->like);
     auto& [others, marks] = known->second;
     if (is_new) {
-      for (const Recipe::Other& o : recipes_.at({r->like, r->num_ops}).others) others.push_back(o.operand);
-      marks = storage.marks_of(r->like, r->num_ops, others);
+      const Recipe& recipe = recipes_.at({r->like, r->num_ops});
+      for (const Recipe::Other& o : recipe.others) others.push_back(o.operand);
+      std::set<TensorId> lent;
+      for (const std::uint32_t t : recipe.lent) lent.insert(TensorId{recipe.first_tensor.index() + t});
+      marks = storage.marks_of(r->like, r->num_ops, others, lent);
     }
     storage.mark_repeated(r->first, r->like, marks, others);
   }

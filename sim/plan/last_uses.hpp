@@ -17,6 +17,10 @@ class LastUses {
   void reserve(std::size_t tensors) { uses_.reserve(tensors); }
   std::size_t size() const { return uses_.size(); }
 
+  /// Whether nobody is known to have touched it.
+  bool is_fresh(TensorId owner) const {
+    return uses_[owner.index()].writer.is_none() && uses_[owner.index()].readers == kNone;
+  }
   OpId writer(TensorId owner) const { return uses_[owner.index()].writer; }  // none: nobody yet
   template <class F>
   void for_each_reader(TensorId owner, F f) const {

@@ -30,9 +30,9 @@ class LatestOps {
   unsigned streams_ = 0;
 };
 
-/// What an operand of the next op, on some stream, says that it must come after.
-inline void add_order(const Plan& plan, const LastUses& uses, Operand o, Stream stream, LatestOps& before) {
-  const TensorId owner = plan.owner(o.tensor());
+/// What an operand of the next op, on some stream, says that it must come after; `owner` of its storage.
+inline void add_order(const Plan& plan, const LastUses& uses, Operand o, TensorId owner, Stream stream,
+                      LatestOps& before) {
   const auto add = [&](OpId on) {
     if (!on.is_none() && plan[on].stream != stream) before.add(on, plan[on].stream);
   };
@@ -40,11 +40,11 @@ inline void add_order(const Plan& plan, const LastUses& uses, Operand o, Stream 
   if (o.writes()) uses.for_each_reader(owner, add);
 }
 
-inline void note_use(const Plan& plan, LastUses& uses, Operand o, OpId op, Stream stream) {
+inline void note_use(LastUses& uses, Operand o, TensorId owner, OpId op, Stream stream) {
   if (o.writes())
-    uses.write(plan.owner(o.tensor()), op);
+    uses.write(owner, op);
   else
-    uses.read(plan.owner(o.tensor()), op, stream);
+    uses.read(owner, op, stream);
 }
 
 }  // namespace orrery

@@ -260,15 +260,16 @@ void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std:
   known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i);
   if (op.num_deps > 0) join_dependencies(i, known);
   for (const Operand& o : persistent) {
-    if (!is_calm) disturb(plan_.owner(o.tensor()));
+    const TensorId owner = plan_.owner(o.tensor());
+    if (!is_calm) disturb(owner);
     check_hazard(i, o, known);
-    note_use(plan_, uses_, o, OpId{i}, plan_.ops[i].stream);
+    note_use(uses_, o, owner, OpId{i}, op.stream);
   }
   for (const Operand& o : stored) {
     if (const TensorId owner = plan_.owner(o.tensor()); plan_.tensors[owner.index()].persistent) disturb(owner);
     check_hazard(i, o, known);
   }
-  for (const Operand& o : stored) note_use(plan_, uses_, o, OpId{i}, plan_.ops[i].stream);
+  for (const Operand& o : stored) note_use(uses_, o, plan_.owner(o.tensor()), OpId{i}, op.stream);
   if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
   if (mine == kUnwanted) return;
