@@ -10,7 +10,7 @@ namespace orrery {
 namespace {
 
 constexpr double kMillion = 1e6, kLeast = 1e-12;
-constexpr Bytes kStart{32768.0};  // of a pass, before the processor fetches ahead
+constexpr Bytes kStart{16384.0};  // of a pass, before the processor fetches ahead
 
 /// An op that passes over its operands.
 struct Pass {
@@ -96,9 +96,9 @@ constexpr Feature kStreamFeatures[] = {
      kMostPerMegabyte},
     {"write_cold", Spends::Memory, "MB written that have left the last cache since their last use", kMostPerMegabyte},
     {"row_cold", Spends::Memory, "10^6 rows, as far as what is read has left the last cache", kMostPerMillionRows},
-    {"start_warm", Spends::Memory, "the first 32 KiB in MB, as far as they have left the second-level cache",
+    {"start_warm", Spends::Memory, "the first 16 KiB in MB, as far as they have left the second-level cache",
      kMostPerMegabyte},
-    {"start_cold", Spends::Memory, "the first 32 KiB in MB, as far as they have left the last cache", kMostPerMegabyte},
+    {"start_cold", Spends::Memory, "the first 16 KiB in MB, as far as they have left the last cache", kMostPerMegabyte},
     {"call_cold", Spends::Overhead, "op, as far as the step does not fit into the second-level cache",
      kMostPerColdCall},
     {"call_far", Spends::Overhead, "op, as far as the step does not fit into the last cache", kMostPerColdCall}};
@@ -108,7 +108,7 @@ constexpr std::string_view kStreamAxes[] = {"rows", "elements"};
 ///
 ///   t = call + row·rows + element·elements + bytes·(far·spill(R, L2) + dram·spill(R, L3)) + read_warm·lost(read, L2)
 ///     + read_cold·lost(read, L3) + write_warm·lost(written, L2) + write_cold·lost(written, L3)
-///     + row_cold·rows·λ(L3) + min(bytes, 32 KiB)·(start_warm·λ(L2) + start_cold·λ(L3))
+///     + row_cold·rows·λ(L3) + min(bytes, 16 KiB)·(start_warm·λ(L2) + start_cold·λ(L3))
 ///     + call_cold·evicted(W, L2) + call_far·evicted(W, L3)
 ///
 /// R is the operands, and the whole table where rows of one are picked: what the op itself pushes out of a cache.
