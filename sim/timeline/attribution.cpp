@@ -132,7 +132,8 @@ class Attribution {
       std::vector<WorkRow>& rows = works_.emplace_back();
       for (const WorkDigest& w : plan.works) {
         const auto c = static_cast<std::uint8_t>(w.op_class);
-        rows.push_back({c, places_[c], w.meeting != Meeting::None});
+        const bool meets = w.meeting != Meeting::None;
+        rows.push_back({c, places_[c], meets, !meets && places_[c] < first_other_place()});
       }
     }
   }
@@ -164,7 +165,9 @@ class Attribution {
   struct WorkRow {
     std::uint8_t op_class = 0, place = 0;
     bool meets = false;
+    bool leads = false;  // on the compute stream
   };
+  std::uint8_t first_other_place() const { return places_[static_cast<std::size_t>(OpClass::Host)]; }
 
   void start(RankTime& out, RankId rank) {
     out = {};
@@ -172,50 +175,57 @@ class Attribution {
     for (Lane& lane : lanes_) lane.clear();
     leading_.clear();
     busy_until_ = {};
-    compute_until_ = 0;
   }
 
   /// False where compute should lead, but does not.
   bool add(const SpanTable::Block& block, bool compute_leads, RankTime& out) {
     const PlanDigest& plan = plan_of(timeline_, plans_, timeline_.spans[graph_.table().of(block).front()]);
     const std::span<const Op> ops = plan.ops;
-    const std::vector<WorkRow>& works = works_[timeline_.plan_of(block.instance)];
+    const std::span<const WorkRow> works = works_[timeline_.plan_of(block.instance)];
+    const std::int64_t makespan_ps = timeline_.makespan_ps;
+    std::array<std::int64_t, kNumOpClasses> led_ps{};
     for (const SpanIndex s : graph_.table().of(block)) {
       const Span& span = timeline_.spans[s];
       if (span.part != 0) continue;
-      const Op& op = ops[span.op.index()];
-      const WorkRow& work = works[op.work.index()];
-      const auto stream = static_cast<std::size_t>(op.stream);
-      const std::int64_t ready = work.meets ? graph_.ready_ps(s) : span.start_ps;
       ++out.ops;
-      out.running_ps[work.op_class] += span.end_ps - ready;
-      out.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until_[stream]);
-      if (compute_leads) {
-        const bool is_early = work.place < places_[static_cast<std::size_t>(OpClass::Host)];
-        if (stream == kCompute ? !is_in_line(span) : is_early) return false;
-        if (is_early && ready == span.start_ps) {
-          lead(span, out.exposed_ps[work.op_class]);
+      const Op& op = ops[span.op.index()];
+      const WorkRow work = works[op.work.index()];
+      if (compute_leads && op.stream == Stream::Compute) {
+        std::int64_t& until = busy_until_[kCompute];
+        if (span.start_ps < until || span.end_ps > makespan_ps) return false;
+        if (work.leads) {
+          until = span.end_ps;
+          led_ps[work.op_class] += span.end_ps - span.start_ps;
+          lead(span.start_ps, span.end_ps);
           continue;
         }
+      } else if (compute_leads && work.place < first_other_place()) {
+        return false;
       }
-      lanes_[stream].add(span.start_ps, ready, places_[kWaiting]);
-      lanes_[stream].add(ready, span.end_ps, work.place);
+      add_beside(s, work, static_cast<std::size_t>(op.stream), out);
+    }
+    for (std::size_t c = 0; c < led_ps.size(); ++c) {
+      out.exposed_ps[c] += led_ps[c];
+      out.running_ps[c] += led_ps[c];
+      out.busy_ps[kCompute] += led_ps[c];
     }
     return true;
   }
 
-  bool is_in_line(const Span& span) {
-    if (span.start_ps < compute_until_ || span.end_ps > timeline_.makespan_ps) return false;
-    compute_until_ = span.end_ps;
-    return true;
+  void add_beside(SpanIndex s, WorkRow work, std::size_t stream, RankTime& out) {
+    const Span& span = timeline_.spans[s];
+    const std::int64_t ready = work.meets ? graph_.ready_ps(s) : span.start_ps;
+    out.running_ps[work.op_class] += span.end_ps - ready;
+    out.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until_[stream]);
+    lanes_[stream].add(span.start_ps, ready, places_[kWaiting]);
+    lanes_[stream].add(ready, span.end_ps, work.place);
   }
 
-  void lead(const Span& span, std::int64_t& exposed_ps) {
-    exposed_ps += span.end_ps - span.start_ps;
-    if (!leading_.empty() && leading_.back().second == span.start_ps)
-      leading_.back().second = span.end_ps;
-    else if (span.start_ps < span.end_ps)
-      leading_.emplace_back(span.start_ps, span.end_ps);
+  void lead(std::int64_t from, std::int64_t to) {
+    if (!leading_.empty() && leading_.back().second == from)
+      leading_.back().second = to;
+    else if (from < to)
+      leading_.emplace_back(from, to);
   }
 
   /// Attributes a time in which compute does not lead.
@@ -250,7 +260,6 @@ class Attribution {
   std::vector<Lane*> used_;
   std::vector<std::pair<std::int64_t, std::int64_t>> leading_;  // when compute leads
   std::array<std::int64_t, kNumStreams> busy_until_{};
-  std::int64_t compute_until_ = 0;
 };
 
 }  // namespace

@@ -53,8 +53,10 @@ class Sequence {
   void restart() { next_ = end_ = 0; }
   std::uint32_t of(OpId op) {
     if (op.index() < next_ || op.index() >= end_) enter_class(op);
-    for (; next_ < op.index(); ++next_)
-      if (const std::uint32_t p = partners_[plan_.ops[next_].work.index()]; p != kNoSpan) ++seen_[p];
+    const std::span<const Op> ops = plan_.ops;
+    for (const Op& o : ops.subspan(next_, op.index() - next_))
+      if (const std::uint32_t p = partners_[o.work.index()]; p != kNoSpan) ++seen_[p];
+    next_ = op.index();
     return seen_[partners_[plan_[op].work.index()]];
   }
 
@@ -84,7 +86,7 @@ class Numbering {
         known_(plan.groups.size()) {}
   Numbering(const Numbering&) = delete;  // the sequence refers to the partners
 
-  bool meets(OpId op) const { return partners_[plan_[op].work.index()] != kNoSpan; }
+  const std::vector<std::uint32_t>& partners() const { return partners_; }
 
   /// The spans that follow are of this rank and instance.
   void set_rank(RankId rank) {
@@ -171,9 +173,11 @@ Meetings::Meetings(const Timeline& timeline, const PlanDigests& plans, const Spa
     if (timeline.plan_of(block.instance) >= plans.size()) bug("a timeline refers to a plan that is not in the list");
     Numbering& numbering = numberings[timeline.plan_of(block.instance)];
     numbering.set_rank(block.rank);
+    const std::span<const Op> ops = plans[timeline.plan_of(block.instance)].ops;
+    const std::span<const std::uint32_t> partners = numbering.partners();
     for (const SpanIndex s : table.of(block)) {
       const Span& span = timeline.spans[s];
-      if (span.part != 0 || !numbering.meets(span.op)) continue;
+      if (span.part != 0 || partners[ops[span.op.index()].work.index()] == kNoSpan) continue;
       if (const std::uint32_t number = numbering.number(span, next); number != kNoSpan) meet.emplace_back(s, number);
     }
   }

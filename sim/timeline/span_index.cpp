@@ -16,32 +16,31 @@ SpanTable::SpanTable(const Timeline& timeline) : timeline_{timeline} {
 /// False when the spans are not in order.
 bool SpanTable::find_blocks() {
   const std::vector<Span>& spans = timeline_.spans;
-  blocks_.clear();
-  Block open;
-  std::int64_t latest_ps = INT64_MIN;  // in the open block
-  const Span* before = nullptr;
   const SpanList all = order();
-  for (std::uint32_t i = 0; i < all.size(); ++i) {
-    const SpanIndex s = all[i];
-    const Span& span = spans[s];
-    if (before == nullptr || before->instance != span.instance || before->rank != span.rank) {
-      if (before != nullptr) {
-        if (std::tie(span.instance, span.rank.value) < std::tie(before->instance, before->rank.value)) return false;
-        blocks_.push_back(open);
-      }
-      open = {span.instance, span.rank, i, i, kNoSpan};
-      latest_ps = INT64_MIN;
-    } else if (span.op <= before->op && std::tie(span.op, span.part) < std::tie(before->op, before->part)) {
+  const auto size = static_cast<std::uint32_t>(all.size());
+  blocks_.clear();
+  for (std::uint32_t i = 0; i < size;) {
+    const Span& first = spans[all[i]];
+    if (!blocks_.empty() &&
+        std::tie(first.instance, first.rank.value) < std::tie(blocks_.back().instance, blocks_.back().rank.value))
       return false;
-    }
-    open.last = i + 1;
-    if (span.part == 0 && span.end_ps >= latest_ps) {
-      if (open.latest == kNoSpan || span.end_ps > latest_ps || s < open.latest) open.latest = s;
+    Block block{first.instance, first.rank, i, i, kNoSpan};
+    std::int64_t latest_ps = INT64_MIN;
+    std::uint64_t before = 0;  // op and part
+    for (; i < size; ++i) {
+      const SpanIndex s = all[i];
+      const Span& span = spans[s];
+      if (span.rank != block.rank || span.instance != block.instance) break;
+      const std::uint64_t key = std::uint64_t{span.op.value} << 32 | span.part;
+      if (key < before) return false;
+      before = key;
+      if (span.part != 0 || span.end_ps < latest_ps) continue;
+      if (span.end_ps > latest_ps || s < block.latest) block.latest = s;
       latest_ps = span.end_ps;
     }
-    before = &span;
+    block.last = i;
+    blocks_.push_back(block);
   }
-  if (before != nullptr) blocks_.push_back(open);
   return true;
 }
 
