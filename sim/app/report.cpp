@@ -144,10 +144,20 @@ std::vector<NamedSeconds> classes_of(const Analysis& a, double steps) {
 
 std::vector<NamedSeconds> path_of(const Analysis& a, const Timeline& t, const PlanDigests& plans, double steps) {
   std::map<std::string, double> by_name;
+  std::vector<std::vector<double*>> sums(plans.size());  // per plan and name, in by_name
   for (const PathSegment& s : a.path.segments) {
+    const double seconds = double(s.end_ps - s.start_ps) * 1e-12 / steps;
+    if (s.is_gap) {
+      by_name["(launch)"] += seconds;
+      continue;
+    }
     const Span& span = t.spans[s.span];
-    const std::string name = s.is_gap ? "(launch)" : name_pattern(plan_of(t, plans, span).name_of(span.op));
-    by_name[name] += double(s.end_ps - s.start_ps) * 1e-12 / steps;
+    const PlanDigest& plan = plan_of(t, plans, span);
+    std::vector<double*>& of_names = sums[t.plan_of(span.instance)];
+    of_names.resize(plan.names.size(), nullptr);
+    double*& sum = of_names[plan[span.op].name.index()];
+    if (sum == nullptr) sum = &by_name[name_pattern(plan.name_of(span.op))];
+    *sum += seconds;
   }
   std::vector<NamedSeconds> out;
   for (const auto& [name, seconds] : by_name) out.push_back({name, seconds});

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "sim/app/instances.hpp"
 #include "sim/app/report.hpp"
+#include "sim/plan/stretches.hpp"
 
 namespace orrery {
 namespace {
@@ -21,40 +23,75 @@ RankId rank_of(const Plan& plan, const RankClass& c) {
   return plan.mesh.rank(coordinates);
 }
 
-OpCost cost_of(const CostModel& cost, const Plan& plan, const Work& work, const Bindings& bindings, RankId rank) {
-  if (const auto* c = std::get_if<Collective>(&work)) {
-    const std::vector<RankId> ranks = members(plan.mesh, plan.groups[c->group.index()], rank);
-    return cost.collective(*c, ranks);
-  }
-  if (const auto* s = std::get_if<Send>(&work)) return cost.transfer(s->bytes, rank, peer_of(plan.mesh, rank, s->peer));
-  if (const auto* r = std::get_if<Recv>(&work)) return cost.transfer(r->bytes, peer_of(plan.mesh, rank, r->peer), rank);
-  return cost.cost(work, bindings, rank);
-}
-
 bool is_message(const Work& w) {
   return std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
 }
 
 }  // namespace
 
-OpCosts::OpCosts(const CostModel& cost, const Plan& plan, const Bindings& bindings) : cost_of_op_(plan.ops.size()) {
+OpCosts::OpCosts(const CostModel& cost, const Plan& plan, const Bindings& bindings) : plan_{plan}, first_{0} {
   KnownReuse reuse;
   const Surroundings around{plan, bindings, cost, reuse};
-  std::vector<std::size_t> of_work(
-      plan.works.size());  // behind the place in costs_: those of earlier classes are below
-  for (const RankClass& c : plan.classes) {
-    const RankId rank = rank_of(plan, c);
-    const std::size_t before = costs_.size();
-    for (std::size_t i = c.first_op; i < c.first_op + c.num_ops; ++i) {
-      const WorkId work = plan.ops[i].work;
-      std::size_t& known = of_work[work.index()];
-      if (known <= before) {
-        costs_.push_back(cost_of(cost, plan, plan.works[work.index()], around.of(work), rank));
-        known = costs_.size();
+  std::vector<std::size_t> seen(plan.works.size());  // the number from 1 of the last class that does it
+  for (std::size_t c = 0; c < plan.classes.size(); ++c) {
+    const RankId rank = rank_of(plan, plan.classes[c]);
+    for (const Stretch& stretch : stretches_of(plan, plan.classes[c])) {
+      if (!stretch.like.is_none()) continue;  // no works but those of what it repeats
+      for (std::size_t i = stretch.first; i < stretch.first + stretch.num_ops; ++i) {
+        const WorkId work = plan.ops[i].work;
+        if (std::exchange(seen[work.index()], c + 1) == c + 1) continue;
+        known_.push_back({work, add(cost, plan.works[work.index()], around.of(work), rank)});
       }
-      cost_of_op_[i] = static_cast<std::uint32_t>(known - 1);
+    }
+    std::sort(known_.begin() + static_cast<std::ptrdiff_t>(first_.back()), known_.end(),
+              [](const Known& a, const Known& b) { return a.work < b.work; });
+    first_.push_back(known_.size());
+  }
+}
+
+/// The place of a cost, which is a new one but for a collective of ranks that are known.
+std::uint32_t OpCosts::add(const CostModel& cost, const Work& work, const Bindings& bindings, RankId rank) {
+  const auto place = static_cast<std::uint32_t>(costs_.size());
+  if (const auto* c = std::get_if<Collective>(&work)) {
+    Communicator& last = last_[&work];
+    if (std::find(last.ranks.begin(), last.ranks.end(), rank) != last.ranks.end()) return last.cost;
+    last = {members(plan_.mesh, plan_.groups[c->group.index()], rank), place};
+    costs_.push_back(cost.collective(*c, last.ranks));
+  } else if (const auto* s = std::get_if<Send>(&work)) {
+    costs_.push_back(cost.transfer(s->bytes, rank, peer_of(plan_.mesh, rank, s->peer)));
+  } else if (const auto* r = std::get_if<Recv>(&work)) {
+    costs_.push_back(cost.transfer(r->bytes, peer_of(plan_.mesh, rank, r->peer), rank));
+  } else {
+    costs_.push_back(cost.cost(work, bindings, rank));
+  }
+  return place;
+}
+
+const OpCost& OpCosts::operator[](std::size_t op) const {
+  const auto behind =
+      std::upper_bound(plan_.classes.begin(), plan_.classes.end(), op,
+                       [](std::size_t i, const RankClass& c) { return i < c.first_op + std::size_t{c.num_ops}; });
+  const std::span<const Known> mine = of_class(static_cast<std::size_t>(behind - plan_.classes.begin()));
+  const WorkId work = plan_.ops[op].work;
+  return costs_[std::lower_bound(mine.begin(), mine.end(), work, [](const Known& k, WorkId w) {
+                  return k.work < w;
+                })->cost];
+}
+
+void OpCosts::add_to(double& all, std::vector<double>& by_work) const {
+  double sum = all;
+  std::vector<double> seconds(plan_.works.size());  // of the works of the class at hand
+  for (std::size_t c = 0; c < plan_.classes.size(); ++c) {
+    for (const Known& k : of_class(c)) seconds[k.work.index()] = costs_[k.cost].duration.base();
+    for (const Stretch& stretch : stretches_of(plan_, plan_.classes[c])) {
+      const Op* first = &plan_.ops[stretch.like.is_none() ? stretch.first : stretch.like.index()];
+      for (const Op& op : std::span{first, stretch.num_ops}) {
+        sum += seconds[op.work.index()];
+        by_work[op.work.index()] += seconds[op.work.index()];
+      }
     }
   }
+  all = sum;
 }
 
 const OpCosts& KnownOpCosts::of(const Plan& plan, const Bindings& bindings) {
@@ -94,10 +131,7 @@ std::vector<Extrapolation> extrapolations(KnownOpCosts& known, const std::vector
     const Plan& plan = *plans[p];
     const OpCosts& costs = known.of(plan, last->bindings);
     std::vector<double> by_work(plan.works.size(), 0.0);
-    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-      by_work[plan.ops[i].work.index()] += costs[i].duration.base();
-      all += costs[i].duration.base();
-    }
+    costs.add_to(all, by_work);
     for (std::size_t w = 0; w < plan.works.size(); ++w) {
       if (is_message(plan.works[w])) continue;
       const std::string reason = known.model().extrapolation(plan.works[w], last->bindings, RankId{std::size_t{0}});

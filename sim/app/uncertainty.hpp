@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,15 +15,34 @@
 namespace orrery {
 
 /// Costs of one plan's ops under bindings, by place in the plan; the rank is the first of the op's class. Ops of a
-/// class that do the same work share one.
+/// class that do the same work share one, and so do collectives of the same ranks. Memory in proportion to the works
+/// of each class; refers to the plan.
 class OpCosts {
  public:
   OpCosts(const CostModel& cost, const Plan& plan, const Bindings& bindings);
-  const OpCost& operator[](std::size_t op) const { return costs_[cost_of_op_[op]]; }
+  const OpCost& operator[](std::size_t op) const;
+  /// Adds the durations of all ops, in the order of the plan, to a sum and to those of their works.
+  void add_to(double& all, std::vector<double>& by_work) const;
 
  private:
+  struct Known {
+    WorkId work;
+    std::uint32_t cost = 0;  // in costs_
+  };
+  std::uint32_t add(const CostModel& cost, const Work& work, const Bindings& bindings, RankId rank);
+  std::span<const Known> of_class(std::size_t c) const {
+    return std::span{known_}.subspan(first_[c], first_[c + 1] - first_[c]);
+  }
+
+  const Plan& plan_;
   std::vector<OpCost> costs_;
-  std::vector<std::uint32_t> cost_of_op_;
+  std::vector<Known> known_;        // class by class, in order of works
+  std::vector<std::size_t> first_;  // into known_, one more than classes
+  struct Communicator {
+    std::vector<RankId> ranks;
+    std::uint32_t cost = 0;
+  };
+  std::map<const Work*, Communicator> last_;  // per collective: whom it joined in the class before, and what it cost
 };
 
 /// Those of a plan under bindings that are asked for again and again: the last that were found are kept.

@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::size_t kLargestOwners = 10;
 
-bool is_communication(OpClass c) { return c == OpClass::Collective || c == OpClass::PointToPoint; }
-
 Seconds from_ps(double ps) { return Seconds{ps * 1e-12}; }
 
 void set_weights(const Timeline& timeline, const PlanDigests& plans, std::vector<RankTime>& ranks) {
@@ -26,34 +24,19 @@ void average_ranks(Analysis& a) {
   for (const RankTime& r : a.ranks) total += r.weight;
   for (const RankTime& r : a.ranks) {
     const double share = r.weight / total;
-    for (std::size_t c = 0; c < a.by_class.size(); ++c) a.by_class[c] += share * double(r.exposed_ps[c]) * 1e-12;
+    for (std::size_t c = 0; c < a.by_class.size(); ++c) {
+      a.by_class[c] += share * double(r.exposed_ps[c]) * 1e-12;
+      a.busy_by_class[c] += share * double(r.running_ps[c]) * 1e-12;
+    }
+    a.ops += r.ops;
     a.waiting += from_ps(share * double(r.waiting_ps));
     a.idle += from_ps(share * double(r.idle_ps));
   }
-  for (const OpClass c : {OpClass::Collective, OpClass::PointToPoint})
+  for (const OpClass c : {OpClass::Collective, OpClass::PointToPoint}) {
     a.exposed_communication += Seconds{a.by_class[static_cast<std::size_t>(c)]};
-  if (a.makespan > Seconds{}) a.bubble = (a.waiting + a.idle) / a.makespan;
-}
-
-/// Durations by class, and the time that communication takes whether or not it is hidden.
-void add_busy(const Timeline& timeline, const PlanDigests& plans, const SpanGraph& graph, Analysis& a) {
-  double total = 0;
-  for (const RankTime& r : a.ranks) total += r.weight;
-  for (const SpanTable::Block& block : graph.table().blocks()) {
-    const auto rank = std::lower_bound(a.ranks.begin(), a.ranks.end(), block.rank,
-                                       [](const RankTime& r, RankId id) { return r.rank < id; });
-    const double share = rank->weight / total;
-    const PlanDigest& plan = plan_of(timeline, plans, timeline.spans[graph.table().of(block).front()]);
-    for (const SpanIndex s : graph.table().of(block)) {
-      const Span& span = timeline.spans[s];
-      if (span.part != 0) continue;
-      ++a.ops;
-      const OpClass c = plan.work(span.op).op_class;
-      const double seconds = share * double(span.end_ps - graph.ready_ps(s)) * 1e-12;
-      a.busy_by_class[static_cast<std::size_t>(c)] += seconds;
-      if (is_communication(c)) a.communication += Seconds{seconds};
-    }
+    a.communication += Seconds{a.busy_by_class[static_cast<std::size_t>(c)]};
   }
+  if (a.makespan > Seconds{}) a.bubble = (a.waiting + a.idle) / a.makespan;
 }
 
 PeakSummary summarise(const Peak& peak, const Timeline& timeline, const PlanDigests& plans) {
@@ -87,7 +70,6 @@ Analysis analyse(const Timeline& timeline, const PlanDigests& plans, const SpanG
   a.ranks = attribute_time(timeline, plans, graph);
   set_weights(timeline, plans, a.ranks);
   average_ranks(a);
-  add_busy(timeline, plans, graph, a);
   a.path = critical_path(timeline, plans, graph);
   for (const Peak& peak : timeline.peaks) a.peaks.push_back(summarise(peak, timeline, plans));
   return a;

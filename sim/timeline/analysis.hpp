@@ -22,7 +22,9 @@ struct RankTime {
   std::int64_t waiting_ps = 0;                           // in a collective or message whose partners had not begun
   std::int64_t idle_ps = 0;                              // nothing ran
   std::int64_t longest_idle_start_ps = 0, longest_idle_end_ps = 0;
-  std::array<std::int64_t, kNumStreams> busy_ps{};  // per stream; streams overlap
+  std::array<std::int64_t, kNumStreams> busy_ps{};       // per stream; streams overlap
+  std::array<std::int64_t, kNumOpClasses> running_ps{};  // durations of the ops, overlapped or not, without waiting
+  std::uint64_t ops = 0;                                 // spans with part 0
 };
 
 /// A peak by what the memory is for.

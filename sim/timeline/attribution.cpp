@@ -44,155 +44,73 @@ struct Interval {
   std::size_t place = 0;  // in line
 };
 
-/// What one stream of a rank does.
-struct Lane {
-  std::vector<Interval> intervals;
-  std::uint32_t places = 0;  // one bit each
-
-  void clear() {
-    intervals.clear();
-    places = 0;
+/// Intervals that overlap, cut so that each instant has the first in line of those that cover it.
+std::vector<Interval> without_overlaps(const std::vector<Interval>& intervals) {
+  struct Change {
+    std::int64_t at_ps = 0;
+    std::size_t place = 0;
+    int by = 0;
+  };
+  std::vector<Change> changes;
+  for (const Interval& i : intervals) {
+    changes.push_back({i.start_ps, i.place, +1});
+    changes.push_back({i.end_ps, i.place, -1});
   }
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.at_ps < b.at_ps; });
+  std::vector<Interval> out;
+  std::array<int, kNumActivities> running{};
+  std::uint32_t busy = 0;  // one bit per place with something running
+  std::int64_t now = 0;
+  for (const Change& c : changes) {
+    if (busy != 0 && now < c.at_ps) out.push_back({now, c.at_ps, static_cast<std::size_t>(std::countr_zero(busy))});
+    now = c.at_ps;
+    running[c.place] += c.by;
+    busy = running[c.place] > 0 ? busy | 1u << c.place : busy & ~(1u << c.place);
+  }
+  return out;
+}
+static_assert(kNumActivities < 32);
+
+/// What one stream of a rank does: written, straightened, then read from its start on.
+class Lane {
+ public:
+  void clear() { intervals_.clear(), next_ = 0, is_in_line_ = true; }
+  bool is_empty() const { return intervals_.empty(); }
+
   void add(std::int64_t start, std::int64_t end, std::size_t place) {
     if (start >= end) return;
-    places |= 1u << place;
-    if (!intervals.empty() && intervals.back().end_ps == start && intervals.back().place == place)
-      intervals.back().end_ps = end;
-    else
-      intervals.push_back({start, end, place});
-  }
-  /// Whether each interval begins when the one before it has ended, or later.
-  bool is_in_line() const {
-    return std::adjacent_find(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) {
-             return b.start_ps < a.end_ps;
-           }) == intervals.end();
-  }
-};
-using Lanes = std::array<Lane, kNumStreams>;
-static_assert(kNumActivities < 31);
-
-/// Attributes the time of one rank. While the compute stream does what stands before all that other streams ever do,
-/// they do not matter: only the rest is swept over.
-class Sweep {
- public:
-  Sweep(RankTime& out, std::int64_t makespan_ps, const std::array<Activity, kNumActivities>& line)
-      : out_{out}, makespan_ps_{makespan_ps}, line_{line} {}
-
-  void run(const Lanes& lanes) {
-    attribute_leading(lanes);
-    for (std::size_t s = 0; s < lanes.size(); ++s) {
-      add_rest(lanes[s].intervals, s == kCompute);
-      end_run();
+    if (!intervals_.empty()) {
+      Interval& last = intervals_.back();
+      if (last.end_ps == start && last.place == place) {
+        last.end_ps = end;
+        return;
+      }
+      is_in_line_ = is_in_line_ && last.end_ps <= start;
     }
-    for (const Interval& i : leading_) add_changes(i);
-    end_run();
-    merge_runs();
-    for (const Change& change : changes_) {
-      advance(std::min(change.at_ps, makespan_ps_));
-      int& running = running_[change.place];
-      running += change.by;
-      busy_ = running > 0 ? busy_ | 1u << change.place : busy_ & ~(1u << change.place);
-    }
-    advance(makespan_ps_);
+    intervals_.push_back({start, end, place});
+  }
+
+  /// From here on each interval begins when the one before it has ended, or later.
+  void straighten() {
+    if (!is_in_line_) intervals_ = without_overlaps(intervals_);
+    is_in_line_ = true;
+  }
+
+  /// The place of what runs at an instant that never goes back; kNumActivities: nothing. Lowers `until_ps` to when that
+  /// changes.
+  std::size_t place_at(std::int64_t at_ps, std::int64_t& until_ps) {
+    while (next_ < intervals_.size() && intervals_[next_].end_ps <= at_ps) ++next_;
+    if (next_ == intervals_.size()) return kNumActivities;
+    const Interval& i = intervals_[next_];
+    const bool runs = i.start_ps <= at_ps;
+    until_ps = std::min(until_ps, runs ? i.end_ps : i.start_ps);
+    return runs ? i.place : kNumActivities;
   }
 
  private:
-  static constexpr std::size_t kCompute = static_cast<std::size_t>(Stream::Compute);
-  static constexpr std::size_t kAttributed = kNumActivities;  // in place of a place in line
-  struct Change {
-    std::int64_t at_ps = 0;
-    std::uint32_t place = 0;
-    std::int32_t by = 0;
-  };
-  static bool is_before(const Change& a, const Change& b) { return a.at_ps < b.at_ps; }
-
-  void attribute_leading(const Lanes& lanes) {
-    if (!lanes[kCompute].is_in_line()) return;
-    std::uint32_t others = 0;
-    for (std::size_t s = 0; s < lanes.size(); ++s) others |= s == kCompute ? 0u : lanes[s].places;
-    num_leading_ = static_cast<std::size_t>(std::countr_zero(others | 1u << kNumActivities));
-    for (const Interval& i : lanes[kCompute].intervals) {
-      if (i.place >= num_leading_) continue;
-      const auto clipped = [&](std::int64_t at) { return std::clamp(at, std::int64_t{0}, makespan_ps_); };
-      attribute(i.place, clipped(i.end_ps) - clipped(i.start_ps));
-      if (!leading_.empty() && leading_.back().end_ps == i.start_ps)
-        leading_.back().end_ps = i.end_ps;
-      else
-        leading_.push_back({i.start_ps, i.end_ps, kAttributed});
-    }
-  }
-
-  void add_rest(const std::vector<Interval>& intervals, bool is_compute) {
-    std::size_t over = 0;  // of leading_: the first that ends behind the start of an interval
-    for (const Interval& i : intervals) {
-      if (is_compute && i.place < num_leading_) continue;
-      while (over < leading_.size() && leading_[over].end_ps <= i.start_ps) ++over;
-      const bool is_hidden =
-          over < leading_.size() && leading_[over].start_ps <= i.start_ps && i.end_ps <= leading_[over].end_ps;
-      if (!is_hidden) add_changes(i);
-    }
-  }
-
-  void add_changes(const Interval& i) {
-    changes_.push_back({i.start_ps, static_cast<std::uint32_t>(i.place), +1});
-    changes_.push_back({i.end_ps, static_cast<std::uint32_t>(i.place), -1});
-  }
-
-  /// Changes of one lane most often come in order of time.
-  void end_run() {
-    const auto first = changes_.begin() + static_cast<std::ptrdiff_t>(runs_.back());
-    if (!std::is_sorted(first, changes_.end(), is_before)) std::sort(first, changes_.end(), is_before);
-    runs_.push_back(changes_.size());
-  }
-
-  void merge_runs() {
-    std::vector<Change> merged(changes_.size());
-    while (runs_.size() > 2) {
-      std::vector<std::size_t> ends{0};
-      for (std::size_t r = 0; r + 1 < runs_.size(); r += 2) {
-        const auto at = [&](std::size_t run) {
-          return changes_.begin() + static_cast<std::ptrdiff_t>(runs_[std::min(run, runs_.size() - 1)]);
-        };
-        std::merge(at(r), at(r + 1), at(r + 1), at(r + 2), merged.begin() + (at(r) - changes_.begin()), is_before);
-        ends.push_back(static_cast<std::size_t>(at(r + 2) - changes_.begin()));
-      }
-      changes_.swap(merged);
-      runs_ = std::move(ends);
-    }
-  }
-
-  void advance(std::int64_t to) {
-    if (to <= now_) return;
-    if (busy_ == 0)
-      add_idle(to);
-    else if ((busy_ >> kAttributed & 1u) == 0)
-      attribute(static_cast<std::size_t>(std::countr_zero(busy_)), to - now_);
-    now_ = to;
-  }
-
-  void attribute(std::size_t place, std::int64_t duration_ps) {
-    if (line_[place] == kWaiting)
-      out_.waiting_ps += duration_ps;
-    else
-      out_.exposed_ps[line_[place]] += duration_ps;
-  }
-
-  void add_idle(std::int64_t to) {
-    out_.idle_ps += to - now_;
-    if (to - now_ <= out_.longest_idle_end_ps - out_.longest_idle_start_ps) return;
-    out_.longest_idle_start_ps = now_;
-    out_.longest_idle_end_ps = to;
-  }
-
-  RankTime& out_;
-  std::int64_t makespan_ps_ = 0, now_ = 0;
-  const std::array<Activity, kNumActivities>& line_;
-  std::size_t num_leading_ = 0;    // places in line that only the compute stream has
-  std::vector<Interval> leading_;  // when it has them
-  std::vector<Change> changes_;
-  std::vector<std::size_t> runs_{0};  // where changes in order of time begin, and the end
-  std::array<int, kNumActivities + 1> running_{};
-  std::uint32_t busy_ = 0;  // one bit per place with something running
+  std::vector<Interval> intervals_;
+  std::size_t next_ = 0;  // the first that has not ended where the lane is read
+  bool is_in_line_ = true;
 };
 
 /// Length of the union of intervals that come in order of their start, from `until` on; moves `until`.
@@ -202,35 +120,156 @@ std::int64_t covered(std::int64_t start, std::int64_t end, std::int64_t& until) 
   return std::max<std::int64_t>(0, end - from);
 }
 
+/// Attributes the time of one rank after another. As a rule the compute stream alone does what comes first in line, one
+/// op after another: then it leads, none of its ops need be compared with anything, and only what lies between them is
+/// looked into.
+class Attribution {
+ public:
+  Attribution(const Timeline& timeline, const PlanDigests& plans, const SpanGraph& graph)
+      : timeline_{timeline}, plans_{plans}, graph_{graph}, line_{activities_in_line()} {
+    for (std::size_t place = 0; place < line_.size(); ++place) places_[line_[place]] = static_cast<std::uint8_t>(place);
+    for (const PlanDigest& plan : plans) {
+      std::vector<WorkRow>& rows = works_.emplace_back();
+      for (const WorkDigest& w : plan.works) {
+        const auto c = static_cast<std::uint8_t>(w.op_class);
+        const bool meets = w.meeting != Meeting::None;
+        rows.push_back({c, places_[c], meets, !meets && places_[c] < first_other_place()});
+      }
+    }
+  }
+
+  RankTime of(RankId rank, std::span<const SpanTable::Block* const> blocks) {
+    RankTime out;
+    const auto gather = [&](bool compute_leads) {
+      start(out, rank);
+      return std::all_of(blocks.begin(), blocks.end(),
+                         [&](const SpanTable::Block* b) { return add(*b, compute_leads, out); });
+    };
+    if (!gather(true)) gather(false);
+    used_.clear();
+    for (Lane& lane : lanes_) {
+      lane.straighten();
+      if (!lane.is_empty()) used_.push_back(&lane);
+    }
+    std::int64_t now = 0;
+    for (const auto& [from, to] : leading_) {
+      fill(now, from, out);
+      now = to;
+    }
+    fill(now, timeline_.makespan_ps, out);
+    return out;
+  }
+
+ private:
+  static constexpr std::size_t kCompute = static_cast<std::size_t>(Stream::Compute);
+  struct WorkRow {
+    std::uint8_t op_class = 0, place = 0;
+    bool meets = false;
+    bool leads = false;  // on the compute stream
+  };
+  std::uint8_t first_other_place() const { return places_[static_cast<std::size_t>(OpClass::Host)]; }
+
+  void start(RankTime& out, RankId rank) {
+    out = {};
+    out.rank = rank;
+    for (Lane& lane : lanes_) lane.clear();
+    leading_.clear();
+    busy_until_ = {};
+  }
+
+  /// False where compute should lead, but does not.
+  bool add(const SpanTable::Block& block, bool compute_leads, RankTime& out) {
+    const PlanDigest& plan = plan_of(timeline_, plans_, timeline_.spans[graph_.table().of(block).front()]);
+    const std::span<const Op> ops = plan.ops;
+    const std::span<const WorkRow> works = works_[timeline_.plan_of(block.instance)];
+    const std::int64_t makespan_ps = timeline_.makespan_ps;
+    std::array<std::int64_t, kNumOpClasses> led_ps{};
+    for (const SpanIndex s : graph_.table().of(block)) {
+      const Span& span = timeline_.spans[s];
+      if (span.part != 0) continue;
+      ++out.ops;
+      const Op& op = ops[span.op.index()];
+      const WorkRow work = works[op.work.index()];
+      if (compute_leads && op.stream == Stream::Compute) {
+        std::int64_t& until = busy_until_[kCompute];
+        if (span.start_ps < until || span.end_ps > makespan_ps) return false;
+        if (work.leads) {
+          until = span.end_ps;
+          led_ps[work.op_class] += span.end_ps - span.start_ps;
+          lead(span.start_ps, span.end_ps);
+          continue;
+        }
+      } else if (compute_leads && work.place < first_other_place()) {
+        return false;
+      }
+      add_beside(s, work, static_cast<std::size_t>(op.stream), out);
+    }
+    for (std::size_t c = 0; c < led_ps.size(); ++c) {
+      out.exposed_ps[c] += led_ps[c];
+      out.running_ps[c] += led_ps[c];
+      out.busy_ps[kCompute] += led_ps[c];
+    }
+    return true;
+  }
+
+  void add_beside(SpanIndex s, WorkRow work, std::size_t stream, RankTime& out) {
+    const Span& span = timeline_.spans[s];
+    const std::int64_t ready = work.meets ? graph_.ready_ps(s) : span.start_ps;
+    out.running_ps[work.op_class] += span.end_ps - ready;
+    out.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until_[stream]);
+    lanes_[stream].add(span.start_ps, ready, places_[kWaiting]);
+    lanes_[stream].add(ready, span.end_ps, work.place);
+  }
+
+  void lead(std::int64_t from, std::int64_t to) {
+    if (!leading_.empty() && leading_.back().second == from)
+      leading_.back().second = to;
+    else if (from < to)
+      leading_.emplace_back(from, to);
+  }
+
+  /// Attributes a time in which compute does not lead.
+  void fill(std::int64_t from, std::int64_t to, RankTime& out) {
+    while (from < to) {
+      std::int64_t until = to;
+      std::size_t place = kNumActivities;
+      for (Lane* lane : used_) place = std::min(place, lane->place_at(from, until));
+      if (place == kNumActivities)
+        add_idle(from, until, out);
+      else
+        (line_[place] == kWaiting ? out.waiting_ps : out.exposed_ps[line_[place]]) += until - from;
+      from = until;
+    }
+  }
+
+  static void add_idle(std::int64_t from, std::int64_t to, RankTime& out) {
+    out.idle_ps += to - from;
+    if (to - from <= out.longest_idle_end_ps - out.longest_idle_start_ps) return;
+    out.longest_idle_start_ps = from;
+    out.longest_idle_end_ps = to;
+  }
+
+  const Timeline& timeline_;
+  const PlanDigests& plans_;
+  const SpanGraph& graph_;
+  std::array<Activity, kNumActivities> line_;
+  std::array<std::uint8_t, kNumActivities> places_{};  // in line, per activity
+  std::vector<std::vector<WorkRow>> works_;            // per plan
+  // Of the rank at hand.
+  std::array<Lane, kNumStreams> lanes_;
+  std::vector<Lane*> used_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> leading_;  // when compute leads
+  std::array<std::int64_t, kNumStreams> busy_until_{};
+};
+
 }  // namespace
 
 std::vector<RankTime> attribute_time(const Timeline& timeline, const PlanDigests& plans, const SpanGraph& graph) {
   std::map<RankId, std::vector<const SpanTable::Block*>> blocks;
   for (const SpanTable::Block& block : graph.table().blocks()) blocks[block.rank].push_back(&block);
   std::vector<RankTime> out;
-  const std::array<Activity, kNumActivities> line = activities_in_line();
-  std::array<std::size_t, kNumActivities> places{};
-  for (std::size_t place = 0; place < line.size(); ++place) places[line[place]] = place;
-  Lanes lanes;
-  for (const auto& [rank, mine] : blocks) {
-    RankTime& time = out.emplace_back();
-    time.rank = rank;
-    std::array<std::int64_t, kNumStreams> busy_until{};
-    for (Lane& lane : lanes) lane.clear();
-    for (const SpanTable::Block* block : mine) {
-      const PlanDigest& plan = plan_of(timeline, plans, timeline.spans[graph.table().of(*block).front()]);
-      for (const SpanIndex s : graph.table().of(*block)) {
-        const Span& span = timeline.spans[s];
-        if (span.part != 0) continue;
-        const auto stream = static_cast<std::size_t>(plan[span.op].stream);
-        const std::int64_t ready = graph.ready_ps(s);
-        time.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until[stream]);
-        lanes[stream].add(span.start_ps, ready, places[kWaiting]);
-        lanes[stream].add(ready, span.end_ps, places[static_cast<Activity>(plan.work(span.op).op_class)]);
-      }
-    }
-    Sweep{time, timeline.makespan_ps, line}.run(lanes);
-  }
+  Attribution attribution{timeline, plans, graph};
+  for (const auto& [rank, mine] : blocks) out.push_back(attribution.of(rank, mine));
   return out;
 }
 

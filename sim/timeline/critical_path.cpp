@@ -2,45 +2,19 @@
 #include "sim/timeline/critical_path.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 #include <tuple>
 #include <utility>
 
 namespace orrery {
 namespace {
 
-SpanIndex last_span(const Timeline& timeline) {
-  SpanIndex last = kNoSpan;
-  for (SpanIndex s = 0; s < timeline.spans.size(); ++s) {
-    const Span& span = timeline.spans[s];
-    if (span.part == 0 && (last == kNoSpan || span.end_ps > timeline.spans[last].end_ps)) last = s;
-  }
-  return last;
-}
-
-SpanIndex latest_before(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
+/// Which ended last; of several the first, of none kNoSpan.
+SpanIndex latest_of(const Timeline& timeline, std::span<const SpanIndex> spans) {
   SpanIndex latest = kNoSpan;
-  for (const SpanIndex b : graph.before(s))
+  for (const SpanIndex b : spans)
     if (latest == kNoSpan || timeline.spans[b].end_ps > timeline.spans[latest].end_ps) latest = b;
   return latest;
-}
-
-/// The partner that arrived last; `s` itself when nobody arrived later. Spans of a meeting may begin only when all are
-/// there: then the last is the one whose own rank was busy for longest.
-SpanIndex last_partner(const Timeline& timeline, const SpanGraph& graph, SpanIndex s) {
-  const auto arrival = [&](SpanIndex p) {
-    const SpanIndex before = latest_before(timeline, graph, p);
-    return std::pair{timeline.spans[p].start_ps, before == kNoSpan ? 0 : timeline.spans[before].end_ps};
-  };
-  SpanIndex last = s;
-  auto latest = arrival(s);
-  for (const SpanIndex p : graph.meeting(s)) {
-    const auto at = arrival(p);
-    if (at <= latest) continue;
-    latest = at;
-    last = p;
-  }
-  return last;
 }
 
 class PathWalk {
@@ -50,22 +24,45 @@ class PathWalk {
 
   /// Segments from the last to the first.
   std::vector<PathSegment> walk() {
-    SpanIndex s = last_span(timeline_);
+    SpanIndex s = graph_.last();
     if (s == kNoSpan) return {};
     cursor_ = timeline_.spans[s].end_ps;
     while (s != kNoSpan && !seen_[s]) {
-      const SpanIndex partner = last_partner(timeline_, graph_, s);
-      run_back_to(timeline_.spans[partner].start_ps, s, false);
-      seen_[s] = seen_[partner] = true;
-      const SpanIndex before = latest_before(timeline_, graph_, partner);
-      run_back_to(before == kNoSpan ? 0 : timeline_.spans[before].end_ps, partner, true);
-      s = before;
+      const Arrival last = last_partner(s);
+      run_back_to(timeline_.spans[last.span].start_ps, s, false);
+      seen_[s] = seen_[last.span] = true;
+      run_back_to(last.free_ps(timeline_), last.span, true);
+      s = last.before;
     }
     run_back_to(0, s, true);
     return std::move(segments_);
   }
 
  private:
+  struct Arrival {
+    SpanIndex span = kNoSpan, before = kNoSpan;  // before: what ended last of what the span waited for
+    std::int64_t free_ps(const Timeline& t) const { return before == kNoSpan ? 0 : t.spans[before].end_ps; }
+  };
+
+  Arrival arrival(SpanIndex s) {
+    graph_.before(s, waited_for_);
+    return {s, latest_of(timeline_, waited_for_)};
+  }
+
+  /// The partner that arrived last; `s` itself when nobody arrived later. Spans of a meeting may begin only when all
+  /// are there: then the last is the one whose own rank was busy for longest.
+  Arrival last_partner(SpanIndex s) {
+    Arrival last = arrival(s);
+    for (const SpanIndex p : graph_.meeting(s)) {
+      const Arrival at = arrival(p);
+      if (key(at) > key(last)) last = at;
+    }
+    return last;
+  }
+  std::pair<std::int64_t, std::int64_t> key(const Arrival& a) const {
+    return {timeline_.spans[a.span].start_ps, a.free_ps(timeline_)};
+  }
+
   void run_back_to(std::int64_t start, SpanIndex s, bool is_gap) {
     if (start >= cursor_) return;
     segments_.push_back({start, cursor_, s, is_gap});
@@ -75,6 +72,7 @@ class PathWalk {
   const Timeline& timeline_;
   const SpanGraph& graph_;
   std::vector<bool> seen_;  // plans have no cycle; a file may have
+  std::vector<SpanIndex> waited_for_;
   std::vector<PathSegment> segments_;
   std::int64_t cursor_ = 0;
 };
@@ -121,17 +119,19 @@ CriticalPath critical_path(const Timeline& timeline, const PlanDigests& plans, c
 }
 
 std::vector<std::int64_t> slack(const Timeline& timeline, const SpanGraph& graph) {
-  const SpanIndex last = last_span(timeline);
+  const SpanIndex last = graph.last();
   const std::int64_t end = last == kNoSpan ? 0 : timeline.spans[last].end_ps;
   std::vector<std::int64_t> out(timeline.spans.size());
+  std::vector<SpanIndex> before;
   for (SpanIndex s = 0; s < out.size(); ++s) out[s] = end - timeline.spans[s].end_ps;
   for (const SpanIndex s : backward_order(timeline, graph)) {
     // A meeting is as late as its partner with the least room, plus how long this span waited for the last of them.
     std::int64_t room = out[s];
     for (const SpanIndex p : graph.meeting(s)) room = std::min(room, out[p]);
     room += graph.ready_ps(s) - timeline.spans[s].start_ps;
-    const SpanIndex latest = latest_before(timeline, graph, s);
-    for (const SpanIndex b : graph.before(s)) {
+    graph.before(s, before);
+    const SpanIndex latest = latest_of(timeline, before);
+    for (const SpanIndex b : before) {
       const std::int64_t wait = timeline.spans[latest].end_ps - timeline.spans[b].end_ps;
       out[b] = std::min(out[b], wait + room);
     }

@@ -2,9 +2,12 @@
 #include "sim/timeline/meetings.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <tuple>
+
+#include "sim/base/error.hpp"
 
 namespace orrery {
 namespace {
@@ -31,41 +34,74 @@ bool meets(const WorkDigest& w) {
   return w.meeting == Meeting::Collective || w.meeting == Meeting::Send || w.meeting == Meeting::Receive;
 }
 
-/// Per op: how many ops of the same class meet the same partners before it.
-std::vector<std::uint32_t> sequences(const PlanDigest& plan) {
+/// Per work of a plan: a number of those who meet at it; kNoSpan: nobody.
+std::vector<std::uint32_t> partners_of_works(const PlanDigest& plan) {
   std::map<Partners, std::uint32_t> numbers;
-  std::vector<std::uint32_t> number_of_work(plan.works.size(), kNoSpan);
+  std::vector<std::uint32_t> out(plan.works.size(), kNoSpan);
   for (std::size_t w = 0; w < plan.works.size(); ++w)
     if (meets(plan.works[w]))
-      number_of_work[w] = numbers.try_emplace(partners_of(plan, plan.works[w]), numbers.size()).first->second;
-  std::vector<std::uint32_t> out(plan.ops.size(), 0), seen(numbers.size(), 0);
-  for (const RankClass& c : plan.classes) {
-    std::fill(seen.begin(), seen.end(), 0u);
-    for (std::size_t i = c.first_op; i < c.first_op + std::size_t{c.num_ops}; ++i)
-      if (const std::uint32_t number = number_of_work[plan.ops[i].work.index()]; number != kNoSpan)
-        out[i] = seen[number]++;
-  }
+      out[w] = numbers.try_emplace(partners_of(plan, plan.works[w]), numbers.size()).first->second;
   return out;
 }
+
+/// How many ops of the same class meet the same partners before an op. Ops are asked for in order.
+class Sequence {
+ public:
+  Sequence(const PlanDigest& plan, const std::vector<std::uint32_t>& partners)
+      : plan_{plan}, partners_{partners}, seen_(partners.size()) {}
+
+  void restart() { next_ = end_ = 0; }
+  std::uint32_t of(OpId op) {
+    if (op.index() < next_ || op.index() >= end_) enter_class(op);
+    const std::span<const Op> ops = plan_.ops;
+    for (const Op& o : ops.subspan(next_, op.index() - next_))
+      if (const std::uint32_t p = partners_[o.work.index()]; p != kNoSpan) ++seen_[p];
+    next_ = op.index();
+    return seen_[partners_[plan_[op].work.index()]];
+  }
+
+ private:
+  /// That of the op, which may be in none: nothing is before it then.
+  void enter_class(OpId op) {
+    const ClassId c = plan_.class_of(op);
+    next_ = c.is_none() ? op.index() : plan_.classes[c.index()].first_op;
+    end_ = c.is_none() ? next_ : next_ + plan_.classes[c.index()].num_ops;
+    std::fill(seen_.begin(), seen_.end(), 0u);
+  }
+
+  const PlanDigest& plan_;
+  const std::vector<std::uint32_t>& partners_;  // per work
+  std::vector<std::uint32_t> seen_;             // of each partners, before next_
+  std::size_t next_ = 0, end_ = 0;              // ops of the class at hand
+};
 
 /// Numbers the meetings of one plan's spans.
 class Numbering {
  public:
   Numbering(const PlanDigest& plan, const std::vector<RankId>& recorded)
-      : plan_{plan}, recorded_{recorded}, sequences_{sequences(plan)} {}
+      : plan_{plan},
+        recorded_{recorded},
+        partners_{partners_of_works(plan)},
+        sequence_{plan, partners_},
+        known_(plan.groups.size()) {}
+  Numbering(const Numbering&) = delete;  // the sequence refers to the partners
+
+  const std::vector<std::uint32_t>& partners() const { return partners_; }
 
   /// The spans that follow are of this rank and instance.
   void set_rank(RankId rank) {
     leaders_ = &leaders_of_.try_emplace(rank, plan_.groups.size()).first->second;
     series_of_work_.assign(plan_.works.size(), kUnknown);
+    sequence_.restart();
   }
 
+  /// Of a span whose op meets others; kNoSpan where nobody else was recorded.
   std::uint32_t number(const Span& span, std::uint32_t& next) {
     std::uint32_t& series = series_of_work_[plan_[span.op].work.index()];
     if (series == kUnknown) series = series_of(span);
     if (series == kNoSpan) return kNoSpan;
     std::vector<std::uint32_t>& numbers = numbers_[series];
-    const std::uint32_t sequence = sequences_[span.op.index()];
+    const std::uint32_t sequence = sequence_.of(span.op);
     if (sequence >= numbers.size()) numbers.resize(sequence + 1, kNoSpan);
     if (numbers[sequence] == kNoSpan) numbers[sequence] = next++;
     return numbers[sequence];
@@ -92,12 +128,14 @@ class Numbering {
   }
 
   /// The first rank of a communicator; none where no other of its ranks was recorded.
-  RankId leader_of(RankId rank, GroupId group) const {
-    const std::vector<RankId> ranks = members(plan_.mesh, plan_.groups[group.index()], rank);
-    const auto count = std::count_if(ranks.begin(), ranks.end(), [&](RankId r) {
+  RankId leader_of(RankId rank, GroupId group) {
+    Communicator& known = known_[group.index()];
+    if (std::find(known.ranks.begin(), known.ranks.end(), rank) != known.ranks.end()) return known.leader;
+    known.ranks = members(plan_.mesh, plan_.groups[group.index()], rank);
+    const auto count = std::count_if(known.ranks.begin(), known.ranks.end(), [&](RankId r) {
       return std::binary_search(recorded_.begin(), recorded_.end(), r);
     });
-    return count < 2 ? RankId{} : ranks.front();
+    return known.leader = count < 2 ? RankId{} : known.ranks.front();
   }
 
   MeetingKey of_message(const Span& span, const WorkDigest& w) const {
@@ -107,9 +145,15 @@ class Numbering {
   }
 
   using Leaders = std::vector<std::optional<RankId>>;  // per group
+  struct Communicator {
+    std::vector<RankId> ranks;
+    RankId leader;
+  };
   const PlanDigest& plan_;
   const std::vector<RankId>& recorded_;
-  std::vector<std::uint32_t> sequences_;
+  std::vector<std::uint32_t> partners_;  // per work
+  Sequence sequence_;
+  std::vector<Communicator> known_;  // per group: the last that was asked for
   std::map<RankId, Leaders> leaders_of_;
   Leaders* leaders_ = nullptr;
   std::map<MeetingKey, std::uint32_t> series_;
@@ -119,21 +163,47 @@ class Numbering {
 
 }  // namespace
 
-std::vector<std::uint32_t> number_meetings(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table) {
-  std::vector<std::uint32_t> out(timeline.spans.size(), kNoSpan);
-  const std::vector<RankId> recorded = ranks_of(timeline);
-  std::vector<Numbering> numberings;
+Meetings::Meetings(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table) {
+  const std::vector<RankId> recorded = table.ranks();
+  std::deque<Numbering> numberings;
   for (const PlanDigest& plan : plans) numberings.emplace_back(plan, recorded);
+  std::vector<Numbered> meet;
   std::uint32_t next = 0;
   for (const SpanTable::Block& block : table.blocks()) {
-    const PlanDigest& plan = plan_of(timeline, plans, timeline.spans[table.of(block).front()]);
+    if (timeline.plan_of(block.instance) >= plans.size()) bug("a timeline refers to a plan that is not in the list");
     Numbering& numbering = numberings[timeline.plan_of(block.instance)];
     numbering.set_rank(block.rank);
-    for (const SpanIndex s : table.of(block))
-      if (const Span& span = timeline.spans[s]; span.part == 0 && meets(plan.work(span.op)))
-        out[s] = numbering.number(span, next);
+    const std::span<const Op> ops = plans[timeline.plan_of(block.instance)].ops;
+    const std::span<const std::uint32_t> partners = numbering.partners();
+    for (const SpanIndex s : table.of(block)) {
+      const Span& span = timeline.spans[s];
+      if (span.part != 0 || partners[ops[span.op.index()].work.index()] == kNoSpan) continue;
+      if (const std::uint32_t number = numbering.number(span, next); number != kNoSpan) meet.emplace_back(s, number);
+    }
   }
-  return out;
+  if (!std::is_sorted(meet.begin(), meet.end())) std::sort(meet.begin(), meet.end());
+  meets_.resize(timeline.spans.size() / kWord + 1);
+  keep(meet, next);
+}
+
+void Meetings::keep(std::span<const Numbered> meet, std::size_t count) {
+  number_.reserve(meet.size());
+  first_.assign(count + 1, 0);
+  for (const auto& [s, number] : meet) {
+    meets_[s / kWord] |= std::uint64_t{1} << s % kWord;
+    number_.push_back(number);
+    ++first_[number + 1];
+  }
+  before_.reserve(meets_.size());
+  std::uint32_t before = 0;
+  for (const std::uint64_t word : meets_) {
+    before_.push_back(before);
+    before += static_cast<std::uint32_t>(std::popcount(word));
+  }
+  for (std::size_t i = 0; i < count; ++i) first_[i + 1] += first_[i];
+  spans_.resize(meet.size());
+  std::vector<std::uint32_t> next{first_.begin(), first_.end() - 1};
+  for (const auto& [s, number] : meet) spans_[next[number]++] = s;
 }
 
 }  // namespace orrery

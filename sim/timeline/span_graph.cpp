@@ -3,24 +3,16 @@
 
 #include <algorithm>
 
-#include "sim/timeline/meetings.hpp"
-
 namespace orrery {
 namespace {
 
 /// Per instance, the span that ended last; kNoSpan for an instance without spans.
-std::vector<SpanIndex> last_of_instances(const Timeline& timeline) {
+std::vector<SpanIndex> last_of_instances(const SpanTable& table) {
   std::vector<SpanIndex> last;
-  std::vector<std::int64_t> end_ps;  // of these
-  for (SpanIndex s = 0; s < timeline.spans.size(); ++s) {
-    const Span& span = timeline.spans[s];
-    if (span.instance >= last.size()) {
-      last.resize(span.instance + 1, kNoSpan);
-      end_ps.resize(last.size(), INT64_MIN);
-    }
-    if (span.part != 0 || (span.end_ps <= end_ps[span.instance] && last[span.instance] != kNoSpan)) continue;
-    last[span.instance] = s;
-    end_ps[span.instance] = span.end_ps;
+  for (const SpanTable::Block& block : table.blocks()) {
+    if (block.instance >= last.size()) last.resize(block.instance + 1, kNoSpan);
+    SpanIndex& l = last[block.instance];
+    if (block.latest != kNoSpan && (l == kNoSpan || table.ends_later(block.latest, l))) l = block.latest;
   }
   return last;
 }
@@ -44,23 +36,9 @@ SpanGraph::SpanGraph(const Timeline& timeline, const PlanDigests& plans)
     : timeline_{timeline},
       plans_{plans},
       table_{timeline},
-      last_of_instance_{last_of_instances(timeline)},
+      last_of_instance_{last_of_instances(table_)},
       host_waits_{host_waits_of(timeline, plans, table_)},
-      meeting_of_{number_meetings(timeline, plans, table_)} {
-  std::vector<SpanIndex> meet;  // somebody
-  std::uint32_t count = 0;
-  for (SpanIndex s = 0; s < meeting_of_.size(); ++s) {
-    if (meeting_of_[s] == kNoSpan) continue;
-    meet.push_back(s);
-    count = std::max(count, meeting_of_[s] + 1);
-  }
-  meeting_first_.assign(count + 1, 0);
-  for (const SpanIndex s : meet) ++meeting_first_[meeting_of_[s] + 1];
-  for (std::size_t i = 0; i < count; ++i) meeting_first_[i + 1] += meeting_first_[i];
-  meeting_spans_.resize(meeting_first_.back());
-  std::vector<std::uint32_t> next{meeting_first_.begin(), meeting_first_.end() - 1};
-  for (const SpanIndex s : meet) meeting_spans_[next[meeting_of_[s]]++] = s;
-}
+      meetings_{timeline, plans, table_} {}
 
 /// The last span of a stream before a place in the table; kNoSpan when there is none in the block.
 SpanIndex SpanGraph::last_on_stream(const SpanTable::Block& block, const PlanDigest& plan, std::uint32_t position,
@@ -74,8 +52,14 @@ SpanIndex SpanGraph::last_on_stream(const SpanTable::Block& block, const PlanDig
 
 std::vector<SpanIndex> SpanGraph::before(SpanIndex s) const {
   std::vector<SpanIndex> out;
+  before(s, out);
+  return out;
+}
+
+void SpanGraph::before(SpanIndex s, std::vector<SpanIndex>& out) const {
+  out.clear();
   const Span& span = timeline_.spans[s];
-  if (span.part != 0) return out;
+  if (span.part != 0) return;
   const auto add = [&](SpanIndex b) {
     if (b != kNoSpan && b != s) out.push_back(b);
   };
@@ -91,18 +75,16 @@ std::vector<SpanIndex> SpanGraph::before(SpanIndex s) const {
   const auto wait = std::lower_bound(host_waits_.begin(), host_waits_.end(), position);
   if (wait != host_waits_.begin() && *std::prev(wait) >= block.first) add(table_.order()[*std::prev(wait)]);
   const bool reads = !plan.deps_of(span.op).empty();  // and waits for that alone
-  if (plan.work(span.op).meeting != Meeting::HostWait || reads) return out;
+  if (plan.work(span.op).meeting != Meeting::HostWait || reads) return;
   for (int stream = 0; stream < kNumStreams; ++stream)
     add(last_on_stream(block, plan, position, static_cast<Stream>(stream)));
-  return out;
 }
 
-std::span<const SpanIndex> SpanGraph::meeting(SpanIndex s) const {
-  const std::uint32_t m = meeting_of_[s];
-  if (m == kNoSpan) return {};
-  const std::uint32_t size = meeting_first_[m + 1] - meeting_first_[m];
-  if (size < 2) return {};
-  return {meeting_spans_.data() + meeting_first_[m], size};
+SpanIndex SpanGraph::last() const {
+  SpanIndex last = kNoSpan;
+  for (const SpanIndex l : last_of_instance_)
+    if (l != kNoSpan && (last == kNoSpan || table_.ends_later(l, last))) last = l;
+  return last;
 }
 
 std::int64_t SpanGraph::ready_ps(SpanIndex s) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/timeline/digest.hpp"
+#include "sim/timeline/meetings.hpp"
 #include "sim/timeline/span_index.hpp"
 
 namespace orrery {
@@ -23,8 +24,12 @@ class SpanGraph {
 
   const SpanTable& table() const { return table_; }
   std::vector<SpanIndex> before(SpanIndex s) const;
+  /// The same in `out`, whose room is used again.
+  void before(SpanIndex s, std::vector<SpanIndex>& out) const;
+  /// Of all spans with part 0 the one that ended last; kNoSpan when there is none.
+  SpanIndex last() const;
   /// The spans of the meeting that `s` takes part in; empty when it meets nobody or no partner was recorded.
-  std::span<const SpanIndex> meeting(SpanIndex s) const;
+  std::span<const SpanIndex> meeting(SpanIndex s) const { return meetings_.of(s); }
   /// When the last partner had begun: from then on a collective moves data. The start of the span without a meeting.
   std::int64_t ready_ps(SpanIndex s) const;
 
@@ -35,11 +40,9 @@ class SpanGraph {
   const Timeline& timeline_;
   const PlanDigests& plans_;
   SpanTable table_;
-  std::vector<SpanIndex> last_of_instance_;   // which ended last; kNoSpan for an instance without spans
-  std::vector<std::uint32_t> host_waits_;     // places in the table
-  std::vector<std::uint32_t> meeting_of_;     // per span; kNoSpan: meets nobody
-  std::vector<std::uint32_t> meeting_first_;  // into meeting_spans_, one more than meetings
-  std::vector<SpanIndex> meeting_spans_;
+  std::vector<SpanIndex> last_of_instance_;  // which ended last; kNoSpan for an instance without spans
+  std::vector<std::uint32_t> host_waits_;    // places in the table
+  Meetings meetings_;
 };
 
 }  // namespace orrery

@@ -44,7 +44,7 @@ class Collector {
   /// Both the uses of storage and the spans are in order of ops.
   void add_transient(const SpanTable& spans, const SpanTable::Block& block) {
     const PlanDigest& digest = plan(block.instance);
-    const std::span<const SpanIndex> mine = spans.of(block);
+    const SpanList mine = spans.of(block);
     std::unordered_map<std::uint32_t, std::size_t> live;  // by owner, in out_
     std::size_t next = 0;
     for (const StorageUse& use : digest.storage) {
@@ -64,7 +64,7 @@ class Collector {
   }
 
   /// Of an op, whose parts lie side by side.
-  std::int64_t end_of(std::span<const SpanIndex> mine, std::size_t first) const {
+  std::int64_t end_of(const SpanList& mine, std::size_t first) const {
     std::int64_t end = 0;
     for (std::size_t i = first; i < mine.size() && span(mine[i]).op == span(mine[first]).op; ++i)
       end = std::max(end, span(mine[i]).end_ps);
