@@ -2,11 +2,11 @@
 #include "sim/engine/memory_model.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/operand_bits.hpp"
 #include "sim/plan/repeated_block.hpp"
 
 namespace orrery {
@@ -34,7 +34,7 @@ void for_each_lasting_operand(const Plan& plan, const MovedStretches& stretches,
     const Operand* const operands = plan.operands.data() + plan.ops[part.first].first_operand;
     const Operand* const like = plan.operands.data() + part.block->first_operand;
     for (const std::uint32_t k : part.block->others)
-      if (std::bit_cast<std::uint32_t>(operands[k]) != std::bit_cast<std::uint32_t>(like[k])) f(operands[k]);
+      if (!is_same(operands[k], like[k])) f(operands[k]);
   }
 }
 

@@ -130,7 +130,7 @@ OpId PlanBuilder::place(Op op, std::span<const Operand> operands) {
   }
   before.write(plan_, op);
   plan_.ops.push_back(op);
-  for (const Operand& o : operands) note_use(uses_, o, plan_.owner(o.tensor()), id, op.stream);
+  for (const Operand& o : operands) note_use(uses_, plan_.owner(o.tensor()), o.writes(), id, op.stream);
   return id;
 }
 

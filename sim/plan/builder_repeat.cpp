@@ -38,10 +38,8 @@ PlanBuilder::Recipe PlanBuilder::recipe_of(const OpBlock& block) const {
       if (local >= block.num_tensors) {
         if (o.writes()) written.insert(owner);
         out.others.push_back({operand, owner});
-      } else if (o.writes()) {
-        own.write(TensorId{std::size_t{local}}, OpId{std::size_t{i}});
       } else {
-        own.read(TensorId{std::size_t{local}}, OpId{std::size_t{i}}, op.stream);
+        note_use(own, TensorId{std::size_t{local}}, o.writes(), OpId{std::size_t{i}}, op.stream);
       }
       ++operand;
     }
@@ -69,11 +67,8 @@ void PlanBuilder::note_copied(const Copy& copy, std::uint32_t tensor) {
   const Recipe& recipe = *copy.recipe;
   const TensorId mine{copy.block.first_tensor.index() + tensor};
   for (std::uint32_t u = recipe.first_use[tensor]; u < recipe.first_use[tensor + 1]; ++u) {
-    const OpId op{copy.block.first_op.index() + recipe.last_uses[u].op};
-    if (recipe.last_uses[u].writes)
-      uses_.write(mine, op);
-    else
-      uses_.read(mine, op, recipe.last_uses[u].stream);
+    const Recipe::Use& use = recipe.last_uses[u];
+    note_use(uses_, mine, use.writes, OpId{copy.block.first_op.index() + use.op}, use.stream);
   }
 }
 
@@ -198,7 +193,7 @@ void PlanBuilder::repeat_ops(const OpBlock& block, const OpBlock& out, const Rec
     }
     const OpId id{out.first_op.index() + b.op};
     for (std::size_t k = 0; k < others.size(); ++k)
-      note_use(uses_, mine[others[k].operand], touched_[k], id, op.stream);
+      note_use(uses_, touched_[k], mine[others[k].operand].writes(), id, op.stream);
   }
   copy_until(block.num_ops);
 }

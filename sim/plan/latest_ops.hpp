@@ -40,8 +40,8 @@ inline void add_order(const Plan& plan, const LastUses& uses, Operand o, TensorI
   if (o.writes()) uses.for_each_reader(owner, add);
 }
 
-inline void note_use(LastUses& uses, Operand o, TensorId owner, OpId op, Stream stream) {
-  if (o.writes())
+inline void note_use(LastUses& uses, TensorId owner, bool writes, OpId op, Stream stream) {
+  if (writes)
     uses.write(owner, op);
   else
     uses.read(owner, op, stream);

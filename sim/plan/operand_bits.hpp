@@ -17,6 +17,9 @@ inline std::uint32_t difference_when_moved(std::uint32_t by) {
   return std::bit_cast<std::uint32_t>(Operand{TensorId{std::size_t{by}}, Access{}});
 }
 
+/// Whether two operands are the same use of the same tensor.
+inline bool is_same(Operand x, Operand y) { return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y); }
+
 constexpr std::size_t kOperandPiece = 32;
 
 /// How many of `count` operands differ from the others by something else.

@@ -99,8 +99,7 @@ std::uint32_t BlockComparison::moved_by(const Repetition& r, const RepeatedBlock
   const std::uint32_t by =
       block.num_own == 0 ? 0 : mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
   for (const std::uint32_t k : block.others)
-    if (std::bit_cast<std::uint32_t>(mine[k]) != std::bit_cast<std::uint32_t>(like[k]) && !same_use(mine[k], like[k]))
-      return kNotMoved;
+    if (!is_same(mine[k], like[k]) && !same_use(mine[k], like[k])) return kNotMoved;
   if (!has_moved_operands(mine, like, block, by) ||
       block.first_own.value + by + std::size_t{block.num_own} > plan_.tensors.size())
     return kNotMoved;

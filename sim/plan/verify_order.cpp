@@ -263,13 +263,13 @@ void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std:
     const TensorId owner = plan_.owner(o.tensor());
     if (!is_calm) disturb(owner);
     check_hazard(i, o, known);
-    note_use(uses_, o, owner, OpId{i}, op.stream);
+    note_use(uses_, owner, o.writes(), OpId{i}, op.stream);
   }
   for (const Operand& o : stored) {
     if (const TensorId owner = plan_.owner(o.tensor()); plan_.tensors[owner.index()].persistent) disturb(owner);
     check_hazard(i, o, known);
   }
-  for (const Operand& o : stored) note_use(uses_, o, plan_.owner(o.tensor()), OpId{i}, op.stream);
+  for (const Operand& o : stored) note_use(uses_, plan_.owner(o.tensor()), o.writes(), OpId{i}, op.stream);
   if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
   if (mine == kUnwanted) return;
