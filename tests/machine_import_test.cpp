@@ -46,6 +46,19 @@ TEST_CASE("NCCL's topology gives a node with its links", "[machine][import]") {
   CHECK(c.nic->bandwidth.base() == Approx(25e9));
 }
 
+TEST_CASE("numbers of NCCL's topology that no machine has are refused", "[machine][import]") {
+  const auto with_sm = [](const std::string& sm) {
+    return R"(<system version="1"><cpu><pci busid="1"><gpu dev="0" sm=")" + sm + R"("/></pci></cpu></system>)";
+  };
+  for (const char* sm : {"8e66", "8.5", "0", "-80", "nan", "inf"})
+    CHECK(error_of(with_sm(sm)).find("is not a") != std::string::npos);
+  CHECK(error_of(
+            R"(<system version="1"><cpu><pci busid="1" link_width="1e300"><gpu dev="0" sm="80"/></pci></cpu></system>)")
+            .find("is not a number") != std::string::npos);
+  CHECK(error_of(R"(<platform version="4"><cluster id="c" radical="0-15" bw="1e300GBps" lat="1us"/></platform>)")
+            .find("cannot be read") != std::string::npos);
+}
+
 TEST_CASE("without NVLink the GPUs of NCCL's topology talk over PCIe", "[machine][import]") {
   const Cluster c = import(R"(<system version="1"><cpu><pci busid="1" link_speed="8 GT/s" link_width="16">
     <gpu dev="0" sm="75"/></pci></cpu></system>)");

@@ -17,6 +17,7 @@ using Xml = pugi::xml_node;
 
 constexpr Seconds kDeviceLatency{1.5e-6}, kCardLatency{4e-6};  // assumed: NCCL's file has none
 constexpr std::int64_t kMost = 1 << 20;                        // nodes or devices of an imported machine
+constexpr double kLargest = 1e18;                              // of any other number: B/s, s
 
 /// A document with its text, for places in messages.
 class Source {
@@ -38,7 +39,7 @@ class Source {
   double number(Xml node, const char* name) const {
     const char* text = node.attribute(name).value();
     const auto value = parse_number(text);
-    if (!value || !std::isfinite(*value) || *value < 0)
+    if (!value || !(*value >= 0 && *value <= kLargest))
       fail(node, fmt::format("<{} {}=\"{}\"> is not a number", node.name(), name, text), "write digits, such as 25");
     return *value;
   }
@@ -97,7 +98,7 @@ class NcclImport {
       source_.fail(system_, "the system has no <gpu>", "dump it with NCCL_TOPO_DUMP_FILE from a run on GPUs");
     Cluster c;
     c.devices_per_node = std::ssize(gpus_);
-    const int sm = static_cast<int>(source_.number(gpus_.front(), "sm"));
+    const std::int64_t sm = source_.count(gpus_.front(), "sm");
     for (const GpuKind& k : kGpus)
       if (k.sm <= sm) kind_ = k;
     c.device = device.empty() ? kind_.device : device;
@@ -222,7 +223,8 @@ class SimGridImport {
     const std::string_view text = node.attribute(name).value();
     for (const Suffix& s : suffixes) {
       if (!text.ends_with(s.text)) continue;
-      if (const auto value = parse_number(text.substr(0, text.size() - s.text.size())); value && *value >= 0)
+      if (const auto value = parse_number(text.substr(0, text.size() - s.text.size()));
+          value && *value >= 0 && *value * s.factor <= kLargest)
         return *value * s.factor;
     }
     source_.fail(node, fmt::format("<{} {}=\"{}\"> cannot be read", node.name(), name, text),
@@ -234,7 +236,7 @@ class SimGridImport {
     while (!text.empty()) {
       const std::size_t end = std::min(text.find_first_of(",;"), text.size());
       const auto value = parse_number(text.substr(0, end));
-      if (!value || *value < 0 || *value > double(kMost))
+      if (!value || *value < 0 || *value > double(kMost) || *value != std::floor(*value))
         source_.fail(node,
                      fmt::format("topo_parameters=\"{}\" cannot be read", node.attribute("topo_parameters").value()),
                      "write integers between commas and semicolons");
