@@ -53,7 +53,7 @@ constexpr Suite kSuites[] = {
     {"gather", "gather", draw_gather, 24},
     {"scatter", "scatter", draw_scatter, 24},
     {"scatter_rows", "scatter rows", draw_scatter_rows, 16},
-    {"rope", "rope", draw_rope, 16},
+    {"rope", "rope", draw_rope, 24},
     {"rope_interleaved", "rope interleaved", draw_rope_interleaved, 16},
     {"append", "append", draw_append, 16},
     {"relative_bias", "relative bias", draw_relative_bias, 16},

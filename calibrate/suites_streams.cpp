@@ -132,9 +132,9 @@ Work draw_scatter_rows(Random& r) {
 RotaryEmbedding rotation(Random& r) {
   constexpr std::int64_t kDims[] = {32, 64, 64, 96, 128};
   const std::int64_t dim = one_of(r, kDims);
-  const std::int64_t sequence = log_integer(r, 1, 1024), batch = log_integer(r, 1, 8);
+  const std::int64_t sequence = log_integer(r, 1, 1024), batch = log_integer(r, 1, 16);
   return {
-      .rows = sequence * batch, .heads = log_integer(r, 1, 8), .head_dim = dim, .rot_dim = dim, .sequence = sequence};
+      .rows = sequence * batch, .heads = log_integer(r, 1, 16), .head_dim = dim, .rot_dim = dim, .sequence = sequence};
 }
 Work draw_rope(Random& r) { return rotation(r); }
 Work draw_rope_interleaved(Random& r) {

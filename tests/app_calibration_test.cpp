@@ -32,22 +32,15 @@ TEST_CASE("no step of a calibration is a plan of the validation grid", "[app]") 
   const std::vector<Scenario> parallel = validation_grid(app.context, "parallel");
   CHECK(parallel.size() >= 20);
   grid.insert(grid.end(), parallel.begin(), parallel.end());
-  const StepCounts counts = calibration_counts(false);
-  for (const std::uint64_t seed : {1u, 2u, 3u}) {
-    Random random{seed, 1};
-    for (std::int64_t i = 0; i < counts.trainings + counts.generations; ++i) {
-      const Locations& locations = app.wiring.locations();
-      const Scenario drawn =
-          i < counts.trainings ? draw_training(random, locations) : draw_generation(random, locations);
+  for (const std::uint64_t seed : {1u, 2u, 3u})
+    for (const Scenario& drawn : draw_scenarios(calibration_counts(false), seed, app.wiring.locations()))
       for (const Scenario& s : grid) CHECK(to_yaml(s.options.model) != to_yaml(drawn.options.model));
-    }
-  }
 }
 
 TEST_CASE("a drawn training and a drawn generation run as benches", "[app]") {
   App app;
   Random random{7};
-  BenchRun train{step_bench(draw_training(random, app.wiring.locations()), app.wiring)};
+  BenchRun train{step_bench(draw_training(random, StepSize::Small, app.wiring.locations()), app.wiring)};
   BenchRun decode{step_bench(draw_generation(random, app.wiring.locations()), app.wiring)};
   train.run(0, 1);
   decode.run(0, 1);

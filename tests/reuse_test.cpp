@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "sim/machine/cost.hpp"
 #include "sim/plan/builder.hpp"
@@ -100,6 +101,23 @@ TEST_CASE("an op that touches part of what was touched together splits it", "[pl
   CHECK(r.touches[0].distance.base() <= 64);
   CHECK(r.touches[1].bytes.base() == Approx(2 * kKiB));
   CHECK(r.touches[1].distance.base() == Approx(66 * kKiB).epsilon(kStep));
+}
+
+TEST_CASE("a lookup touches the rows that random picks meet, each once", "[plan]") {
+  constexpr std::int64_t kRows = 1024, kCols = 256;  // 1 KiB per row
+  PlanBuilder b{"p"};
+  const TensorId table = b.tensor("table", {kRows, kCols}, {.persistent = true}),
+                 x = b.tensor("x", {kRows, kCols}, {.persistent = true}),
+                 index = b.tensor("index", {kRows}, {.dtype = DType::I32, .persistent = true});
+  const Fill all{.elements = kRows * kCols};
+  b.add("table", all, {writes(table)});
+  b.add("pick", ScatterAdd{.rows = kRows, .cols = kCols, .table_rows = kRows, .first = 0, .last = kRows},
+        {reads(x), reads(index), updates(table)});
+  const Reuse r = reuse_of(b.take(nullptr), all);
+  // 1 − 1/e of the rows have x and themselves between two uses, 1.63 MiB; the others all of the table.
+  double near = 0, far = 0;
+  for (const Touch& t : r.touches) (t.distance.base() < 1.8 * double(kRows) * kKiB ? near : far) += t.bytes.base();
+  CHECK(near / (near + far) == Approx(1 - std::exp(-1)).epsilon(0.02));
 }
 
 TEST_CASE("between two uses lies arithmetic too", "[plan]") {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFull{20, 48}, kQuick{8, 16};
+constexpr StepCounts kFull{19, 7, 48}, kQuick{6, 2, 16};
 
 /// Sizes that GPT-2 and Llama share.
 struct Sizes {
@@ -98,13 +98,17 @@ Step telling_step(Program& program, std::int64_t batch) {
 
 }  // namespace
 
-Scenario draw_training(Random& r, const Locations& locations) {
+Scenario draw_training(Random& r, StepSize size, const Locations& locations) {
   constexpr double kLeast = 1e8, kMost = 6e9, kMostWeights = 9e6;
+  // Tensors that no cache of a core holds: where a step passes on several MB at once, the last cache and memory decide.
+  constexpr double kMostOfWide = 2.5e10, kMostWideWeights = 16e6, kLeastWide = 448;
   constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
+  const bool wide = size == StepSize::Wide;
   for (;;) {
-    const Sizes s = draw_sizes(r, 4, kWidest);
+    const Sizes s = draw_sizes(r, wide ? 2 : 4, kWidest);
     const double flops = 6 * s.weights() * double(s.batch * s.sequence);
-    if (flops < kLeast || flops > kMost || s.weights() > kMostWeights) continue;
+    if (flops < (wide ? kMost : kLeast) || flops > (wide ? kMostOfWide : kMost)) continue;
+    if (s.weights() > (wide ? kMostWideWeights : kMostWeights) || (wide && double(s.hidden) < kLeastWide)) continue;
     return make(s, "train",
                 map_of({{"batch", std::to_string(s.batch)},
                         {"sequence", std::to_string(s.sequence)},
@@ -136,13 +140,20 @@ Bench step_bench(const Scenario& s, const Wiring& wiring) {
 
 StepCounts calibration_counts(bool quick) { return quick ? kQuick : kFull; }
 
-std::vector<Bench> draw_steps(const StepCounts& counts, std::uint64_t seed, const Wiring& wiring) {
+std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t seed, const Locations& locations) {
   Random random{seed, 1};
-  std::vector<Bench> steps;
+  std::vector<Scenario> drawn;
   for (std::int64_t i = 0; i < counts.trainings; ++i)
-    steps.push_back(step_bench(draw_training(random, wiring.locations()), wiring));
-  for (std::int64_t i = 0; i < counts.generations; ++i)
-    steps.push_back(step_bench(draw_generation(random, wiring.locations()), wiring));
+    drawn.push_back(draw_training(random, StepSize::Small, locations));
+  for (std::int64_t i = 0; i < counts.wide_trainings; ++i)
+    drawn.push_back(draw_training(random, StepSize::Wide, locations));
+  for (std::int64_t i = 0; i < counts.generations; ++i) drawn.push_back(draw_generation(random, locations));
+  return drawn;
+}
+
+std::vector<Bench> draw_steps(const StepCounts& counts, std::uint64_t seed, const Wiring& wiring) {
+  std::vector<Bench> steps;
+  for (const Scenario& s : draw_scenarios(counts, seed, wiring.locations())) steps.push_back(step_bench(s, wiring));
   return steps;
 }
 

@@ -12,9 +12,12 @@ namespace orrery {
 
 class Wiring;
 
-/// A small language model of random sizes and what is done with it, a step of a few milliseconds to a tenth of a
-/// second.
-Scenario draw_training(Random& random, const Locations& locations);
+/// Small: a step of a few milliseconds to a tenth of a second. Wide: hidden sizes of 448 and more, up to a quarter of a
+/// second, with tensors of several MB.
+enum class StepSize : std::uint8_t { Small, Wide };
+
+/// A language model of random sizes and what is done with it.
+Scenario draw_training(Random& random, StepSize size, const Locations& locations);
 Scenario draw_generation(Random& random, const Locations& locations);
 
 /// The step of a scenario that calibration measures, with its inputs: the first of a training, the second decode step
@@ -22,10 +25,11 @@ Scenario draw_generation(Random& random, const Locations& locations);
 Bench step_bench(const Scenario& scenario, const Wiring& wiring);
 
 struct StepCounts {
-  std::int64_t trainings = 0, generations = 0;
+  std::int64_t trainings = 0, wide_trainings = 0, generations = 0;
 };
 /// Whole steps for a calibration, lowered as for a user, and other ones to check it by.
 StepCounts calibration_counts(bool quick);
+std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t seed, const Locations& locations);
 std::vector<Bench> draw_steps(const StepCounts& counts, std::uint64_t seed, const Wiring& wiring);
 
 }  // namespace orrery

@@ -135,7 +135,7 @@ class Tally {
 /// One rank of a class that executes its ops again and again.
 class Walk {
  public:
-  Walk(const Plan& plan, const std::vector<Bytes>& reach, const std::vector<Flops>& flops, double ranks,
+  Walk(const Plan& plan, const std::vector<Reach>& reach, const std::vector<Flops>& flops, double ranks,
        std::vector<Tally>& tallies)
       : plan_{plan},
         reach_{reach},
@@ -176,7 +176,7 @@ class Walk {
 
   /// An op passes over its operands side by side: each has its next part touched in turn.
   void touch_operands(const Op& op, Tally* tally) {
-    const Bytes reach = reach_[op.work.index()];
+    const Reach& reach = reach_[op.work.index()];
     std::vector<Pieces>& all = pieces_;
     all.clear();
     std::int64_t most = 0;
@@ -184,10 +184,10 @@ class Walk {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const TensorId t = operands[i].tensor();
       if (!in_memory(plan_.owner(t))) continue;
-      const Range bytes = range_of(t, reach), lines{bytes.first / kLine, (bytes.end + kLine - 1) / kLine};
+      const Range bytes = range_of(t, reach.of(i)), lines{bytes.first / kLine, (bytes.end + kLine - 1) / kLine};
       if (lines.first >= lines.end) continue;
       const std::int64_t first = lines.first / piece_, count = (lines.end + piece_ - 1) / piece_ - first;
-      const double all_bytes = std::min(plan_.size(t), reach).base();
+      const double all_bytes = std::min(plan_.size(t), reach.of(i)).base();
       all.push_back(
           {i, operands[i].access(), first, count, lines, ranks_ * all_bytes / double(lines.end - lines.first)});
       most = std::max(most, count);
@@ -236,7 +236,7 @@ class Walk {
   }
 
   const Plan& plan_;
-  const std::vector<Bytes>& reach_;
+  const std::vector<Reach>& reach_;
   const std::vector<Flops>& flops_;
   double ranks_;
   std::vector<Tally>& tallies_;
@@ -251,7 +251,7 @@ class Walk {
 }  // namespace
 
 std::vector<Reuse> reuse_of_works(const Plan& plan, const Bindings& bindings) {
-  const std::vector<Bytes> reach = reach_of_works(plan, bindings);
+  const std::vector<Reach> reach = reach_of_works(plan, bindings);
   std::vector<Flops> flops;
   for (const Work& work : plan.works) flops.push_back(amount(work, bindings).flops);
   std::vector<Tally> tallies(plan.works.size());

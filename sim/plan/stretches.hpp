@@ -18,7 +18,18 @@ struct Stretch {
 /// The ops of a class from the first to the last.
 std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c);
 
-/// Per work: what an op reads and writes, which is the most that it reaches of an operand. Messages reach all.
-std::vector<Bytes> reach_of_works(const Plan& plan, const Bindings& bindings);
+/// What an op reaches at most of its operands: what it reads and writes together, and of the table whose rows it picks
+/// those rows, each once: of V rows, n picks that are uniformly random meet V·(1 − (1 − 1/V)ⁿ). Messages reach all.
+/// Leaves out that words of a text repeat more often.
+class Reach {
+ public:
+  Reach(const Work& work, const Bindings& bindings);
+  Bytes of(std::size_t operand) const { return operand == table_ ? rows_ : each_; }
+
+ private:
+  Bytes each_, rows_;
+  std::size_t table_ = SIZE_MAX;
+};
+std::vector<Reach> reach_of_works(const Plan& plan, const Bindings& bindings);
 
 }  // namespace orrery

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one execution of a plan touches. Blocks that repeat others are walked once.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <unordered_map>
@@ -25,12 +26,38 @@ std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c) {
   return out;
 }
 
-std::vector<Bytes> reach_of_works(const Plan& plan, const Bindings& bindings) {
-  std::vector<Bytes> out;
-  for (const Work& work : plan.works) {
-    const Amount a = amount(work, bindings);
-    out.push_back(a.message > Bytes{0} ? Bytes{std::numeric_limits<double>::infinity()} : a.read + a.written);
-  }
+namespace {
+
+struct Picks {
+  std::size_t table = SIZE_MAX;  // which operand
+  std::int64_t picks = 0, table_rows = 0, cols = 0;
+  DType dtype = DType::F32;
+};
+
+Picks picks_of(const Work& work) {
+  if (const auto* g = std::get_if<Gather>(&work)) return {0, g->rows, g->table_rows, g->cols, g->dtype};
+  if (const auto* s = std::get_if<ScatterAdd>(&work)) return {2, s->rows, s->table_rows, s->cols, s->dtype};
+  if (const auto* e = std::get_if<EmbeddingBagForward>(&work)) return {0, e->lookups, e->table_rows, e->cols, e->dtype};
+  if (const auto* e = std::get_if<EmbeddingBagBackward>(&work))
+    return {3, e->lookups, e->table_rows, e->cols, e->dtype};
+  return {};
+}
+
+}  // namespace
+
+Reach::Reach(const Work& work, const Bindings& bindings) {
+  const Amount a = amount(work, bindings);
+  each_ = a.message > Bytes{0} ? Bytes{std::numeric_limits<double>::infinity()} : a.read + a.written;
+  const Picks p = picks_of(work);
+  if (p.table_rows < 1) return;
+  table_ = p.table;
+  const double rows = double(p.table_rows);
+  rows_ = -rows * std::expm1(double(p.picks) * std::log1p(-1 / std::max(rows, 1.0 + 1e-9))) * size_of(p.dtype, p.cols);
+}
+
+std::vector<Reach> reach_of_works(const Plan& plan, const Bindings& bindings) {
+  std::vector<Reach> out;
+  for (const Work& work : plan.works) out.emplace_back(work, bindings);
   return out;
 }
 
@@ -87,7 +114,7 @@ class TouchedBytes {
       for (std::uint32_t k = 0; k < operands.size(); ++k) {
         const TensorId t = operands[k].tensor(), owner = plan_.owner(t);
         if (plan_.tensors[owner.index()].persistent)
-          out.touches.push_back({i, k, std::min(size(t), reach_[op.work.index()]), size(owner)});
+          out.touches.push_back({i, k, std::min(size(t), reach_[op.work.index()].of(k)), size(owner)});
         if (operands[k].allocates()) out.live += size(owner);
         if (operands[k].frees()) freed += size(owner);
       }
@@ -122,7 +149,7 @@ class TouchedBytes {
   }
 
   const Plan& plan_;
-  std::vector<Bytes> reach_;                     // per work
+  std::vector<Reach> reach_;                     // per work
   std::vector<std::int64_t> elements_;           // per layout
   std::unordered_map<TensorId, Bytes> touched_;  // of persistent owners, by the class at hand; never iterated
   Bytes persistent_, live_, peak_;
