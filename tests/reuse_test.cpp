@@ -7,6 +7,7 @@
 
 #include "sim/machine/cost.hpp"
 #include "sim/plan/builder.hpp"
+#include "sim/plan/stretches.hpp"
 
 using namespace orrery;
 
@@ -118,6 +119,27 @@ TEST_CASE("a lookup touches the rows that random picks meet, each once", "[plan]
   double near = 0, far = 0;
   for (const Touch& t : r.touches) (t.distance.base() < 1.8 * double(kRows) * kKiB ? near : far) += t.bytes.base();
   CHECK(near / (near + far) == Approx(1 - std::exp(-1)).epsilon(0.02));
+}
+
+TEST_CASE("a lookup whose indices the plan holds touches the rows that they name", "[plan]") {
+  constexpr std::int64_t kRows = 1024, kCols = 256, kNamed = 256;
+  PlanBuilder b{"p"};
+  const TensorId table = b.tensor("table", {kRows, kCols}, {.persistent = true}),
+                 x = b.tensor("x", {kRows, kCols}, {.persistent = true}),
+                 index = b.tensor("index", {kRows}, {.dtype = DType::I32, .persistent = true});
+  b.add("pick", Gather{.rows = kRows, .cols = kCols, .table_rows = kRows, .first = 0, .last = kRows},
+        {reads(table), reads(index), writes(x)});
+  Plan plan = b.take(nullptr);
+  plan.constants.push_back({index, ClassId{0}, [](std::span<const std::int64_t>) {
+                              std::vector<double> rows;
+                              for (std::int64_t i = 0; i < kRows; ++i) rows.push_back(double(i % kNamed));
+                              rows[3] = -1;  // none
+                              return rows;
+                            }});
+  const std::vector<Reach> reach = reach_of_works(plan, {});
+  REQUIRE(reach.size() == 1);
+  CHECK(reach[0].of(0).base() == kNamed * kKiB);
+  CHECK(reach[0].of(2).base() > kRows * kKiB);
 }
 
 TEST_CASE("between two uses lies arithmetic too", "[plan]") {

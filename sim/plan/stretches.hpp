@@ -24,12 +24,17 @@ std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c);
 class Reach {
  public:
   Reach(const Work& work, const Bindings& bindings);
+  /// It picks so many different rows.
+  void know_rows(std::int64_t rows);
+  bool is_lookup() const { return table_ != SIZE_MAX; }
   Bytes of(std::size_t operand) const { return operand == table_ ? rows_ : each_; }
 
  private:
-  Bytes each_, rows_;
+  Bytes each_, rows_, row_;
   std::size_t table_ = SIZE_MAX;
 };
+
+/// Per work. Where the plan itself holds the indices (positions), the rows that they name count.
 std::vector<Reach> reach_of_works(const Plan& plan, const Bindings& bindings);
 
 }  // namespace orrery

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "sim/plan/reuse.hpp"
@@ -51,13 +52,47 @@ Reach::Reach(const Work& work, const Bindings& bindings) {
   const Picks p = picks_of(work);
   if (p.table_rows < 1) return;
   table_ = p.table;
+  row_ = size_of(p.dtype, p.cols);
   const double rows = double(p.table_rows);
-  rows_ = -rows * std::expm1(double(p.picks) * std::log1p(-1 / std::max(rows, 1.0 + 1e-9))) * size_of(p.dtype, p.cols);
+  rows_ = -rows * std::expm1(double(p.picks) * std::log1p(-1 / std::max(rows, 1.0 + 1e-9))) * row_;
 }
+
+void Reach::know_rows(std::int64_t rows) { rows_ = double(rows) * row_; }
+
+namespace {
+
+constexpr std::size_t kIndex = 1;  // which operand of a lookup names the rows
+
+/// The different rows that an op picks by indices which the plan holds, if it does.
+std::optional<std::int64_t> rows_named(const Plan& plan, const RankClass& c, ClassId id, const Op& op) {
+  const TensorId index = plan.operands_of(op)[kIndex].tensor();
+  for (const Constant& k : plan.constants) {
+    if (k.tensor != index || k.rank_class != id) continue;
+    std::vector<std::int64_t> first_rank;
+    for (const CoordRange& r : c.ranges) first_rank.push_back(r.first);
+    std::vector<double> rows = k.values(first_rank);
+    std::sort(rows.begin(), rows.end());
+    return std::unique(rows.begin(), rows.end()) - std::lower_bound(rows.begin(), rows.end(), 0.0);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::vector<Reach> reach_of_works(const Plan& plan, const Bindings& bindings) {
   std::vector<Reach> out;
   for (const Work& work : plan.works) out.emplace_back(work, bindings);
+  std::vector<bool> open;  // lookups none of whose ops has been seen
+  for (const Reach& r : out) open.push_back(r.is_lookup());
+  auto left = plan.constants.empty() ? 0 : std::count(open.begin(), open.end(), true);
+  for (std::size_t c = 0; c < plan.classes.size(); ++c)
+    for (const Op& op : plan.ops_of(plan.classes[c])) {
+      if (left == 0) return out;
+      if (!open[op.work.index()]) continue;
+      open[op.work.index()] = false;
+      --left;
+      if (const auto rows = rows_named(plan, plan.classes[c], ClassId{c}, op)) out[op.work.index()].know_rows(*rows);
+    }
   return out;
 }
 
