@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "sim/app/measured_round.hpp"
+#include "sim/app/validation_ops.hpp"
+#include "sim/plan/builder.hpp"
 
 using namespace orrery;
 
@@ -31,7 +33,37 @@ MeasuredRound round_of(double seconds, double disturbed) {
 /// How much each execution was slowed, of which a step feels nothing.
 Disturbance slowed(const std::vector<double>& by) { return {by}; }
 
+/// A program of plans that are never executed here.
+class Plans : public Program {
+ public:
+  explicit Plans(std::vector<Plan> plans) : plans_{std::move(plans)} {}
+  std::span<const Plan> plans() const override { return plans_; }
+  std::optional<Step> next() override { return std::nullopt; }
+  void told(const Outcome&) override {}
+
+ private:
+  std::vector<Plan> plans_;
+};
+
+Plan of_one_op(std::int64_t elements) {
+  PlanBuilder b{"p"};
+  const TensorId x = b.tensor("x", {elements}, {.persistent = true});
+  b.add("fill", Fill{.elements = elements}, {writes(x)});
+  return b.take(nullptr);
+}
+
 }  // namespace
+
+TEST_CASE("ops are measured in executions of the plan that they are of", "[app]") {
+  std::vector<Plan> plans;
+  for (const std::int64_t elements : {1, 2, 3}) plans.push_back(of_one_op(elements));
+  const Plans program{std::move(plans)};
+  // A round of speculation: passes of the drafter and of the target, whose ops have the same numbers.
+  const MeasuredRound round = measured_round(recording({{0, 9}, {1, 1}, {2, 5}, {1, 1}, {2, 5}, {1, 1}}), {}, true);
+  std::vector<ValidatedOp> ops(1);
+  measure_ops(ops, program, {round});
+  CHECK(ops[0].measured == Approx(5));
+}
 
 TEST_CASE("a round tells the middle one of its quiet steps", "[app]") {
   const Timeline t = recording({{0, 9}, {0, 4}, {0, 8}, {0, 5}, {0, 6}});

@@ -64,11 +64,12 @@ std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& pr
 void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<MeasuredRound>& rounds) {
   if (ops.empty()) return;
   const Plan& plan = telling_plan(program);
+  const std::size_t telling = program.plans().size() - 1;
   std::vector<std::vector<double>> samples(plan.ops.size());
   for (const MeasuredRound& r : rounds)
     for (const Span& s : r.timeline.spans) {
       const auto i = std::lower_bound(r.instances.begin(), r.instances.end(), s.instance);
-      if (i == r.instances.end() || *i != s.instance) continue;
+      if (i == r.instances.end() || *i != s.instance || r.timeline.plan_of(s.instance) != telling) continue;
       const double factor = r.factors[static_cast<std::size_t>(i - r.instances.begin())];
       samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12 / factor);
     }
