@@ -63,6 +63,10 @@ TEST_CASE("ops are measured in executions of the plan that they are of", "[app]"
   std::vector<ValidatedOp> ops(1);
   measure_ops(ops, program, {round});
   CHECK(ops[0].measured == Approx(5));
+  // Rounds that never came to the last plan tell nothing of its ops.
+  std::vector<ValidatedOp> others(1);
+  measure_ops(others, program, {measured_round(recording({{0, 9}, {1, 1}, {1, 1}}), {}, true)});
+  CHECK(others.empty());
 }
 
 TEST_CASE("a round tells the middle one of its quiet steps", "[app]") {

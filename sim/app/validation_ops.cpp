@@ -78,6 +78,7 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
     for (const OpId op : same) ops[i].measured += median(samples[op.index()]) / double(same.size());
     ++i;
   }
+  std::erase_if(ops, [](const ValidatedOp& op) { return op.measured <= 0; });
 }
 
 std::vector<IntervalCheck> Validation::intervals() const {

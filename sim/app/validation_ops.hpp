@@ -13,7 +13,7 @@ namespace orrery {
 std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& program, const Recording& recording);
 
 /// Puts the measurements beside them: the mean over the ops of a work of their medians over the executions that
-/// tell each of the rounds.
+/// tell each of the rounds. Ops that none of these executed are dropped.
 void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<MeasuredRound>& rounds);
 
 }  // namespace orrery
