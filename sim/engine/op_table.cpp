@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/stretches.hpp"
 
 namespace orrery {
 namespace {
@@ -28,20 +29,16 @@ std::uint8_t storage_of(std::span<const Operand> operands) {
   return static_cast<std::uint8_t>((takes ? kTakes : 0) | (gives ? kGives : 0));
 }
 
-/// The works of some ops, each once.
-std::vector<WorkId> works_of(const Plan& plan, std::span<const Op> ops) {
+/// The works of the ops of a class, each once.
+std::vector<WorkId> works_of(const Plan& plan, std::span<const Stretch> stretches) {
   std::vector<std::uint8_t> is_used(plan.works.size(), 0);
-  for (const Op& op : ops) is_used[op.work.index()] = 1;
+  for (const Stretch& s : stretches)  // what repeats another block has its works
+    for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i)
+      is_used[plan.ops[i].work.index()] = 1;
   std::vector<WorkId> out;
   for (std::size_t w = 0; w < is_used.size(); ++w)
     if (is_used[w] != 0) out.push_back(WorkId{w});
   return out;
-}
-
-/// The first one that begins with this op or a later one.
-std::vector<Repetition>::const_iterator first_repetition(const Plan& plan, std::size_t op) {
-  return std::lower_bound(plan.repetitions.begin(), plan.repetitions.end(), OpId{op},
-                          [](const Repetition& r, OpId wanted) { return r.first < wanted; });
 }
 
 /// Calls with equal keys of one class pair up in order. Only the partner and the tag matter, and whether one sends or
@@ -68,9 +65,9 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   records_.resize(plan.ops.size());
   find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
-    add_class(plan, c);
-    add_blocks(plan, c);
-    const std::vector<WorkId> works = works_of(plan, plan.ops_of(plan.classes[c]));
+    const std::vector<Stretch> stretches = stretches_of(plan, plan.classes[c]);
+    add_class(plan, c, stretches);
+    const std::vector<WorkId> works = works_of(plan, stretches);
     for (std::uint32_t kind = 0; kind < num_kinds_; ++kind) {
       if (!wanted[c * num_kinds_ + kind]) continue;
       for (const WorkId w : works) costs.prepare(w, kind);
@@ -99,81 +96,86 @@ void OpTable::find_partners(const Plan& plan) {
   counts_.resize(numbers.size());
 }
 
-void OpTable::add_class(const Plan& plan, std::size_t c) {
+/// Streams one behind the other.
+void OpTable::make_room(const Plan& plan, ClassOps& out) {
+  next_ = {};
+  for (std::size_t i = out.first_op; i < std::size_t{out.first_op} + out.num_ops; ++i)
+    ++next_[static_cast<std::size_t>(plan.ops[i].stream)];
+  out.first_record[0] = out.first_op;
+  for (std::size_t s = 0; s < kNumStreams; ++s) {
+    out.first_record[s + 1] = out.first_record[s] + next_[s];
+    next_[s] = out.first_record[s];
+  }
+  place_.resize(out.num_ops);
+  std::fill(counts_.begin(), counts_.end(), 0u);
+}
+
+void OpTable::add_class(const Plan& plan, std::size_t c, std::span<const Stretch> stretches) {
   ClassOps& out = classes_[c];
   out.first_op = plan.classes[c].first_op;
   out.num_ops = plan.classes[c].num_ops;
-  const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
-  std::array<std::uint32_t, kNumStreams> next{};
-  for (const Op& op : ops) ++next[static_cast<std::size_t>(op.stream)];
-  out.first_record[0] = out.first_op;
-  for (std::size_t s = 0; s < kNumStreams; ++s) {
-    out.first_record[s + 1] = out.first_record[s] + next[s];
-    next[s] = out.first_record[s];
-  }
-  place_.resize(ops.size());
-  std::fill(counts_.begin(), counts_.end(), 0u);
-  auto repetition = first_repetition(plan, out.first_op);
-  std::uint32_t begin = UINT32_MAX, length = 0, like = 0;  // of the repetition that comes or is there
-  const auto find_next = [&] {
-    begin = UINT32_MAX, length = 0;
-    if (repetition == plan.repetitions.end() || repetition->first.index() >= out.first_op + ops.size()) return;
-    begin = repetition->first.value - out.first_op;
-    length = repetition->num_ops;
-    like = repetition->like.value - out.first_op;
-    ++repetition;
-  };
-  find_next();
-  for (std::uint32_t i = 0; i < ops.size(); ++i) {
-    const Op& op = ops[i];
-    if (i == begin + length) find_next();
-    place_[i] = next[static_cast<std::size_t>(op.stream)]++;
-    EngineOp& record = records_[place_[i]];
-    const std::uint8_t storage =
-        i >= begin ? records_[place_[like + (i - begin)]].storage : storage_of(plan.operands_of(op));
-    record = {i, op.work.value, static_cast<std::uint32_t>(deps_.size()), 0, kinds_[op.work.index()], storage};
-    if (record.kind == OpKind::Single && op.num_deps == 0) continue;
-    if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
-    for (OpId d : plan.deps_of(op)) {
-      if (d.index() < out.first_op || d.index() >= out.first_op + i)
-        bug("an op comes after one that is not an earlier op of its class");
-      const Stream stream = plan[d].stream;
-      if (stream != op.stream) deps_.emplace_back(place_[d.index() - out.first_op], stream);
+  make_room(plan, out);
+  std::map<OpId, std::uint32_t> patterns;  // by the first op of what they are like
+  for (const Stretch& s : stretches) {
+    const auto first = static_cast<std::uint32_t>(s.first - out.first_op);
+    if (s.like.is_none()) {
+      for (std::uint32_t i = first; i < first + s.num_ops; ++i) add_op(plan, out, i);
+      continue;
     }
-    record.num_deps = static_cast<std::uint16_t>(deps_.size() - record.first_dep);
-    if (record.num_deps == 1) {
-      record.first_dep = deps_.back().bits();
-      deps_.pop_back();
-    }
-    if (is_wait(record.kind))
-      out.waits.push_back(i);
-    else if (record.kind != OpKind::Single)
-      add_call(record, op.work);
+    const auto [pattern, is_new] = patterns.try_emplace(s.like, static_cast<std::uint32_t>(patterns.size()));
+    out.blocks.instances.push_back({first, static_cast<std::uint32_t>(s.num_ops), pattern->second, next_});
+    add_block(plan, out, out.blocks.instances.back(), s.like.value - out.first_op);
+    if (!is_new) continue;
+    OpBlocks::Pattern& counted = out.blocks.patterns.emplace_back();
+    for (std::size_t k = 0; k < kNumStreams; ++k)
+      counted.count[k] = next_[k] - out.blocks.instances.back().first_record[k];
   }
 }
 
-void OpTable::add_blocks(const Plan& plan, std::size_t c) {
-  ClassOps& out = classes_[c];
-  std::map<OpId, std::uint32_t> patterns;  // by the first op of what they are like
-  std::array<std::uint32_t, kNumStreams> next{};
-  std::copy_n(out.first_record.begin(), kNumStreams, next.begin());
-  std::size_t op = out.first_op;
-  const auto pass = [&](std::size_t until, std::array<std::uint32_t, kNumStreams>& count) {
-    for (; op < until; ++op) ++count[static_cast<std::size_t>(plan.ops[op].stream)];
-  };
-  for (auto r = first_repetition(plan, op);
-       r != plan.repetitions.end() && r->first.index() < out.first_op + std::size_t{out.num_ops}; ++r) {
-    pass(r->first.index(), next);
-    const auto [pattern, fresh] = patterns.try_emplace(r->like, static_cast<std::uint32_t>(patterns.size()));
-    out.blocks.instances.push_back({static_cast<std::uint32_t>(op - out.first_op), r->num_ops, pattern->second, next});
-    if (fresh) {
-      out.blocks.patterns.emplace_back();
-      pass(op + r->num_ops, out.blocks.patterns.back().count);
-    } else {
-      op += r->num_ops;
-    }
-    for (std::size_t s = 0; s < kNumStreams; ++s) next[s] += out.blocks.patterns[pattern->second].count[s];
+void OpTable::add_op(const Plan& plan, ClassOps& out, std::uint32_t i) {
+  const Op& op = plan.ops[std::size_t{out.first_op} + i];
+  place_[i] = next_[static_cast<std::size_t>(op.stream)]++;
+  EngineOp& record = records_[place_[i]];
+  record = {.op = i, .storage = storage_of(plan.operands_of(op))};
+  complete(plan, out, op, record);
+}
+
+/// Ops that do what those from `like` on do: mostly all that is known of them holds.
+void OpTable::add_block(const Plan& plan, ClassOps& out, const OpBlocks::Instance& block, std::uint32_t like) {
+  const Op* const ops = plan.ops.data() + out.first_op + block.first_op;
+  for (std::uint32_t k = 0; k < block.num_ops; ++k) {
+    const EngineOp& known = records_[place_[like + k]];
+    const std::uint32_t place = next_[static_cast<std::size_t>(ops[k].stream)]++;
+    place_[block.first_op + k] = place;
+    EngineOp& record = records_[place];
+    record = known;
+    record.op = block.first_op + k;
+    if (known.kind != OpKind::Single || known.num_deps > 0 || ops[k].num_deps > 0)
+      complete(plan, out, ops[k], record);
   }
+}
+
+/// What an op does, and what it comes after.
+void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record) {
+  record.work = op.work.value;
+  record.kind = kinds_[op.work.index()];
+  if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
+  record.first_dep = static_cast<std::uint32_t>(deps_.size());
+  for (const OpId d : plan.deps_of(op)) {
+    if (d.index() < out.first_op || d.index() >= std::size_t{out.first_op} + record.op)
+      bug("an op comes after one that is not an earlier op of its class");
+    const Stream stream = plan[d].stream;
+    if (stream != op.stream) deps_.emplace_back(place_[d.index() - out.first_op], stream);
+  }
+  record.num_deps = static_cast<std::uint16_t>(deps_.size() - record.first_dep);
+  if (record.num_deps == 1) {
+    record.first_dep = deps_.back().bits();
+    deps_.pop_back();
+  }
+  if (is_wait(record.kind))
+    out.waits.push_back(record.op);
+  else if (record.kind != OpKind::Single)
+    add_call(record, op.work);
 }
 
 void OpTable::add_call(EngineOp& record, WorkId work) {
@@ -182,24 +184,53 @@ void OpTable::add_call(EngineOp& record, WorkId work) {
 }
 
 /// The host enqueues the ops of a class one after another, beginning anew after each wait: a wait itself launches
-/// nothing.
+/// nothing. A block that another one of its pattern has come before is enqueued in the same steps.
 void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs) {
+  struct Known {
+    const OpBlocks::Instance* block = nullptr;  // the first that came
+    std::int64_t start = 0, steps = 0;          // of the clock
+    bool waits = false;
+  };
+  const ClassOps& all = classes_[c];
   const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
   std::vector<std::int64_t>& ready = schedules_[c * num_kinds_ + kind].ready_ps;
   ready.resize(ops.size());
   std::int64_t clock = 0;
-  for (std::uint32_t i = 0; i < ops.size(); ++i) {
-    const LaunchTime& l = costs.launch(ops[i].work, kind);
-    const bool wait = is_wait(records_[place_[i]].kind);
-    std::int64_t& at = ready[place_[i] - classes_[c].first_op];
-    if (!l.runs_ahead)
-      at = -l.enqueue_ps - 1;
-    else if (wait)
-      at = clock;
-    else
-      at = (clock += l.enqueue_ps) + l.latency_ps;
-    if (wait) clock = 0;
+  bool waits = false;
+  const auto schedule = [&](std::uint32_t first, std::uint32_t end) {
+    for (std::uint32_t i = first; i < end; ++i) {
+      const LaunchTime& l = costs.launch(ops[i].work, kind);
+      const bool is_to_wait = is_wait(records_[place_[i]].kind);
+      std::int64_t& at = ready[place_[i] - all.first_op];
+      at = !l.runs_ahead ? -l.enqueue_ps - 1 : is_to_wait ? clock : (clock += l.enqueue_ps) + l.latency_ps;
+      if (!is_to_wait) continue;
+      clock = 0;
+      waits = true;
+    }
+  };
+  std::vector<Known> patterns(all.blocks.patterns.size());
+  std::uint32_t next = 0;
+  for (const OpBlocks::Instance& block : all.blocks.instances) {
+    schedule(next, block.first_op);
+    next = block.first_op + block.num_ops;
+    Known& known = patterns[block.pattern];
+    if (known.block == nullptr || known.waits) {
+      known = {&block, clock, 0, false};
+      waits = false;
+      schedule(block.first_op, next);
+      known.steps = clock - known.start;
+      known.waits = waits;
+      continue;
+    }
+    for (std::size_t s = 0; s < kNumStreams; ++s) {
+      const std::int64_t* const like = ready.data() + (known.block->first_record[s] - all.first_op);
+      std::int64_t* const mine = ready.data() + (block.first_record[s] - all.first_op);
+      for (std::uint32_t k = 0; k < all.blocks.patterns[block.pattern].count[s]; ++k)
+        mine[k] = like[k] < 0 ? like[k] : like[k] + (clock - known.start);
+    }
+    clock += known.steps;
   }
+  schedule(next, all.num_ops);
 }
 
 const std::int64_t* OpTable::ready(std::uint32_t c, std::uint32_t kind) const {

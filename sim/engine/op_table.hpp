@@ -11,6 +11,8 @@
 
 namespace orrery {
 
+struct Stretch;
+
 /// Waits of the host: for all ops before it, or for what it reads.
 enum class OpKind : std::uint8_t { Single, Wait, WaitToRead, Collective, Send, Recv };
 constexpr bool is_wait(OpKind k) { return k == OpKind::Wait || k == OpKind::WaitToRead; }
@@ -100,8 +102,11 @@ class OpTable {
   std::size_t bytes() const;
 
  private:
-  void add_class(const Plan& plan, std::size_t c);
-  void add_blocks(const Plan& plan, std::size_t c);
+  void add_class(const Plan& plan, std::size_t c, std::span<const Stretch> stretches);
+  void make_room(const Plan& plan, ClassOps& out);
+  void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
+  void add_block(const Plan& plan, ClassOps& out, const OpBlocks::Instance& block, std::uint32_t like);
+  void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record);
   void find_partners(const Plan& plan);
   void add_call(EngineOp& record, WorkId work);
   void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
@@ -113,6 +118,7 @@ class OpTable {
   std::vector<HostSchedule> schedules_;  // class-major, one per kind
   std::uint32_t num_kinds_ = 1;
   std::vector<std::uint32_t> place_;     // while building: record of each op of the class
+  std::array<std::uint32_t, kNumStreams> next_{};  // while building a class: the next record of each stream
   std::vector<OpKind> kinds_;            // while building: per work
   std::vector<std::uint32_t> partners_;  // while building: per work of a call, a number for whom it is with
   std::vector<std::uint32_t> counts_;    // while building a class: calls so far by that number

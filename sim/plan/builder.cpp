@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/block_copies.hpp"
 #include "sim/plan/latest_ops.hpp"
 
 namespace orrery {
@@ -22,10 +23,12 @@ std::size_t hash_of_layout(const Layout& l) {
 
 }  // namespace
 
-PlanBuilder::PlanBuilder(std::string name, Mesh mesh) {
+PlanBuilder::PlanBuilder(std::string name, Mesh mesh) : copies_{std::make_unique<BlockCopies>(plan_, uses_)} {
   plan_.name = std::move(name);
   plan_.mesh = std::move(mesh);
 }
+
+PlanBuilder::~PlanBuilder() = default;
 
 ClassId PlanBuilder::begin_class(std::string name, std::vector<CoordRange> ranges) {
   close_class();
@@ -42,6 +45,7 @@ void PlanBuilder::close_class() {
   if (plan_.classes.empty()) return;
   RankClass& c = plan_.classes.back();
   c.num_ops = static_cast<std::uint32_t>(plan_.ops.size()) - c.first_op;
+  copies_->end_class();
 }
 
 GroupId PlanBuilder::group(Group group) {
@@ -125,7 +129,7 @@ OpId PlanBuilder::place(Op op, std::span<const Operand> operands) {
   LatestOps before;
   for (const Operand& o : operands) {
     const TensorId owner = plan_.owner(o.tensor());
-    recall(owner);
+    copies_->recall(owner);
     add_order(plan_, uses_, o, owner, op.stream, before);
   }
   before.write(plan_, op);
@@ -144,6 +148,16 @@ OpId PlanBuilder::add(std::string_view name, const Work& work, std::span<const O
   op.layer = layer_;
   op.microbatch = microbatch_;
   return place(op, operands);
+}
+
+OpBlock PlanBuilder::end_block(OpBlock block) const {
+  block.num_ops = static_cast<std::uint32_t>(plan_.ops.size() - block.first_op.index());
+  block.num_tensors = static_cast<std::uint32_t>(plan_.tensors.size() - block.first_tensor.index());
+  return block;
+}
+
+OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced) {
+  return copies_->repeat(block, replaced, microbatch_);
 }
 
 void PlanBuilder::order(OpId before) {
@@ -192,8 +206,7 @@ Plan PlanBuilder::take(const WorkspaceModel* workspaces) {
   close_class();
   uses_ = {};
   mark_storage();
-  copies_ = {};
-  recipes_ = {};
+  copies_.reset();
   if (workspaces) add_workspaces(*workspaces);
   verify(plan_);
   return std::move(plan_);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <initializer_list>
-#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,12 +47,16 @@ struct Replacement {
 };
 TensorId replace(TensorId t, std::span<const Replacement> replaced);
 
+class BlockCopies;
+
 /// Builds a plan op by op. Dependencies between streams follow from the operands (read after write, write after read,
 /// write after write); storage is taken at the first and given back after the last use. Classes are built one after
 /// another.
 class PlanBuilder {
  public:
   explicit PlanBuilder(std::string name, Mesh mesh = {});
+  PlanBuilder(const PlanBuilder&) = delete;
+  ~PlanBuilder();
 
   /// Starts the ops of a class; tensors made from here on are its own.
   ClassId begin_class(std::string name, std::vector<CoordRange> ranges);
@@ -103,34 +107,6 @@ class PlanBuilder {
   Plan take(const WorkspaceModel* workspaces);
 
  private:
-  /// What repeating a block takes, found once: all operands but these name tensors that were made in the block.
-  struct Recipe {
-    struct Boundary {
-      std::uint32_t op = 0, first_other = 0, num_others = 0;  // in the block; into `others`
-      bool is_after = false;                                  // it comes after ops before the block
-    };
-    struct Other {
-      std::uint32_t operand = 0;  // counted in the block
-      TensorId owner;
-      bool is_read = false;  // and so is all of the block that names the same storage
-    };
-    struct Use {
-      std::uint32_t op = 0;  // in the block
-      Stream stream = Stream::Compute;
-      bool writes = false;
-    };
-    TensorId first_tensor;           // of those made in the block
-    std::vector<Boundary> boundary;  // ops with operands of others, or that come after any op
-    std::vector<Other> others;
-    // Of the tensors made in the block: the writer, then those that read it since.
-    std::vector<Use> last_uses;
-    std::vector<std::uint32_t> first_use;  // per tensor, and the end
-    std::vector<std::uint32_t> lent;       // tensors of a copy that others have been found to use
-  };
-  struct Copy {
-    OpBlock block;
-    Recipe* recipe = nullptr;
-  };
   struct WorkHash {
     std::size_t operator()(const Work& w) const { return hash_of(w); }
   };
@@ -138,13 +114,6 @@ class PlanBuilder {
   WorkId intern(const Work& work);
   LayoutId intern(const Layout& layout);
   OpId place(Op op, std::span<const Operand> operands);
-  Recipe recipe_of(const OpBlock& block) const;
-  void repeat_tensors(const OpBlock& block, const OpBlock& out, std::span<const Replacement> replaced);
-  bool repeat_operands(const OpBlock& block, const OpBlock& out, const Recipe& recipe,
-                       std::span<const Replacement> replaced);
-  void repeat_ops(const OpBlock& block, const OpBlock& out, const Recipe& recipe, bool may_write);
-  void note_copied(const Copy& copy, std::uint32_t tensor);
-  void recall(TensorId owner);
   void close_class();
   void mark_storage();
   void add_workspaces(const WorkspaceModel& model);
@@ -153,9 +122,7 @@ class PlanBuilder {
   LastUses uses_;
   std::unordered_map<Work, WorkId, WorkHash> work_ids_;
   std::unordered_map<std::size_t, std::vector<LayoutId>> layout_ids_;
-  std::map<std::pair<OpId, std::uint32_t>, Recipe> recipes_;  // by the first op and the number of ops
-  std::vector<Copy> copies_;       // in order; who uses their own tensors last is noted when others ask for it
-  std::vector<TensorId> touched_;  // scratch: owners of operands of an op
+  std::unique_ptr<BlockCopies> copies_;
   Phase phase_ = Phase::Forward;
   std::int16_t layer_ = -1;
   std::uint16_t microbatch_ = 0;

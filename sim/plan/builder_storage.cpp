@@ -4,7 +4,7 @@
 #include <bit>
 #include <set>
 
-#include "sim/plan/builder.hpp"
+#include "sim/plan/block_copies.hpp"
 #include "sim/plan/operand_bits.hpp"
 
 namespace orrery {
@@ -27,6 +27,7 @@ struct BlockMarks {
   std::vector<Owner> owners;            // of tensors that others may use
   std::vector<std::uint32_t> operands;  // of all owners, counted in the block, in order
   std::vector<std::uint16_t> streams;   // per operand: of its op, one bit
+  std::vector<std::uint8_t> lasts;      // per operand: of persistent storage
   std::uint32_t own = kNone;            // an operand that names such a tensor; none: there is no such operand
 };
 
@@ -55,6 +56,7 @@ class StorageMarks {
       for (const Operand& o : plan_.operands_of(plan_.ops[first.index() + i])) {
         const auto k = static_cast<std::uint32_t>(out.streams.size());
         out.streams.push_back(bit_of(plan_.ops[first.index() + i].stream));
+        out.lasts.push_back(plan_.tensors[plan_.owner(o.tensor()).index()].persistent);
         if (other != others.end() && *other == k)
           ++other;
         else
@@ -86,7 +88,7 @@ class StorageMarks {
 
   /// The block from `first` on repeats the one from `like` on. A tensor made in it is used by others only behind it:
   /// they have been walked. Those that nobody else uses are marked as they would be if there were nothing but the
-  /// block.
+  /// block. Persistent storage has no marks, and who uses it is seen where the block comes first.
   void mark_repeated(OpId first, OpId like, const BlockMarks& marks, const std::vector<std::uint32_t>& others) {
     const std::uint32_t first_operand = plan_[first].first_operand;
     Operand* const operands = plan_.operands.data() + first_operand;
@@ -95,7 +97,10 @@ class StorageMarks {
             ? 0
             : operands[marks.own].tensor().value - plan_.operands[plan_[like].first_operand + marks.own].tensor().value;
     set_bits(operands, marks.alone.data(), marks.alone.size());
-    for (auto k = others.rbegin(); k != others.rend(); ++k) mark(first_operand + *k, marks.streams[*k]);
+    const Operand* const operands_like = plan_.operands.data() + plan_[like].first_operand;
+    for (auto k = others.rbegin(); k != others.rend(); ++k)
+      if (operands[*k].tensor() != operands_like[*k].tensor() || !marks.lasts[*k])
+        mark(first_operand + *k, marks.streams[*k]);
     for (const BlockMarks::Owner& o : marks.owners)
       if (uses_[o.owner.index() + moved].later != 0)
         for (std::uint32_t n = o.last; n-- > o.first;)
@@ -142,10 +147,10 @@ void PlanBuilder::mark_storage() {
     const auto [known, is_new] = blocks.try_emplace(r->like);
     auto& [others, marks] = known->second;
     if (is_new) {
-      const Recipe& recipe = recipes_.at({r->like, r->num_ops});
-      for (const Recipe::Other& o : recipe.others) others.push_back(o.operand);
+      const BlockCopies::Recipe& recipe = copies_->recipe(r->like, r->num_ops);
+      for (const BlockCopies::Recipe::Other& o : recipe.others) others.push_back(o.operand);
       std::set<TensorId> lent;
-      for (const std::uint32_t t : recipe.lent) lent.insert(TensorId{recipe.first_tensor.index() + t});
+      for (const std::uint32_t t : recipe.lent) lent.insert(TensorId{recipe.block.first_tensor.index() + t});
       marks = storage.marks_of(r->like, r->num_ops, others, lent);
     }
     storage.mark_repeated(r->first, r->like, marks, others);
