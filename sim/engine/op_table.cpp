@@ -150,8 +150,10 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, const OpBlocks::Instanc
     EngineOp& record = records_[place];
     record = known;
     record.op = block.first_op + k;
-    if (known.kind != OpKind::Single || known.num_deps > 0 || ops[k].num_deps > 0)
+    if (known.num_deps > 0 || ops[k].num_deps > 0 || is_wait(known.kind))
       complete(plan, out, ops[k], record);
+    else if (known.kind != OpKind::Single)
+      add_call(record, ops[k].work);
   }
 }
 

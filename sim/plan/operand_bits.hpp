@@ -4,14 +4,13 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "sim/plan/plan.hpp"
 
 namespace orrery {
 
 // The bits of an operand are those of its tensor above those of its use. Millions of them are read and written here in
-// pieces that the compiler makes vectors of.
+// Pieces that the compiler makes vectors of.
 
 /// The difference of the bits of two operands that use tensors alike, one of which stands so far behind the other.
 inline std::uint32_t difference_when_moved(std::uint32_t by) {
@@ -21,46 +20,60 @@ inline std::uint32_t difference_when_moved(std::uint32_t by) {
 /// Whether two operands are the same use of the same tensor.
 inline bool is_same(Operand x, Operand y) { return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y); }
 
-/// Goes through `count` operands in pieces of 32, of 4 and of one: f(the first of the piece, how many as a constant).
-template <class F>
-void in_pieces(std::size_t count, F f) {
-  std::size_t k = 0;
-  for (; k + 32 <= count; k += 32) f(k, std::integral_constant<std::size_t, 32>{});
-  for (; k + 4 <= count; k += 4) f(k, std::integral_constant<std::size_t, 4>{});
-  for (; k < count; ++k) f(k, std::integral_constant<std::size_t, 1>{});
+/// Four words that are added, compared and combined together.
+using Words = std::uint32_t __attribute__((vector_size(16)));
+constexpr std::size_t kWords = sizeof(Words) / sizeof(std::uint32_t);
+
+/// Of four operands, or four words of something else.
+inline Words load_words(const void* from, std::size_t first) {
+  Words out;
+  std::memcpy(&out, static_cast<const char*>(from) + first * sizeof(std::uint32_t), sizeof(out));
+  return out;
+}
+inline void store_words(Words words, Operand* to) { std::memcpy(static_cast<void*>(to), &words, sizeof(words)); }
+inline Words words_of(std::uint32_t word) { return Words{word, word, word, word}; }
+inline std::uint32_t load_word(const void* from, std::size_t at) {
+  std::uint32_t out;
+  std::memcpy(&out, static_cast<const char*>(from) + at * sizeof(out), sizeof(out));
+  return out;
 }
 
-/// How many of `count` operands differ from the others by something else.
-inline std::uint32_t count_unlike(const Operand* mine, const Operand* like, std::size_t count,
-                                  std::uint32_t difference) {
-  std::uint32_t unlike = 0;
-  in_pieces(count, [&](std::size_t k, auto piece) {
-    std::uint32_t a[piece], b[piece];
-    std::memcpy(a, mine + k, sizeof(a));
-    std::memcpy(b, like + k, sizeof(b));
-    for (std::size_t i = 0; i < piece; ++i) unlike += a[i] - b[i] != difference ? 1u : 0u;
-  });
-  return unlike;
+/// How many of `count` words differ from the others by something else.
+inline std::uint32_t count_unlike(const void* mine, const void* like, std::size_t count, std::uint32_t difference) {
+  Words unlike{};
+  std::size_t k = 0;
+  for (; k + kWords <= count; k += kWords)
+    unlike -= std::bit_cast<Words>(load_words(mine, k) - load_words(like, k) != words_of(difference));
+  std::uint32_t all = unlike[0] + unlike[1] + unlike[2] + unlike[3];
+  for (; k < count; ++k) all += load_word(mine, k) - load_word(like, k) != difference ? 1u : 0u;
+  return all;
+}
+
+/// Whether none of `count` operands, as a number of bits, is larger than `most`, which is below 2^31.
+inline bool are_at_most(const Operand* operands, std::size_t count, std::uint32_t most) {
+  Words above{};  // in the highest bits: of those that are, or that have it themselves
+  std::size_t k = 0;
+  for (; k + kWords <= count; k += kWords) {
+    const Words bits = load_words(operands, k);
+    above |= bits | (words_of(most) - bits);
+  }
+  std::uint32_t all = above[0] | above[1] | above[2] | above[3];
+  for (; k < count; ++k) all |= load_word(operands, k) | (most - load_word(operands, k));
+  return all >> 31 == 0;
 }
 
 /// Writes operands that differ from others by so much.
 inline void copy_moved(Operand* out, const Operand* like, std::size_t count, std::uint32_t difference) {
-  in_pieces(count, [&](std::size_t k, auto piece) {
-    std::uint32_t a[piece];
-    std::memcpy(a, like + k, sizeof(a));
-    for (std::size_t i = 0; i < piece; ++i) a[i] += difference;
-    std::memcpy(static_cast<void*>(out + k), a, sizeof(a));
-  });
+  std::size_t k = 0;
+  for (; k + kWords <= count; k += kWords) store_words(load_words(like, k) + words_of(difference), out + k);
+  for (; k < count; ++k) out[k] = std::bit_cast<Operand>(std::bit_cast<std::uint32_t>(like[k]) + difference);
 }
 
 /// Sets bits of operands.
 inline void set_bits(Operand* operands, const std::uint32_t* bits, std::size_t count) {
-  in_pieces(count, [&](std::size_t k, auto piece) {
-    std::uint32_t a[piece];
-    std::memcpy(a, operands + k, sizeof(a));
-    for (std::size_t i = 0; i < piece; ++i) a[i] |= bits[k + i];
-    std::memcpy(static_cast<void*>(operands + k), a, sizeof(a));
-  });
+  std::size_t k = 0;
+  for (; k + kWords <= count; k += kWords) store_words(load_words(operands, k) | load_words(bits, k), operands + k);
+  for (; k < count; ++k) operands[k] = std::bit_cast<Operand>(std::bit_cast<std::uint32_t>(operands[k]) | bits[k]);
 }
 
 }  // namespace orrery

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/plan/progress.hpp"
 
+#include <bit>
 #include <map>
 #include <tuple>
 #include <unordered_map>
+
+#include "sim/plan/stretches.hpp"
 
 namespace orrery {
 namespace {
@@ -24,21 +27,57 @@ using Queues = std::array<std::vector<MeetingOp>, kNumStreams>;
 class MeetingWalk {
  public:
   MeetingWalk(const Plan& plan, const RankClass& c, const std::vector<bool>& meets)
-      : plan_{plan}, class_{c}, meets_{meets.begin(), meets.end()}, saved_of_(c.num_ops, kUnwanted) {
+      : plan_{plan},
+        class_{c},
+        meets_{meets.begin(), meets.end()},
+        saved_of_(c.num_ops, kUnwanted),
+        counts_((c.num_ops + kWord - 1) / kWord) {
     fresh_.fill(true);
-    for (const Op& op : plan.ops_of(c))
-      for (const OpId d : plan.deps_of(op)) saved_of_[d.index() - c.first_op] = kWanted;
+    find_dependencies();
+    std::map<OpId, std::vector<std::uint32_t>> patterns;  // where blocks that others repeat meet
+    for (const Stretch& s : stretches_of(plan, c)) {
+      const auto first = static_cast<std::uint32_t>(s.first - c.first_op);
+      if (s.like.is_none()) {
+        find_meetings(s.first, s.num_ops, [&](std::uint32_t i) { count(first + i); });
+        continue;
+      }
+      const auto [known, is_new] = patterns.try_emplace(s.like);
+      if (is_new)
+        find_meetings(s.like.index(), s.num_ops, [&](std::uint32_t i) { known->second.push_back(i); });
+      for (const std::uint32_t i : known->second) count(first + i);
+    }
   }
 
   Queues run() {
-    for (std::uint32_t i = 0; i < class_.num_ops; ++i) {
-      const Op& op = plan_.ops[class_.first_op + i];
-      if (op.num_deps > 0 || meets_[op.work.index()] != 0 || saved_of_[i] != kUnwanted) pass(i);
-    }
+    for (std::size_t w = 0; w < counts_.size(); ++w)
+      for (std::uint64_t left = counts_[w]; left != 0; left &= left - 1)
+        pass(static_cast<std::uint32_t>(w * kWord) + static_cast<std::uint32_t>(std::countr_zero(left)));
     return std::move(queues_);
   }
 
  private:
+  static constexpr std::size_t kWord = 64;
+
+  void count(std::uint32_t i) { counts_[i / kWord] |= std::uint64_t{1} << i % kWord; }
+
+  void find_dependencies() {
+    const Op* const ops = plan_.ops.data() + class_.first_op;
+    for (std::uint32_t i = 0; i < class_.num_ops; ++i) {
+      if (ops[i].num_deps == 0) continue;
+      count(i);
+      for (const OpId d : plan_.deps_of(ops[i])) {
+        saved_of_[d.index() - class_.first_op] = kWanted;
+        count(static_cast<std::uint32_t>(d.index() - class_.first_op));
+      }
+    }
+  }
+
+  template <class F>
+  void find_meetings(std::size_t first, std::size_t num_ops, F f) const {
+    for (std::uint32_t i = 0; i < num_ops; ++i)
+      if (meets_[plan_.ops[first + i].work.index()] != 0) f(i);
+  }
+
   void pass(std::uint32_t i) {
     const Op& op = plan_.ops[class_.first_op + i];
     const auto s = static_cast<std::size_t>(op.stream);
@@ -71,6 +110,7 @@ class MeetingWalk {
   static constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
   std::vector<std::uint8_t> meets_;         // per work
   std::vector<std::uint32_t> saved_of_;     // per op: its place in saved_; kUnwanted: nothing comes after it
+  std::vector<std::uint64_t> counts_;       // one bit per op: it meets others, waits, or something comes after it
   std::vector<Clock> saved_;                // what has been passed when an op has ended
   std::array<Clock, kNumStreams> known_{};  // at the latest op of each stream
   std::array<bool, kNumStreams> fresh_{};   // whether that has changed since it was saved last

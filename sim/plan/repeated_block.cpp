@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "sim/plan/operand_bits.hpp"
 
@@ -63,6 +64,8 @@ RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops
     for (const Operand& o : operands)
       if (const TensorId owner = plan.owner(o.tensor()); first_owner <= owner && owner <= last_owner) widen(o.tensor());
     out.num_own = last.value - out.first_own.value + 1;
+    for (std::uint32_t t = 0; t < out.num_own; ++t)
+      if (out.owns(plan.tensors[out.first_own.index() + t].base)) out.views.push_back(t);
   }
   for (std::uint32_t k = 0; k < out.num_operands; ++k) {
     const bool has_owner = out.owns(plan.owner(operands[k].tensor()));
@@ -91,9 +94,8 @@ bool BlockComparison::same_use(Operand x, Operand y) const {
          alike(x.tensor(), y.tensor()) && alike(plan_.owner(x.tensor()), plan_.owner(y.tensor()));
 }
 
-/// kNotMoved where tensors do not stand in for each other in this way, whatever the reason.
 std::uint32_t BlockComparison::moved_by(const Repetition& r, const RepeatedBlock& block) const {
-  if (!block.is_contiguous || block.lends || !has_operands_in_line(r)) return kNotMoved;
+  if (!block.is_contiguous || block.lends) return kNotMoved;
   const Operand* const mine = plan_.operands.data() + plan_[r.first].first_operand;
   const Operand* const like = plan_.operands.data() + block.first_operand;
   const std::uint32_t by =
@@ -106,27 +108,14 @@ std::uint32_t BlockComparison::moved_by(const Repetition& r, const RepeatedBlock
   return has_moved_tensors(block, by) ? by : kNotMoved;
 }
 
-/// Whether operands of its ops follow upon each other.
-bool BlockComparison::has_operands_in_line(const Repetition& r) const {
-  const Op* const ops = plan_.ops.data() + r.first.index();
-  std::uint32_t next = ops[0].first_operand, misplaced = 0;
-  for (std::uint32_t i = 0; i < r.num_ops; ++i) {
-    misplaced |= ops[i].first_operand ^ next;
-    next += ops[i].num_operands;
-  }
-  return misplaced == 0;
-}
-
-/// Mostly they are the same in all that counts.
+/// Mostly they are the same to the bit but for the owners of views.
 bool BlockComparison::has_moved_tensors(const RepeatedBlock& block, std::uint32_t by) const {
+  static_assert(sizeof(Tensor) == 16 && std::is_trivially_copyable_v<Tensor>);
   const Tensor* const like = plan_.tensors.data() + block.first_own.index();
-  for (std::uint32_t t = 0; t < block.num_own; ++t) {
-    const Tensor &x = like[t], &y = like[t + by];
-    const bool is_same =
-        x.layout == y.layout && x.dtype == y.dtype && x.tier == y.tier && x.persistent == y.persistent &&
-        (x.base.is_none() ? y.base.is_none() : block.owns(x.base) && y.base.value == x.base.value + by);
-    if (!is_same && !is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return false;
-  }
+  std::uint32_t unlike = count_unlike(like + by, like, 4 * std::size_t{block.num_own}, 0);
+  for (const std::uint32_t v : block.views) unlike -= by != 0 && like[v + by].base.value - like[v].base.value == by;
+  for (std::uint32_t t = 0; unlike > 0 && t < block.num_own; ++t)
+    if (!is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return false;
   return true;
 }
 

@@ -21,6 +21,7 @@ struct RepeatedBlock {
   TensorId first_own;                 // none: it takes no storage
   std::uint32_t num_own = 0;          // tensors
   std::vector<std::uint32_t> others;  // operands, counted in the block, that name tensors of others
+  std::vector<std::uint32_t> views;   // of its own tensors, counted from the first: those whose owner is its own
   bool lends = false;                 // one of them is a view of what the block owns
   bool borrows = false;               // an operand that is not one of them is a view of what others own
 
@@ -58,11 +59,11 @@ class BlockComparison {
 
   /// Whether two operands do alike with tensors that are alike.
   bool same_use(Operand x, Operand y) const;
-  /// By how much the tensors of a repetition stand behind those of its block; kNotMoved: not all by as much.
+  /// By how much the tensors of a repetition whose operands follow upon each other stand behind those of its block;
+  /// kNotMoved: not all by as much.
   std::uint32_t moved_by(const Repetition& r, const RepeatedBlock& block) const;
 
  private:
-  bool has_operands_in_line(const Repetition& r) const;
   bool has_moved_tensors(const RepeatedBlock& block, std::uint32_t by) const;
   bool is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
   bool alike(TensorId x, TensorId y) const;

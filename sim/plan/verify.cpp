@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/operand_bits.hpp"
 #include "sim/plan/operand_sizes.hpp"
 #include "sim/plan/plan.hpp"
 #include "sim/plan/progress.hpp"
@@ -50,8 +51,9 @@ class Checker {
   void check_operand_sizes(std::size_t i);
   void check_repetitions();
   bool begins_repetition(const Repetition& r, std::size_t end) const;
-  bool does_as(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const;
-  void check_uses(const Repetition& r, const BlockComparison& comparison);
+  std::optional<bool> check_ops(const Repetition& r);
+  bool does_as(const Repetition& r, std::uint32_t i) const;
+  void check_uses(const Repetition& r, const BlockComparison& comparison, bool in_line);
   void check_communication();
   bool find_communications();
   void check_group_order(const ReducedMesh& ranks, std::size_t group);
@@ -115,18 +117,27 @@ bool Checker::has_ids(std::size_t i) {
   return problems_.none();
 }
 
+/// Whether it is quick to see; else each op tells.
 bool Checker::has_all_ids() {
-  std::uint32_t most = 0;
-  for (const Operand& o : plan_.operands) most = std::max(most, o.tensor().value);
-  has_tensors_ = plan_.operands.empty() || most < plan_.tensors.size();
-  const std::size_t works = plan_.works.size(), names = plan_.names.size(), operands = plan_.operands.size(),
-                    deps = plan_.deps.size();
-  bool all = has_tensors_;
-  for (const Op& op : plan_.ops)
-    all &= op.work.value < works && op.name.value < names &&
-           op.first_operand + std::size_t{op.num_operands} <= operands &&
-           op.first_dep + std::size_t{op.num_deps} <= deps;
-  return all;
+  const std::size_t operands = plan_.operands.size(), deps = plan_.deps.size();
+  const std::uint32_t most = static_cast<std::uint32_t>(std::min<std::size_t>(plan_.tensors.size(), 1u << 27)) * 16 - 1;
+  has_tensors_ = operands == 0 || (!plan_.tensors.empty() && are_at_most(plan_.operands.data(), operands, most));
+  constexpr std::size_t kMost = std::size_t{1} << 31;
+  if (std::max({plan_.works.size(), plan_.names.size(), operands, deps}) >= kMost) return false;
+  const auto last_work = static_cast<std::uint32_t>(plan_.works.size() - 1),
+             last_name = static_cast<std::uint32_t>(plan_.names.size() - 1),
+             end_operand = static_cast<std::uint32_t>(operands), end_dep = static_cast<std::uint32_t>(deps);
+  std::uint32_t above = 0;  // the highest bit: of what is more than it may be
+  const auto see = [&](std::uint32_t value, std::uint32_t most) { above |= value | (most - value); };
+  for (const Op& op : plan_.ops) {
+    see(op.work.value, last_work);
+    see(op.name.value, last_name);
+    see(op.first_operand, end_operand);
+    see(op.first_operand + op.num_operands, end_operand);
+    see(op.first_dep, end_dep);
+    see(op.first_dep + op.num_deps, end_dep);
+  }
+  return has_tensors_ && above >> 31 == 0;
 }
 
 /// What repetitions hold is compared with what they repeat.
@@ -160,16 +171,8 @@ void Checker::check_repetitions() {
     if (!begins_repetition(r, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
       return problem("op {} begins no repetition of {} ops from op {} on", first, r.num_ops, like);
     end = first + r.num_ops;
-    bool same_ops = true;
-    for (std::size_t i = 0; i < r.num_ops; ++i) {
-      const Op &a = plan_.ops[first + i], &b = plan_.ops[like + i];
-      const bool is_plain = a.work == b.work && a.stream == b.stream && a.num_operands == b.num_operands &&
-                            a.num_deps == 0 && b.num_deps == 0;
-      if (is_plain || does_as(first + i, first, like + i, like)) continue;
-      same_ops = false;
-      problem("{} is said to repeat {} but does something else", op_text(first + i), op_text(like + i));
-    }
-    if (same_ops) check_uses(r, comparison);
+    const std::optional<bool> in_line = check_ops(r);
+    if (in_line) check_uses(r, comparison, *in_line);
   }
   for (const auto& [like, num_ops] : lengths) {
     const auto next =
@@ -180,6 +183,28 @@ void Checker::check_repetitions() {
   }
 }
 
+/// Whether operands of its ops follow upon each other; nothing where it does something else than its block.
+std::optional<bool> Checker::check_ops(const Repetition& r) {
+  const Op* const mine = plan_.ops.data() + r.first.index();
+  const Op* const like = plan_.ops.data() + r.like.index();
+  std::uint32_t next = mine[0].first_operand, misplaced = 0;
+  bool same_ops = true;
+  for (std::uint32_t i = 0; i < r.num_ops; ++i) {
+    const Op &a = mine[i], &b = like[i];
+    const std::uint32_t unlike = (a.work.value ^ b.work.value) |
+                                 static_cast<std::uint32_t>(a.num_operands ^ b.num_operands) |
+                                 static_cast<std::uint32_t>(a.stream != b.stream);
+    misplaced |= a.first_operand ^ next;
+    next += a.num_operands;
+    if (unlike == 0 && ((a.num_deps | b.num_deps) == 0 || does_as(r, i))) continue;
+    same_ops = false;
+    problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
+            op_text(r.like.index() + i));
+  }
+  if (!same_ops) return std::nullopt;
+  return misplaced == 0;
+}
+
 bool Checker::begins_repetition(const Repetition& r, std::size_t end) const {
   const std::size_t first = r.first.index(), like = r.like.index(), last = first + r.num_ops;
   if (r.num_ops == 0 || first < end || like + r.num_ops > first || last > plan_.ops.size()) return false;
@@ -187,25 +212,25 @@ bool Checker::begins_repetition(const Repetition& r, std::size_t end) const {
   return last <= c.first_op + std::size_t{c.num_ops};
 }
 
-/// Dependencies on ops outside may differ.
-bool Checker::does_as(std::size_t i, std::size_t first, std::size_t like, std::size_t first_like) const {
-  const Op &a = plan_.ops[i], &b = plan_.ops[like];
-  if (a.work != b.work || a.stream != b.stream || a.num_operands != b.num_operands) return false;
-  const auto deps = plan_.deps_of(a), deps_like = plan_.deps_of(b);
+/// Whether an op comes after the same ops of the block; those outside may differ.
+bool Checker::does_as(const Repetition& r, std::uint32_t i) const {
+  const OpId first = r.first, first_like = r.like;
+  const auto deps = plan_.deps_of(plan_.ops[first.index() + i]),
+             deps_like = plan_.deps_of(plan_.ops[first_like.index() + i]);
   std::size_t k = 0;
   for (const OpId d : deps_like) {
-    if (d.index() < first_like) continue;
-    while (k < deps.size() && deps[k].index() < first) ++k;
-    if (k == deps.size() || deps[k++].index() - first != d.index() - first_like) return false;
+    if (d < first_like) continue;
+    while (k < deps.size() && deps[k] < first) ++k;
+    if (k == deps.size() || deps[k++].index() - first.index() != d.index() - first_like.index()) return false;
   }
   return true;
 }
 
 /// Mostly tensors of a copy are those of its block, all moved by as much: then they are compared range by range.
-void Checker::check_uses(const Repetition& r, const BlockComparison& comparison) {
+void Checker::check_uses(const Repetition& r, const BlockComparison& comparison, bool in_line) {
   const auto [known, is_new] = blocks_.try_emplace(r.like);
   if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
-  moved_.push_back(comparison.moved_by(r, known->second));
+  moved_.push_back(in_line ? comparison.moved_by(r, known->second) : kNotMoved);
   if (moved_.back() != kNotMoved) return;
   for (std::size_t i = 0; i < r.num_ops; ++i) {
     const Op &a = plan_.ops[r.first.index() + i], &b = plan_.ops[r.like.index() + i];
@@ -253,10 +278,24 @@ bool Checker::find_communications() {
     communicates.push_back(std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
                            std::holds_alternative<Recv>(w));
   if (std::find(communicates.begin(), communicates.end(), true) == communicates.end()) return false;
-  communications_.resize(plan_.classes.size());
-  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
-    for (std::size_t i = plan_.classes[c].first_op; i < plan_.classes[c].first_op + plan_.classes[c].num_ops; ++i)
-      if (communicates[plan_.ops[i].work.index()]) communications_[c].push_back(static_cast<std::uint32_t>(i));
+  const auto add = [&](std::size_t first, std::size_t num_ops, std::vector<std::uint32_t>& out) {
+    for (std::size_t i = first; i < first + num_ops; ++i)
+      if (communicates[plan_.ops[i].work.index()]) out.push_back(static_cast<std::uint32_t>(i));
+  };
+  for (const RankClass& c : plan_.classes) {
+    std::vector<std::uint32_t>& mine = communications_.emplace_back();
+    std::map<OpId, std::vector<std::uint32_t>> blocks;  // that others repeat
+    for (const Stretch& s : stretches_of(plan_, c)) {
+      if (s.like.is_none()) {
+        add(s.first, s.num_ops, mine);
+        continue;
+      }
+      const auto [known, is_new] = blocks.try_emplace(s.like);
+      if (is_new) add(s.like.index(), s.num_ops, known->second);
+      for (const std::uint32_t i : known->second)
+        mine.push_back(static_cast<std::uint32_t>(s.first + i - s.like.index()));
+    }
+  }
   return true;
 }
 
