@@ -18,6 +18,7 @@ namespace orrery {
 struct BlockRun {
   struct Timing {
     std::int64_t start = 0, end = 0;
+    std::uint32_t op = 0;  // in the block
   };
 
   bool may_replay = false;

@@ -82,6 +82,7 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
     blocks += class_of(s).count;
   }
   blocks_.assign(blocks, {});
+  logged_.assign(options_.log ? blocks : 0, 0);
   scripts_.clear();
   replay_places_.resize(fleet.size());
   for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
@@ -273,7 +274,7 @@ bool MemoryModel::take_operand(std::uint32_t simulated, OpId op, const Operand& 
   Block& b = block(simulated, owner);
   const Stream stream = (*plan_)[op].stream;
   b.offset = place(t, size(owner), stream);
-  b.logged = log_take(t, owner, stream, now_ps);
+  if (const std::uint32_t number = log_take(t, owner, stream, now_ps); options_.log) logged_[index_of(b)] = number;
   b.marks_left = class_of(simulated).marks[owner.value - class_of(simulated).first];
   return grow(t, op, size(owner), now_ps);
 }
@@ -307,7 +308,7 @@ void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Block& b, s
   const RankId rank = fleet_->rank(simulated);
   TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
   t.arena->release(b.offset);
-  log_give(t, owner, b.logged, now_ps);
+  if (options_.log) log_give(t, owner, logged_[index_of(b)], now_ps);
   b.offset = -1;
   change(t, -size(owner), now_ps);
 }

@@ -124,11 +124,11 @@ class MemoryModel {
     std::vector<std::uint32_t> lists;                               // of persistent tensors that are there, as wholes
     std::vector<std::uint32_t> resident;                            // storage keys, sorted
   };
-  struct Block {  // storage of one tensor of one rank
-    std::int64_t offset = -1;
-    std::uint32_t marks_left = 0;
-    std::uint32_t logged = 0;  // its number in the log
+  struct Block {  // storage of one tensor of one rank, of which there are millions
+    std::int64_t offset : 56 = -1;
+    std::uint64_t marks_left : 8 = 0;  // one per stream at most
   };
+  static_assert(sizeof(Block) == 8 && kNumStreams < 1 << 8);
   struct ClassTensors {
     std::uint32_t first = 0, count = 0;  // range of tensor ids whose storage its ops take
     std::vector<std::uint8_t> marks;     // per tensor of the range: how many operands give it back, one per stream
@@ -163,8 +163,9 @@ class MemoryModel {
   Block& block(std::uint32_t simulated, TensorId owner) {
     return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
   }
+  std::size_t index_of(const Block& b) const { return static_cast<std::size_t>(&b - blocks_.data()); }
   std::uint32_t marks_of(std::uint32_t simulated, const Block& b) const {
-    return class_of(simulated).marks[static_cast<std::size_t>(&b - blocks_.data()) - first_block_[simulated]];
+    return class_of(simulated).marks[index_of(b) - first_block_[simulated]];
   }
   const ClassTensors& class_of(std::uint32_t simulated) const { return classes_[fleet_->class_of(simulated)]; }
   void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
@@ -191,6 +192,7 @@ class MemoryModel {
   std::vector<ClassTensors> classes_;
   std::vector<std::size_t> first_block_;  // per simulated rank
   std::vector<Block> blocks_;
+  std::vector<std::uint32_t> logged_;  // per block its number in the log; empty without one
   std::vector<std::vector<std::int64_t>> replay_places_;  // per simulated rank: of storage of the block it replays
 
   std::deque<StorageScript> scripts_;  // that differ

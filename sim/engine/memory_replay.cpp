@@ -175,7 +175,8 @@ bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, s
       continue;
     }
     Block& b = shared_block(simulated, c, op);
-    b = {taken.offset, marks_of(simulated, b), 0};
+    b.offset = taken.offset;
+    b.marks_left = marks_of(simulated, b);
   }
   for (Block* const b : inside_)
     if (b->offset >= 0) --b->marks_left;

@@ -141,7 +141,8 @@ void OpTable::add_op(const Plan& plan, ClassOps& out, std::uint32_t i) {
 }
 
 /// Ops that do what those from `like` on do: mostly all that is known of them holds.
-void OpTable::add_block(const Plan& plan, ClassOps& out, const OpBlocks::Instance& block, std::uint32_t like) {
+void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, std::uint32_t like) {
+  block.first_wait = static_cast<std::uint32_t>(out.blocks.waits.size());
   const Op* const ops = plan.ops.data() + out.first_op + block.first_op;
   for (std::uint32_t k = 0; k < block.num_ops; ++k) {
     const EngineOp& known = records_[place_[like + k]];
@@ -154,7 +155,11 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, const OpBlocks::Instanc
       complete(plan, out, ops[k], record);
     else if (known.kind != OpKind::Single)
       add_call(record, ops[k].work);
+    for (std::uint32_t d = 0; d < record.num_deps; ++d)
+      if (const Dependency on = dep(record, d); on.record() < block.first_record[on.stream()])
+        out.blocks.waits.push_back({on, ops[k].stream});
   }
+  block.num_waits = static_cast<std::uint32_t>(out.blocks.waits.size()) - block.first_wait;
 }
 
 /// What an op does, and what it comes after.

@@ -61,11 +61,18 @@ struct OpBlocks {
     std::uint32_t first_op = 0, num_ops = 0;  // in its class
     std::uint32_t pattern = 0;
     std::array<std::uint32_t, kNumStreams> first_record{};
+    std::uint32_t first_wait = 0, num_waits = 0;  // into `waits`
+  };
+  /// An op of a block, on a stream, comes after another one that lies before the block.
+  struct Wait {
+    Dependency on;
+    Stream of = Stream::Compute;
   };
   struct Pattern {
     std::array<std::uint32_t, kNumStreams> count{};  // records on each stream
   };
   std::vector<Instance> instances;  // in order
+  std::vector<Wait> waits;
   std::vector<Pattern> patterns;    // instances of one do the same
 };
 
@@ -105,7 +112,7 @@ class OpTable {
   void add_class(const Plan& plan, std::size_t c, std::span<const Stretch> stretches);
   void make_room(const Plan& plan, ClassOps& out);
   void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
-  void add_block(const Plan& plan, ClassOps& out, const OpBlocks::Instance& block, std::uint32_t like);
+  void add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, std::uint32_t like);
   void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record);
   void find_partners(const Plan& plan);
   void add_call(EngineOp& record, WorkId work);

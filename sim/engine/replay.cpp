@@ -108,8 +108,9 @@ void Execution::run_alone(std::uint32_t rank, const OpBlocks::Instance& block, B
     run.may_replay = run.may_replay && slot.next == slot.end;
     slot.next = slot.end = UINT32_MAX;
     for (std::uint32_t i = 0; i < run.count[s]; ++i) {
-      const Span& span = alone_spans_[c_.ops[block.first_record[s] + i].op - block.first_op];
-      run.ops[s].push_back({span.start_ps, span.end_ps});
+      const std::uint32_t op = c_.ops[block.first_record[s] + i].op - block.first_op;
+      const Span& span = alone_spans_[op];
+      run.ops[s].push_back({span.start_ps, span.end_ps, op});
       run.duration = std::max(run.duration, span.end_ps);
     }
   }
@@ -145,16 +146,12 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
     const std::int64_t ready = rank.ready_ps[block.first_record[s] + run.count[s] - 1 - rank.first_op];
     if (ready < 0 || rank.host_ps + ready > now_ps_) return false;
   }
-  for (const std::uint32_t s : run.streams)
-    for (std::uint32_t i = 0; i < run.count[s]; ++i) {
-      const EngineOp& record = c_.ops[block.first_record[s] + i];
-      for (std::uint32_t k = 0; k < record.num_deps; ++k) {
-        const Dependency d = c_.ops.dep(record, k);
-        const bool inside = d.record() - block.first_record[d.stream()] < run.count[d.stream()];
-        if (!inside && slots[d.stream()].next <= d.record()) return false;
-      }
-    }
-  return true;
+  const std::span waits{c_.ops.of_class(rank.class_id).blocks.waits};
+  return std::all_of(waits.begin() + block.first_wait, waits.begin() + block.first_wait + block.num_waits,
+                     [&](const OpBlocks::Wait& w) {
+                       return run.count[static_cast<std::size_t>(w.of)] == 0 ||
+                              slots[w.on.stream()].next > w.on.record();
+                     });
 }
 
 void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, BlockRun& run) {
@@ -178,6 +175,8 @@ void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, B
 void Execution::account_replay(std::uint32_t r, std::int64_t before_ps) {
   Replay& replay = replays_[r];
   RankRun& rank = ranks_[r];
+  const OpId first_op = first_op_of(r, *replay.block);
+  Span* const spans = c_.spans == nullptr ? nullptr : c_.spans->data() + rank.first_span + replay.block->first_op;
   replay_storage(r, before_ps);
   for (const std::uint32_t s : replay.run->streams) {
     Slot& slot = slots_[r * kNumStreams + s];
@@ -187,14 +186,10 @@ void Execution::account_replay(std::uint32_t r, std::int64_t before_ps) {
     const auto& ops = replay.run->ops[s];
     std::uint32_t ended = 0;
     for (; ended < ops.size() && replay.start_ps + ops[ended].end < before_ps; ++ended) {
-      if (c_.spans == nullptr) continue;
-      const EngineOp& record = c_.ops[slot.next + ended];
-      (*c_.spans)[rank.first_span + record.op] = {replay.start_ps + ops[ended].start,
-                                                  replay.start_ps + ops[ended].end,
-                                                  op_of(rank, record),
-                                                  c_.fleet.rank(r),
-                                                  c_.instance,
-                                                  0};
+      const BlockRun::Timing& t = ops[ended];
+      if (spans != nullptr)
+        spans[t.op] = {replay.start_ps + t.start, replay.start_ps + t.end, OpId{first_op.index() + t.op},
+                       c_.fleet.rank(r),          c_.instance,             0};
     }
     slot.next += ended;
     rank.ended += ended;
