@@ -27,7 +27,7 @@ struct BlockRun {
   std::array<std::vector<Timing>, kNumStreams> ops;  // by record
   std::vector<StorageScript::Event> storage;         // in order
   std::vector<std::int64_t> storage_at;              // when
-  StorageScript* script = nullptr;                   // found when it is replayed first
+  MemoryModel::Script script;                        // found when it is replayed first
   std::vector<ResourceUse> uses;                     // the most that it asks of each resource at once
   std::int64_t duration = 0;
   std::uint32_t num_ops = 0, disturbed = 0;

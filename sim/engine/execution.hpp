@@ -120,6 +120,7 @@ class Execution final : private Network::Client {
   void break_off(std::uint32_t rank);
   void break_off_disturbed();
   void go_on(std::uint32_t slot, std::int64_t start_ps, std::int64_t end_ps);
+  MemoryModel::Replayed storage_of(std::uint32_t rank, const Replay& replay) const;
   void replay_storage(std::uint32_t rank, std::int64_t before_ps);
   std::int64_t replayed_end(std::uint32_t rank, Dependency d) const;
 

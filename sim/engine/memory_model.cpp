@@ -84,6 +84,7 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
   blocks_.assign(blocks, {});
   logged_.assign(options_.log ? blocks : 0, 0);
   scripts_.clear();
+  owners_.clear();
   replay_places_.resize(fleet.size());
   for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
 }
@@ -267,22 +268,20 @@ bool MemoryModel::grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t n
   return true;
 }
 
-bool MemoryModel::take_operand(std::uint32_t simulated, OpId op, const Operand& o, std::int64_t now_ps) {
+bool MemoryModel::take_owner(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, std::int64_t now_ps) {
   const RankId rank = fleet_->rank(simulated);
-  const TensorId owner = plan_->owner(o.tensor());
   TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
   Block& b = block(simulated, owner);
-  const Stream stream = (*plan_)[op].stream;
   b.offset = place(t, size(owner), stream);
   if (const std::uint32_t number = log_take(t, owner, stream, now_ps); options_.log) logged_[index_of(b)] = number;
-  b.marks_left = class_of(simulated).marks[owner.value - class_of(simulated).first];
+  b.marks_left = marks_of(simulated, b);
   return grow(t, op, size(owner), now_ps);
 }
 
 bool MemoryModel::take(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
   bool peak = false;
   for (const Operand& o : plan_->operands_of((*plan_)[op]))
-    if (o.allocates()) peak |= take_operand(simulated, op, o, now_ps);
+    if (o.allocates()) peak |= take_owner(simulated, op, (*plan_)[op].stream, plan_->owner(o.tensor()), now_ps);
   return peak;
 }
 
@@ -294,14 +293,13 @@ void MemoryModel::record_peak(std::uint32_t simulated, const RankProgress& progr
   }
 }
 
-void MemoryModel::give_operand(std::uint32_t simulated, const Operand& o, std::int64_t now_ps) {
-  const TensorId owner = plan_->owner(o.tensor());
+void MemoryModel::give_owner(std::uint32_t simulated, TensorId owner, std::int64_t now_ps) {
   if (Block& b = block(simulated, owner); b.offset >= 0 && --b.marks_left == 0) give_back(simulated, owner, b, now_ps);
 }
 
 void MemoryModel::give(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
   for (const Operand& o : plan_->operands_of((*plan_)[op]))
-    if (o.frees()) give_operand(simulated, o, now_ps);
+    if (o.frees()) give_owner(simulated, plan_->owner(o.tensor()), now_ps);
 }
 
 void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +22,7 @@
 
 namespace orrery {
 
+struct OpBlocks;
 struct RepeatedBlock;
 
 /// How far a rank has come: per stream, how many of its ops have started and how many have ended.
@@ -39,7 +41,8 @@ struct StorageScript {
   enum class Kind : std::uint8_t { Take, Mark, Give, TakeShared, GiveShared };
   struct Change {
     std::int64_t bytes = 0;
-    std::uint32_t op = 0, operand = 0, place = 0;  // in the block; of the op; number of storage of its own
+    std::uint32_t op = 0, operand = 0;  // in the block; of the op
+    std::uint32_t place = 0;            // number of storage of its own, or of what is shared
     Kind kind = Kind::Take;
     Tier tier = Tier::Device;
     Stream stream = Stream::Compute;
@@ -56,7 +59,7 @@ struct StorageScript {
 
   std::vector<Change> changes;
   std::vector<std::uint32_t> first_change;  // of each event, and the end
-  std::uint32_t num_places = 0;
+  std::uint32_t num_places = 0, num_shared = 0;
   std::optional<Tier> tier;                              // of all changes; none: of several
   std::unordered_map<std::uint64_t, Stretch> stretches;  // by the first event and the end; never iterated
 };
@@ -87,18 +90,30 @@ class MemoryModel {
   void record_peak(std::uint32_t simulated, const RankProgress& progress);
   void give(std::uint32_t simulated, OpId op, std::int64_t now_ps);
 
-  /// What the events of a block from `first` on do that repeats, or is repeated by, others.
+  /// What the events of a block of this pattern do, and whose storage they share with others in each block of it.
   /// Holds until the next execution begins.
-  StorageScript& script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events);
-  /// As `take` or `give` of an event of the block from `first` on, which runs on this rank alone from the first event.
-  bool replay(std::uint32_t simulated, const StorageScript& script, std::size_t event, OpId first, std::int64_t now_ps);
+  struct Script {
+    StorageScript* script = nullptr;
+    std::span<const TensorId> owners;  // block by block: of what is shared, by its number
+  };
+  Script script(std::uint32_t simulated, const OpBlocks& blocks, std::uint32_t pattern,
+                std::span<const StorageScript::Event> events);
+  /// A block that runs on a rank alone from its first event on.
+  struct Replayed {
+    std::uint32_t simulated = 0;
+    OpId first;
+    StorageScript* script = nullptr;
+    std::span<const TensorId> owners;  // of what is shared
+  };
+  /// As `take` or `give` of an event.
+  bool replay(const Replayed& block, std::size_t event, std::int64_t now_ps);
   /// As `replay` of the events [first, last) where it is known what they come to, because they have been replayed in a
   /// like arena, and no peak is among them. Where it is not, they have to be replayed one by one, and `learn` is to be
   /// told of it.
-  bool replay_known(std::uint32_t simulated, StorageScript& script, std::size_t first, std::size_t last, OpId op);
-  void learn(std::uint32_t simulated, const StorageScript& script, std::size_t first, std::size_t last, OpId op);
+  bool replay_known(const Replayed& block, std::size_t first, std::size_t last);
+  void learn(const Replayed& block, std::size_t first, std::size_t last);
   /// The block goes on by `take` and `give` behind these many events.
-  void leave(std::uint32_t simulated, const StorageScript& script, std::size_t events, OpId first);
+  void leave(const Replayed& block, std::size_t events);
   /// After the ops: who owned the peaks, and whatever the plan has not given back.
   void end(std::int64_t now_ps);
 
@@ -158,8 +173,8 @@ class MemoryModel {
   void change(TierState& t, std::int64_t bytes, std::int64_t now_ps);
   void raise(TierState& t, OpId op);
   bool grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t now_ps);
-  bool take_operand(std::uint32_t simulated, OpId op, const Operand& o, std::int64_t now_ps);
-  void give_operand(std::uint32_t simulated, const Operand& o, std::int64_t now_ps);
+  bool take_owner(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, std::int64_t now_ps);
+  void give_owner(std::uint32_t simulated, TensorId owner, std::int64_t now_ps);
   Block& block(std::uint32_t simulated, TensorId owner) {
     return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
   }
@@ -170,10 +185,14 @@ class MemoryModel {
   const ClassTensors& class_of(std::uint32_t simulated) const { return classes_[fleet_->class_of(simulated)]; }
   void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
   StorageScript::Stretch* stretch(StorageScript& script, std::size_t first, std::size_t last) const;
-  OffsetAllocator* plain_arena(std::uint32_t simulated, const StorageScript& script);
-  Block& shared_block(std::uint32_t simulated, const StorageScript::Change& c, OpId first);
-  bool find_given(std::uint32_t simulated, const StorageScript& script, OpId first);
-  void take_given_back(std::uint32_t simulated, const StorageScript& script, OpId first);
+  StorageScript* script_of(const ClassTensors& tensors, OpId first, std::span<const StorageScript::Event> events);
+  void find_owners(const OpBlocks& blocks, std::uint32_t pattern, std::uint32_t first_op, const StorageScript& script,
+                   std::vector<TensorId>& out) const;
+  Block& shared_block(const Replayed& replayed, const StorageScript::Change& c) {
+    return block(replayed.simulated, replayed.owners[c.place]);
+  }
+  bool find_given(const Replayed& block);
+  void take_given_back(const Replayed& block);
   void name_owners(std::uint32_t simulated, TierState& t) const;
 
   Options options_;
@@ -196,6 +215,8 @@ class MemoryModel {
   std::vector<std::vector<std::int64_t>> replay_places_;  // per simulated rank: of storage of the block it replays
 
   std::deque<StorageScript> scripts_;  // that differ
+  std::map<std::tuple<std::uint32_t, std::uint32_t, const StorageScript*>, std::vector<TensorId>>
+      owners_;  // by class, pattern and script
 
   // Of the stretch that is asked for, and that is learnt from.
   StorageScript::Stretch* stretch_ = nullptr;  // null: nothing is learnt

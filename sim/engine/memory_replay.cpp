@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/engine/memory_model.hpp"
+#include "sim/engine/op_table.hpp"
 
 namespace orrery {
 namespace {
@@ -18,8 +19,21 @@ struct Use {
 
 }  // namespace
 
-StorageScript& MemoryModel::script(std::uint32_t simulated, OpId first, std::span<const StorageScript::Event> events) {
+MemoryModel::Script MemoryModel::script(std::uint32_t simulated, const OpBlocks& blocks, std::uint32_t pattern,
+                                        std::span<const StorageScript::Event> events) {
   const ClassTensors& tensors = class_of(simulated);
+  const std::uint32_t c = fleet_->class_of(simulated), first_op = plan_->classes[c].first_op;
+  const auto block = std::find_if(blocks.instances.begin(), blocks.instances.end(),
+                                  [&](const OpBlocks::Instance& b) { return b.pattern == pattern; });
+  StorageScript* const known = script_of(tensors, OpId{std::size_t{first_op} + block->first_op}, events);
+  const auto [owners, is_new] = owners_.try_emplace({c, pattern, known});
+  if (is_new) find_owners(blocks, pattern, first_op, *known, owners->second);
+  return {known, owners->second};
+}
+
+/// What the events of the block from `first` on do.
+StorageScript* MemoryModel::script_of(const ClassTensors& tensors, OpId first,
+                                      std::span<const StorageScript::Event> events) {
   const auto operands_of = [&](const StorageScript::Event& e) {
     return plan_->operands_of((*plan_)[OpId{first.index() + e.op}]);
   };
@@ -48,7 +62,7 @@ StorageScript& MemoryModel::script(std::uint32_t simulated, OpId first, std::spa
         c.kind = ++use.passed == use.marks ? Kind::Give : Kind::Mark;
       else
         use.place = out.num_places++;
-      c.place = use.place;
+      c.place = is_own ? use.place : out.num_shared++;
       out.changes.push_back(c);
     }
   }
@@ -59,22 +73,34 @@ StorageScript& MemoryModel::script(std::uint32_t simulated, OpId first, std::spa
   const auto same = std::find_if(scripts_.begin(), scripts_.end(), [&](const StorageScript& s) {
     return s.changes == out.changes && s.first_change == out.first_change;
   });
-  return same != scripts_.end() ? *same : scripts_.emplace_back(std::move(out));
+  return same != scripts_.end() ? &*same : &scripts_.emplace_back(std::move(out));
 }
 
-bool MemoryModel::replay(std::uint32_t simulated, const StorageScript& script, std::size_t event, OpId first,
-                         std::int64_t now_ps) {
-  std::vector<std::int64_t>& places = replay_places_[simulated];
+void MemoryModel::find_owners(const OpBlocks& blocks, std::uint32_t pattern, std::uint32_t first_op,
+                              const StorageScript& script, std::vector<TensorId>& out) const {
+  for (const OpBlocks::Instance& block : blocks.instances) {
+    if (block.pattern != pattern) continue;
+    for (const StorageScript::Change& c : script.changes) {
+      if (c.kind != Kind::TakeShared && c.kind != Kind::GiveShared) continue;
+      const Op& op = plan_->ops[std::size_t{first_op} + block.first_op + c.op];
+      out.push_back(plan_->owner(plan_->operands_of(op)[c.operand].tensor()));
+    }
+  }
+}
+
+bool MemoryModel::replay(const Replayed& block, std::size_t event, std::int64_t now_ps) {
+  const StorageScript& script = *block.script;
+  std::vector<std::int64_t>& places = replay_places_[block.simulated];
   if (event == 0) places.resize(std::max<std::size_t>(places.size(), script.num_places));
-  const RankId rank = fleet_->rank(simulated);
+  const RankId rank = fleet_->rank(block.simulated);
   bool peak = false;
   for (std::uint32_t i = script.first_change[event]; i < script.first_change[event + 1]; ++i) {
     const StorageScript::Change& c = script.changes[i];
-    const OpId op{first.index() + c.op};
+    const OpId op{block.first.index() + c.op};
     if (c.kind == Kind::TakeShared) {
-      peak |= take_operand(simulated, op, plan_->operands_of((*plan_)[op])[c.operand], now_ps);
+      peak |= take_owner(block.simulated, op, c.stream, block.owners[c.place], now_ps);
     } else if (c.kind == Kind::GiveShared) {
-      give_operand(simulated, plan_->operands_of((*plan_)[op])[c.operand], now_ps);
+      give_owner(block.simulated, block.owners[c.place], now_ps);
     } else if (c.kind != Kind::Mark) {
       TierState& t = tier(ranks_[rank.index()], rank, c.tier);
       if (c.kind == Kind::Give) {
@@ -113,27 +139,23 @@ StorageScript::Stretch* MemoryModel::stretch(StorageScript& script, std::size_t 
   return &out;
 }
 
-MemoryModel::Block& MemoryModel::shared_block(std::uint32_t simulated, const StorageScript::Change& c, OpId first) {
-  const Operand& o = plan_->operands_of((*plan_)[OpId{first.index() + c.op}])[c.operand];
-  return block(simulated, plan_->owner(o.tensor()));
-}
-
 /// Which blocks of those that are there before it the stretch gives back, passing their marks on the way. False where
 /// it gives back what it takes itself and shares with others: then what was there before does not tell all.
-bool MemoryModel::find_given(std::uint32_t simulated, const StorageScript& script, OpId first) {
+bool MemoryModel::find_given(const Replayed& block) {
+  const StorageScript& script = *block.script;
   given_.clear();
   passed_.clear();
   inside_.clear();
   for (const std::uint32_t i : stretch_->gives)
-    given_.push_back({i, replay_places_[simulated][script.changes[i].place], script.changes[i].bytes});
+    given_.push_back({i, replay_places_[block.simulated][script.changes[i].place], script.changes[i].bytes});
   for (const std::uint32_t i : stretch_->shared) {
     const StorageScript::Change& c = script.changes[i];
     if (c.kind != Kind::GiveShared) continue;
-    Block& b = shared_block(simulated, c, first);
+    Block& b = shared_block(block, c);
     if (b.offset < 0) {  // not taken yet
       inside_.push_back(&b);
       const auto marks = static_cast<std::uint32_t>(std::count(inside_.begin(), inside_.end(), &b));
-      if (marks == marks_of(simulated, b)) return false;
+      if (marks == marks_of(block.simulated, b)) return false;
       continue;
     }
     passed_.push_back(i);
@@ -142,22 +164,25 @@ bool MemoryModel::find_given(std::uint32_t simulated, const StorageScript& scrip
   return true;
 }
 
-void MemoryModel::take_given_back(std::uint32_t simulated, const StorageScript& script, OpId first) {
-  for (const std::uint32_t i : passed_) ++shared_block(simulated, script.changes[i], first).marks_left;
+void MemoryModel::take_given_back(const Replayed& block) {
+  for (const std::uint32_t i : passed_) {
+    Block& b = shared_block(block, block.script->changes[i]);
+    b.marks_left = b.marks_left + 1u;
+  }
 }
 
-bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, std::size_t first, std::size_t last,
-                               OpId op) {
+bool MemoryModel::replay_known(const Replayed& block, std::size_t first, std::size_t last) {
+  StorageScript& script = *block.script;
   stretch_ = stretch(script, first, last);
   if (stretch_ == nullptr) return false;
-  const RankId rank = fleet_->rank(simulated);
+  const RankId rank = fleet_->rank(block.simulated);
   TierState& t = tier(ranks_[rank.index()], rank, *script.tier);
-  std::vector<std::int64_t>& places = replay_places_[simulated];
+  std::vector<std::int64_t>& places = replay_places_[block.simulated];
   places.resize(std::max<std::size_t>(places.size(), script.num_places));
-  const bool is_told = t.plain != nullptr && find_given(simulated, script, op);
+  const bool is_told = t.plain != nullptr && find_given(block);
   const StorageEffects::Outcome* known = is_told ? stretch_->effects.find(*t.plain, given_, stretch_->takes) : nullptr;
   if (known == nullptr || t.live + known->rise > t.peak.bytes) {
-    take_given_back(simulated, script, op);
+    take_given_back(block);
     if (known != nullptr || !is_told) stretch_ = nullptr;
     refusals_ = t.arena->stats().num_ooms;
     return false;
@@ -166,7 +191,7 @@ bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, s
   taken_.clear();
   for (const StorageEffects::Block& given : given_) gone_.push_back({given.offset, given.size, given.size});
   for (const std::uint32_t i : passed_)
-    if (Block& b = shared_block(simulated, script.changes[i], op); b.marks_left == 0) b.offset = -1;
+    if (Block& b = shared_block(block, script.changes[i]); b.marks_left == 0) b.offset = -1;
   for (const StorageEffects::Block& taken : known->taken) {
     const StorageScript::Change& c = script.changes[taken.change];
     taken_.push_back({taken.offset, taken.size, taken.size});
@@ -174,9 +199,9 @@ bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, s
       places[c.place] = taken.offset;
       continue;
     }
-    Block& b = shared_block(simulated, c, op);
+    Block& b = shared_block(block, c);
     b.offset = taken.offset;
-    b.marks_left = marks_of(simulated, b);
+    b.marks_left = marks_of(block.simulated, b);
   }
   for (Block* const b : inside_)
     if (b->offset >= 0) --b->marks_left;
@@ -185,10 +210,10 @@ bool MemoryModel::replay_known(std::uint32_t simulated, StorageScript& script, s
   return true;
 }
 
-void MemoryModel::learn(std::uint32_t simulated, const StorageScript& script, std::size_t first, std::size_t last,
-                        OpId op) {
+void MemoryModel::learn(const Replayed& block, std::size_t first, std::size_t last) {
   if (stretch_ == nullptr) return;
-  const RankId rank = fleet_->rank(simulated);
+  const StorageScript& script = *block.script;
+  const RankId rank = fleet_->rank(block.simulated);
   const TierState& t = tier(ranks_[rank.index()], rank, *script.tier);
   if (t.arena->stats().num_ooms != refusals_) return;  // it has become larger
   StorageEffects::Outcome out;
@@ -200,27 +225,27 @@ void MemoryModel::learn(std::uint32_t simulated, const StorageScript& script, st
     if (gives) out.net -= c.bytes;
     if (!takes) continue;
     const std::int64_t offset =
-        c.kind == Kind::Take ? replay_places_[simulated][c.place] : shared_block(simulated, c, op).offset;
+        c.kind == Kind::Take ? replay_places_[block.simulated][c.place] : shared_block(block, c).offset;
     out.net += c.bytes;
     out.rise = std::max(out.rise, out.net);
     out.end = std::max(out.end, offset + c.bytes);
     if (c.kind == Kind::TakeShared) out.taken.push_back({i, offset, c.bytes});
   }
   for (const std::uint32_t i : stretch_->keeps)
-    out.taken.push_back({i, replay_places_[simulated][script.changes[i].place], script.changes[i].bytes});
+    out.taken.push_back({i, replay_places_[block.simulated][script.changes[i].place], script.changes[i].bytes});
   stretch_->effects.learn(*t.plain, out);
 }
 
-void MemoryModel::leave(std::uint32_t simulated, const StorageScript& script, std::size_t events, OpId first) {
-  const ClassTensors& tensors = class_of(simulated);
+void MemoryModel::leave(const Replayed& replayed, std::size_t events) {
+  const StorageScript& script = *replayed.script;
   for (std::uint32_t i = 0; i < script.first_change[events]; ++i) {
     const StorageScript::Change& c = script.changes[i];
     if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) continue;
-    const TensorId owner = plan_->owner(plan_->operands_of((*plan_)[OpId{first.index() + c.op}])[c.operand].tensor());
-    Block& b = block(simulated, owner);
+    const TensorId owner = plan_->owner(plan_->operands_of((*plan_)[OpId{replayed.first.index() + c.op}])[c.operand].tensor());
+    Block& b = block(replayed.simulated, owner);
     if (c.kind == Kind::Take) {
-      b.offset = replay_places_[simulated][c.place];
-      b.marks_left = tensors.marks[owner.value - tensors.first];
+      b.offset = replay_places_[replayed.simulated][c.place];
+      b.marks_left = marks_of(replayed.simulated, b);
     } else if (--b.marks_left == 0) {
       b.offset = -1;
     }

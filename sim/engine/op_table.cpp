@@ -123,12 +123,12 @@ void OpTable::add_class(const Plan& plan, std::size_t c, std::span<const Stretch
       continue;
     }
     const auto [pattern, is_new] = patterns.try_emplace(s.like, static_cast<std::uint32_t>(patterns.size()));
-    out.blocks.instances.push_back({first, static_cast<std::uint32_t>(s.num_ops), pattern->second, next_});
-    add_block(plan, out, out.blocks.instances.back(), s.like.value - out.first_op);
-    if (!is_new) continue;
-    OpBlocks::Pattern& counted = out.blocks.patterns.emplace_back();
-    for (std::size_t k = 0; k < kNumStreams; ++k)
-      counted.count[k] = next_[k] - out.blocks.instances.back().first_record[k];
+    if (is_new) out.blocks.patterns.emplace_back();
+    OpBlocks::Pattern& known = out.blocks.patterns[pattern->second];
+    OpBlocks::Instance& block = out.blocks.instances.emplace_back(OpBlocks::Instance{
+        first, static_cast<std::uint32_t>(s.num_ops), pattern->second, known.instances++, next_});
+    add_block(plan, out, block, s.like.value - out.first_op);
+    for (std::size_t k = 0; k < kNumStreams; ++k) known.count[k] = next_[k] - block.first_record[k];
   }
 }
 

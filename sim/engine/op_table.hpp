@@ -59,7 +59,7 @@ class Dependency {
 struct OpBlocks {
   struct Instance {
     std::uint32_t first_op = 0, num_ops = 0;  // in its class
-    std::uint32_t pattern = 0;
+    std::uint32_t pattern = 0, number = 0;  // the how-manieth of its pattern
     std::array<std::uint32_t, kNumStreams> first_record{};
     std::uint32_t first_wait = 0, num_waits = 0;  // into `waits`
   };
@@ -70,6 +70,7 @@ struct OpBlocks {
   };
   struct Pattern {
     std::array<std::uint32_t, kNumStreams> count{};  // records on each stream
+    std::uint32_t instances = 0;
   };
   std::vector<Instance> instances;  // in order
   std::vector<Wait> waits;

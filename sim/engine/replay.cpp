@@ -155,8 +155,8 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
 }
 
 void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, BlockRun& run) {
-  if (c_.memory != nullptr && run.script == nullptr)
-    run.script = &c_.memory->script(r, first_op_of(r, block), run.storage);
+  if (c_.memory != nullptr && run.script.script == nullptr)
+    run.script = c_.memory->script(r, c_.ops.of_class(ranks_[r].class_id).blocks, block.pattern, run.storage);
   const std::span<const ResourceUse> uses{run.uses};
   std::size_t next = 0;
   for (const std::uint32_t s : run.streams) {
@@ -211,7 +211,7 @@ void Execution::break_off(std::uint32_t r) {
   account_replay(r, before_ps);
   const Replay replay = std::exchange(replays_[r], {});
   if (c_.memory != nullptr)
-    c_.memory->leave(r, *replay.run->script, replay.storage_done, first_op_of(r, *replay.block));
+    c_.memory->leave(storage_of(r, replay), replay.storage_done);
   ++run_of(r, *replay.block).disturbed;
   ++slots_[r * kNumStreams + kCompute].version;  // of the end that will not come
   for (const std::uint32_t s : replay.run->streams) {
@@ -242,6 +242,12 @@ void Execution::go_on(std::uint32_t index, std::int64_t start_ps, std::int64_t e
   slots_[index].start_ps = start_ps;
 }
 
+MemoryModel::Replayed Execution::storage_of(std::uint32_t r, const Replay& replay) const {
+  const auto& [script, owners] = replay.run->script;
+  return {r, first_op_of(r, *replay.block), script,
+          owners.subspan(std::size_t{replay.block->number} * script->num_shared, script->num_shared)};
+}
+
 /// Takes and gives storage as the replay of a rank has done before a time.
 void Execution::replay_storage(std::uint32_t r, std::int64_t before_ps) {
   Replay& replay = replays_[r];
@@ -251,17 +257,16 @@ void Execution::replay_storage(std::uint32_t r, std::int64_t before_ps) {
   std::size_t last = first;
   while (last < at.size() && replay.start_ps + at[last] < before_ps) ++last;
   if (first == last) return;
-  StorageScript& script = *replay.run->script;
-  const OpId op = first_op_of(r, *replay.block);
-  if (c_.memory->replay_known(r, script, first, last, op)) {
+  const MemoryModel::Replayed block = storage_of(r, replay);
+  if (c_.memory->replay_known(block, first, last)) {
     replay.storage_done = last;
     return;
   }
   for (; replay.storage_done < last; ++replay.storage_done) {
     const std::int64_t at_ps = replay.start_ps + at[replay.storage_done];
-    if (c_.memory->replay(r, script, replay.storage_done, op, at_ps)) c_.memory->record_peak(r, progress(r, at_ps));
+    if (c_.memory->replay(block, replay.storage_done, at_ps)) c_.memory->record_peak(r, progress(r, at_ps));
   }
-  c_.memory->learn(r, script, first, last, op);
+  c_.memory->learn(block, first, last);
 }
 
 /// When an op of a replay ends; far away when it is none.
