@@ -16,15 +16,21 @@ namespace {
 
 constexpr std::int64_t kSmallChain = 1000, kAllocations = 200;
 constexpr double kLeastBytes = 1 << 20, kMostBytes = 1 << 28;
+constexpr int kEightBits = 89;  // compute capability from which tensor cores take 8 bits
 
 class Benches {
  public:
-  Benches(Bytes memory, bool quick, Random& random, int processes)
-      : memory_{memory.base()}, quick_{quick}, random_{random}, processes_{processes} {}
+  Benches(const GpuInfo& gpu, bool quick, Random& random, int processes)
+      : memory_{double(gpu.memory_bytes)},
+        capability_{gpu.capability},
+        quick_{quick},
+        random_{random},
+        processes_{processes} {}
 
   std::vector<GpuBench> take() {
     for (const DType t : {DType::BF16, DType::F16, DType::F32}) {
       for (int i = 0; i < points(40); ++i) product(t, i);
+      for (int i = 0; i < points(12); ++i) t == DType::F32 ? product_in_tf32(i) : product_in_eight_bits(t, i);
       for (int i = 0; i < points(12); ++i) attention(t, i);
       for (int i = 0; i < points(8); ++i) streams(t, i);
       indexed(t);
@@ -33,6 +39,7 @@ class Benches {
     }
     for (int i = 0; i < points(8); ++i) copies(i);
     for (int i = 0; i < points(8); ++i) exchange(i);
+    single_kernel();
     for (const int lanes : {1, 2})
       for (const bool graphs : {false, true}) chain(lanes, graphs);
     for (const Spans spans : {Spans::Events, Spans::Records}) observed_chain(spans);
@@ -89,23 +96,49 @@ class Benches {
     b.add("measured", work, operands, stream);
   }
 
-  void product(DType t, int i) {
-    const int n = points(40);
+  /// Point i of n.
+  Gemm drawn_product(DType t, int i, int n) {
+    constexpr std::int64_t kAligned = 16;
     const auto side = [&](double high) {
-      return multiple(std::exp(random_.uniform(std::log(64.0), std::log(high))), 8);
+      return multiple(std::exp(random_.uniform(std::log(64.0), std::log(high))), kAligned);
     };
     const bool few = i % 5 == 4;  // decoding
-    const Gemm g{.m = few ? std::int64_t(1 + random_.below(8)) : multiple(size(i, n, 64, 16384), 8),
-                 .n = side(16384),
-                 .k = side(8192),
-                 .transpose_a = !few && i % 5 == 2,
-                 .transpose_b = i % 2 == 0,
-                 .dtype = t};
+    return {.m = few ? std::int64_t(1 + random_.below(8)) : multiple(size(i, n, 64, 16384), 8),
+            .n = side(16384),
+            .k = side(8192),
+            .transpose_a = !few && i % 5 == 2,
+            .transpose_b = i % 2 == 0,
+            .dtype = t};
+  }
+  void multiply(PlanBuilder& b, const Gemm& g) {
+    const TensorId x = persistent(b, "a", g.transpose_a ? Shape{g.k, g.m} : Shape{g.m, g.k}, g.dtype);
+    const TensorId y = persistent(b, "b", g.transpose_b ? Shape{g.n, g.k} : Shape{g.k, g.n}, g.dtype);
+    measured(b, g, {reads(x), reads(y), writes(persistent(b, "c", Shape{g.m, g.n}, g.dtype))});
+  }
+  void product(DType t, int i) {
+    const Gemm g = drawn_product(t, i, points(40));
     PlanBuilder b{"product"};
-    const TensorId x = persistent(b, "a", g.transpose_a ? Shape{g.k, g.m} : Shape{g.m, g.k}, t);
-    const TensorId y = persistent(b, "b", g.transpose_b ? Shape{g.n, g.k} : Shape{g.k, g.n}, t);
-    measured(b, g, {reads(x), reads(y), writes(persistent(b, "c", Shape{g.m, g.n}, t))});
+    multiply(b, g);
     add("products", b, g);
+  }
+  /// With the casts of both operands.
+  void product_in_eight_bits(DType t, int i) {
+    if (capability_ < kEightBits) return;
+    Gemm g = drawn_product(t, i, points(12));
+    g.narrow = Narrow::EightBits;
+    if (i % 3 == 2) g.gradient = i % 2 == 0 ? GradientOperand::A : GradientOperand::B;
+    PlanBuilder b{"product"};
+    multiply(b, g);
+    add("products in 8 bits", b, g);
+  }
+  /// No law is fitted to these: plans in f32 are predicted as if none of their products were in tf32.
+  void product_in_tf32(int i) {
+    const Gemm g = drawn_product(DType::F32, i, points(12));
+    PlanBuilder b{"product"};
+    multiply(b, g);
+    const std::size_t before = benches_.size();
+    add(to_text(g) + " in tf32", "products in tf32", b, amount(g));
+    if (benches_.size() > before) benches_.back().use.fast_f32 = true;
   }
 
   void attention(DType t, int i) {
@@ -212,42 +245,55 @@ class Benches {
     add("memory", b, a);
   }
 
-  /// To the device, from it, and both at once.
+  /// To the device, from it and within it (that one alone is among the streams), each beside each other one. Copies
+  /// within it are so much faster that it takes many of them to last as long as one that comes from the host.
   void copies(int i) {
+    constexpr int kAsLong = 32;
+    constexpr std::string_view kNames[] = {"to the device", "from the device", "within the device"};
     const auto n = multiple(size(i, points(8), kLeastBytes, kMostBytes), 256);
-    for (const int way : {1, 2, 3}) {
-      PlanBuilder b{"copies"};
-      const Bytes bytes{double(n)};
-      const auto place = [&](std::string_view name, Tier tier) {
-        return persistent(b, name, Shape{n / 4}, DType::F32, tier);
+    const Bytes bytes{double(n)};
+    const auto copy = [&](PlanBuilder& b, std::string_view op, int way) {
+      constexpr Stream kStreams[] = {Stream::CopyIn, Stream::CopyOut, Stream::Compute};
+      const Tier from = way == 0 ? Tier::Pinned : Tier::Device, to = way == 1 ? Tier::Pinned : Tier::Device;
+      const auto place = [&](const char* end, Tier tier) {
+        return persistent(b, fmt::format("{} {}", end, kNames[way]), Shape{n / 4}, DType::F32, tier);
       };
-      if (way & 1)
-        measured(b, Copy{bytes, Tier::Pinned, Tier::Device},
-                 {reads(place("from host", Tier::Pinned)), writes(place("to device", Tier::Device))}, Stream::CopyIn);
-      if (way & 2)
-        measured(b, Copy{bytes, Tier::Device, Tier::Pinned},
-                 {reads(place("from device", Tier::Device)), writes(place("to host", Tier::Pinned))}, Stream::CopyOut);
-      const char* name = way == 1 ? "to the device" : way == 2 ? "from the device" : "both ways at once";
-      add(fmt::format("copy {} B {}", n, name), "copies", b, {{}, {}, bytes, {}});
-    }
+      const TensorId x = place("from", from), y = place("to", to);
+      for (int k = 0; k < (op == "beside" && way == 2 ? kAsLong : 1); ++k)
+        b.add(op, Copy{bytes, from, to}, {reads(x), writes(y)}, kStreams[way]);
+    };
+    const auto one = [&](int way, int beside) {
+      if (way == 2 && beside < 0) return;
+      PlanBuilder b{"copies"};
+      if (beside >= 0) copy(b, "beside", beside);
+      copy(b, "measured", way);
+      add(fmt::format("copy {} B {}{}", n, kNames[way],
+                      beside < 0 ? "" : fmt::format(" beside others {}", kNames[beside])),
+          "copies", b, {{}, {}, bytes, {}});
+    };
+    for (int way = 0; way < 3; ++way)
+      for (int beside = -1; beside < 3; ++beside)
+        if (beside != way) one(way, beside);
   }
 
-  /// An all-reduce of 2, 4 or 8 ranks, which share a device where there are fewer; or of one rank of each process.
+  /// A collective of 2, 4 or 8 ranks, which share a device where there are fewer; or of one rank of each process.
   void exchange(int i) {
+    constexpr CollectiveKind kKinds[] = {CollectiveKind::AllReduce, CollectiveKind::AllGather,
+                                         CollectiveKind::ReduceScatter, CollectiveKind::AllToAll};
+    const CollectiveKind kind = kKinds[i % 4];
     const bool shared = processes_ > 1;
     const std::int64_t ranks = shared ? processes_ : std::int64_t{2} << i % 3;
     const std::int64_t n = multiple(size(i, points(8), 1 << 12, 1 << 24), 8 * ranks);
     PlanBuilder b{"exchange", Mesh{{{"dp", ranks}}}};
     const std::int8_t axis = 0;
-    const Collective c{.kind = CollectiveKind::AllReduce,
-                       .group = b.group_over({&axis, 1}),
-                       .bytes = size_of(DType::BF16, n),
-                       .dtype = DType::BF16};
-    measured(b, c,
-             {reads(persistent(b, "x", Shape{n}, DType::BF16)), writes(persistent(b, "y", Shape{n}, DType::BF16))},
+    const Collective c{
+        .kind = kind, .group = b.group_over({&axis, 1}), .bytes = size_of(DType::BF16, n), .dtype = DType::BF16};
+    const Shape in{kind == CollectiveKind::AllGather ? n / ranks : n},
+        out{kind == CollectiveKind::ReduceScatter ? n / ranks : n};
+    measured(b, c, {reads(persistent(b, "x", in, DType::BF16)), writes(persistent(b, "y", out, DType::BF16))},
              Stream::Comm);
     const std::size_t before = benches_.size();
-    add(fmt::format("all-reduce {} B over {} ranks{}", 2 * n, ranks, shared ? " of as many processes" : ""),
+    add(fmt::format("{} {} B over {} ranks{}", name_of(kind), 2 * n, ranks, shared ? " of as many processes" : ""),
         "collectives", b, {{}, {}, c.bytes, {}});
     if (benches_.size() > before) benches_.back().shared = shared;
   }
@@ -259,6 +305,12 @@ class Benches {
     for (int l = 0; l < lanes; ++l) x[l] = persistent(b, l == 0 ? "x" : "y", Shape{64}, DType::F32);
     for (std::int64_t i = 0; i < kSmallChain; ++i)
       for (int l = 0; l < lanes; ++l) measured(b, Fill{.elements = 64}, {writes(x[l])}, kStreams[l]);
+  }
+  /// From the call to the end of the kernel, as the host sees it.
+  void single_kernel() {
+    PlanBuilder b{"kernel"};
+    measured(b, Fill{.elements = 64}, {writes(persistent(b, "x", Shape{64}, DType::F32))});
+    add("1 kernel, waited for", "launches", b, {}, true);
   }
   void chain(int lanes, bool graphs) {
     PlanBuilder b{"chain"};
@@ -321,6 +373,7 @@ class Benches {
   }
 
   double memory_;
+  int capability_;
   bool quick_;
   Random& random_;
   int processes_;
@@ -329,8 +382,8 @@ class Benches {
 
 }  // namespace
 
-std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random, int processes) {
-  return Benches{memory, quick, random, processes}.take();
+std::vector<GpuBench> gpu_benches(const GpuInfo& gpu, bool quick, Random& random, int processes) {
+  return Benches{gpu, quick, random, processes}.take();
 }
 
 }  // namespace orrery

@@ -29,13 +29,14 @@ struct GpuBench {
   bool shared = false;            // by all processes that measure together
 };
 
-/// Products, attention and memory-bound kernels over sizes that are spread evenly on a logarithmic scale (every fourth
-/// of them at random, to check fits off the grid), copies in each direction alone, both at once and beside a product,
-/// two products at once, all-reduces of ranks, chains of small kernels on one stream and on two: enqueued, replayed,
-/// and with and without spans by events or records; chains of tensors that are taken and given back, from an arena and
-/// from the device. Those that fit into `memory`. Where several processes measure together, all-reduces are of one rank
-/// of each.
-std::vector<GpuBench> gpu_benches(Bytes memory, bool quick, Random& random, int processes = 1);
+/// Products (of f32 also in tf32, of 16 bits also in 8 where the device can), attention and memory-bound kernels over
+/// sizes that are spread evenly on a logarithmic scale (every fourth of them at random, to check fits off the grid);
+/// copies to the device, from it and within it, alone, beside one another and beside a product; two products at once;
+/// collectives of ranks; one small kernel, and chains of them on one stream and on two: enqueued, replayed, and with
+/// and without spans by events or records; chains of tensors that are taken and given back, from an arena and from the
+/// device. Those that fit into the device's memory. Where several processes measure together, collectives are of one
+/// rank of each.
+std::vector<GpuBench> gpu_benches(const GpuInfo& gpu, bool quick, Random& random, int processes = 1);
 
 struct GpuResult {
   std::string name, group;
@@ -50,7 +51,8 @@ struct GpuCampaign {
   std::string resume;                  // file with a line per result; what stands there is not measured again
   std::optional<Seconds> budget = {};  // no bench begins after it
   std::function<void(double done, const std::string& name)> progress = {};  // may throw to stop
-  std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
+  std::shared_ptr<Peers> peers = nullptr;           // processes that measure together; null: none but this one
+  std::function<void(std::string_view)> warn = {};  // told of kernels that are not used; none: nobody
 };
 
 struct GpuMeasurements {

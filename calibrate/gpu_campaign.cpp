@@ -53,10 +53,10 @@ std::vector<double> times_of(const GpuBench& bench, Executor& executor, Peers* p
   return times;
 }
 
-GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>& driver,
-                        const std::shared_ptr<Peers>& peers) {
+GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>& driver, const GpuCampaign& campaign) {
   GpuOptions use = bench.use;
-  if (bench.shared) use.peers = peers;
+  use.warn = campaign.warn;
+  if (bench.shared) use.peers = campaign.peers;
   if (bench.records) use.activities = driver->activities();
   const auto executor =
       make_gpu_executor(driver, {.record_spans = !bench.whole || bench.spans, .record_memory = false}, use);
@@ -76,13 +76,17 @@ std::map<std::string, GpuResult> known(const std::string& path) {
   return results;
 }
 
-/// Of all processes: they draw the same benches.
-Bytes least_memory(const GpuDriver& driver, Peers* peers) {
-  std::int64_t least = driver.info(0).memory_bytes;
-  if (!peers) return Bytes{double(least)};
-  for (const std::string& theirs : peers->gather(std::to_string(least)))
-    least = std::min<std::int64_t>(least, std::stoll(theirs));
-  return Bytes{double(least)};
+/// What the devices of all processes can: they draw the same benches.
+GpuInfo least_of_all(const GpuDriver& driver, Peers* peers) {
+  GpuInfo least = driver.info(0);
+  if (!peers) return least;
+  const auto agree = [&](auto& number) {
+    for (const std::string& theirs : peers->gather(std::to_string(number)))
+      number = static_cast<std::decay_t<decltype(number)>>(std::min<std::int64_t>(number, std::stoll(theirs)));
+  };
+  agree(least.memory_bytes);
+  agree(least.capability);
+  return least;
 }
 
 }  // namespace
@@ -114,7 +118,7 @@ GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuC
   Peers* peers = campaign.peers.get();
   const bool reports = !peers || peers->process() == 0;
   const std::vector<GpuBench> benches =
-      gpu_benches(least_memory(*driver, peers), campaign.quick, random, peers ? peers->processes() : 1);
+      gpu_benches(least_of_all(*driver, peers), campaign.quick, random, peers ? peers->processes() : 1);
   std::vector<std::size_t> order(benches.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
@@ -139,7 +143,7 @@ GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuC
       continue;
     }
     try {
-      r = measure_bench(bench, driver, campaign.peers);
+      r = measure_bench(bench, driver, campaign);
     } catch (const DeviceError& e) {
       if (!bench.records) throw;
       m.skipped.push_back(fmt::format("{}: {}", bench.name, e.what()));

@@ -25,8 +25,7 @@ std::map<std::string, const GpuBench*> largest_of_each(const std::vector<GpuBenc
 
 GpuCounts count_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuCampaign& campaign) {
   Random random{static_cast<std::uint64_t>(campaign.seed)};
-  const std::vector<GpuBench> benches =
-      gpu_benches(Bytes{double(driver->info(0).memory_bytes)}, campaign.quick, random);
+  const std::vector<GpuBench> benches = gpu_benches(driver->info(0), campaign.quick, random);
   GpuCounts counts;
   try {
     const auto source = driver->counters(0, {kBytesRead, kBytesWritten, kTensorShare});

@@ -92,7 +92,12 @@ class IndexedBenches {
       benches_.push_back(t.measured("memory", Gather{rows, cols_, vocabulary, 0, vocabulary, dtype_}, reads(from),
                                     reads(index), writes(t.in("y", matrix))));
     }
-    if (rows > kMostScattered) return;  // it looks at all indices for each row
+    {
+      Trial t = trial();
+      const TensorId x = t.in("x", matrix), slots = t.indices("slots", Shape{rows}, t.any(rows, vocabulary));
+      benches_.push_back(t.measured("memory", ScatterRows{rows, cols_, vocabulary, dtype_}, reads(x), reads(slots),
+                                    updates(t.in("table", table))));
+    }
     Trial t = trial();
     const TensorId x = t.in("x", matrix), index = t.indices("index", Shape{rows}, t.any(rows, vocabulary));
     benches_.push_back(t.measured("memory", ScatterAdd{rows, cols_, vocabulary, 0, vocabulary, dtype_}, reads(x),
@@ -209,7 +214,6 @@ class IndexedBenches {
                                   reads(at), writes(t.in("y", Shape{rows, out}))));
   }
 
-  static constexpr std::int64_t kMostScattered = 8192;
   DType dtype_;
   const IndexedSizes& sizes_;
   std::int64_t cols_;

@@ -69,6 +69,8 @@ TEST_CASE("without a driver a GPU is refused in one line, everything else goes o
   CHECK(run.out.empty());
   CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
   CHECK_THAT(run.err, Catch::Contains("cuda"));
+  const CommandResult report = orrery::testing::orrery({"node-report", "--out", "/dev/null/none"});
+  CHECK_THAT(report.err, Catch::StartsWith("orrery: not measured on a GPU: "));
   for (const std::vector<std::string>& command : {std::vector<std::string>{"node-report", "--out", "/dev/null/none"},
                                                   {"calibrate", "--device", "cuda"},
                                                   {"validate", "--grid", "gpu"}}) {
@@ -95,6 +97,35 @@ TEST_CASE("records that are not permitted are one error", "[cuda]") {
   CHECK(o.result.code == exit_code::kDevice);
   CHECK(o.result.err == "orrery: activities: an error that the test asked for\n");
   CHECK(o.left == 0);
+}
+
+TEST_CASE("a kernel that fails its trial is one warning, whatever is printed where", "[cuda]") {
+  const TemporaryFolder folder;
+  const std::string warning =
+      "warning: attention by wgmma in bf16 with heads of 64 is not used, the slower kernel is: device 0 computes "
+      "something else\n";
+  // Two plans with such attention: the second one does not tell it again.
+  const std::string grid = folder.file("grid.yaml", R"(plans:
+  - name: one
+    model: {model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 1, n_positions: 16, vocab_size: 61}
+    cluster: dgx_h100
+    workload: {train: {batch: 1, sequence: 8, dtype: bf16}}
+  - name: two
+    model: {model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 1, n_positions: 16, vocab_size: 61}
+    cluster: dgx_h100
+    workload: {train: {batch: 2, sequence: 8, dtype: bf16}}
+)");
+  const std::string progress = GENERATE("none", "json");
+  // Each executor opens the devices anew, as on a real computer, and tries the kernel again.
+  const CommandResult r = orrery::testing::orrery(
+      {"validate", "--grid", grid, "--no-out", "--json", "--progress", progress}, {},
+      [] { return std::make_shared<EmulatedGpu>(EmulationOptions{.skips = "HopperAttention"}); });
+  CHECK(r.code == 0);
+  CHECK(r.out.starts_with("{"));
+  const std::size_t at = r.err.find(warning);
+  REQUIRE(at != std::string::npos);
+  CHECK(r.err.find("warning", at + 1) == std::string::npos);
+  if (progress == "none") CHECK(r.err == warning);
 }
 
 TEST_CASE("a member of a collective that is lost is one error", "[cuda]") {

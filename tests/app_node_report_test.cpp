@@ -80,8 +80,8 @@ TEST_CASE("a report of a node measures, fits, predicts and executes into one fol
     ++groups[r.group];
     CHECK(r.seconds.median > 0);
   }
-  CHECK(groups["products"] > 0);
-  CHECK(groups["launches"] == 4);
+  CHECK((groups["products"] > 0 && groups["products in 8 bits"] > 0 && groups["products in tf32"] > 0));
+  CHECK(groups["launches"] == 5);
   CHECK(groups["allocations"] == 2);
   CHECK(groups["collectives"] > 0);
   CHECK(groups["observation"] == 2);
@@ -115,6 +115,26 @@ TEST_CASE("a report of a node measures, fits, predicts and executes into one fol
   CHECK(again.measured.fresh == 0);
   REQUIRE(again.plans.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(to_line(again.plans[i]) == to_line(report.plans[i]));
+  CHECK(gpu->bytes_in_use(0) == 0);
+}
+
+TEST_CASE("the command for a report says what it had no time to measure", "[cuda]") {
+  const TemporaryFolder folder;
+  const std::string out = folder / "report";
+  const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20, .told_bytes = 1 << 19});
+  const CommandResult r =
+      orrery::testing::orrery({"node-report", "--quick", "--budget", "1 ps", "--out", out}, {}, [&] { return gpu; });
+  INFO(r.err);
+  // The tests of kernels, where they lie beside this one, want a real GPU.
+  CHECK((r.code == exit_code::kOk || r.code == exit_code::kMissed));
+  CHECK_THAT(r.out, Catch::StartsWith("1 × ") && Catch::Contains("\nself-test: "));
+  CHECK_THAT(r.out, Catch::Contains("\nkernels: not measured on a GPU\n"));
+  CHECK_THAT(r.out, Catch::Contains("\nplans: not measured on a GPU as they were predicted\n"));
+  CHECK_THAT(r.out, Catch::Contains("\nno time was left for ") &&
+                        Catch::EndsWith(" plans: the same command goes on with them\nwritten to " + out + "\n"));
+  for (const char* file : {"machine.json", "self_test.txt", "report.txt", "report.json", "clocks.tsv"})
+    CHECK(std::filesystem::exists(out + "/" + file));
+  CHECK(read_file(out + "/report.txt") == r.out);
   CHECK(gpu->bytes_in_use(0) == 0);
 }
 

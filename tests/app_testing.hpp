@@ -35,7 +35,8 @@ inline CommandResult orrery(std::vector<std::string> arguments, Environment envi
   facts.err = std::tmpfile();
   Interrupt interrupt;
   Console console{facts};
-  const Wiring wiring = gpus ? Wiring{environment, gpus} : Wiring{environment};
+  const auto warn = [&](std::string_view text) { console.warn_once(text); };
+  const Wiring wiring = gpus ? Wiring{environment, gpus, warn} : Wiring{environment, warn};
   arguments.insert(arguments.begin(), "orrery");
   AppContext context{console, interrupt, wiring, environment, arguments};
   Commands commands;

@@ -34,6 +34,34 @@ TEST_CASE("where counting is not permitted that is told, and the work goes on", 
   CHECK(gpu->bytes_in_use(0) == 0);
 }
 
+TEST_CASE("what is measured of a device depends on what it has", "[cuda]") {
+  // Of copies each way alone (within the device as one of the kernels that memory limits), and each beside each other.
+  const auto kinds_of = [](int capability) {
+    Random random{1};
+    std::map<std::string, int> groups;
+    for (const GpuBench& b :
+         gpu_benches({.capability = capability, .memory_bytes = std::int64_t{80} << 30}, true, random)) {
+      ++groups[b.group];
+      if (b.group == "copies") ++groups[b.name.substr(b.name.find(" B ") + 3)];
+      if (b.group == "collectives") ++groups[b.name.substr(0, b.name.find(' '))];
+    }
+    return groups;
+  };
+  std::map<std::string, int> on_hopper = kinds_of(90), on_ampere = kinds_of(80);
+  CHECK(on_hopper["products in 8 bits"] == 6);  // three of bf16, three of f16
+  CHECK(on_ampere["products in 8 bits"] == 0);
+  for (const char* group : {"products", "products in tf32", "attention", "memory", "grouped", "copies", "collectives",
+                            "launches", "observation", "allocations", "concurrency"})
+    CHECK((on_hopper[group] > 0 && on_ampere[group] == on_hopper[group]));
+  for (const char* way :
+       {"to the device", "from the device", "to the device beside others from the device",
+        "from the device beside others to the device", "to the device beside others within the device",
+        "from the device beside others within the device", "within the device beside others to the device",
+        "within the device beside others from the device"})
+    CHECK(on_hopper[way] == 3);
+  for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter"}) CHECK(on_hopper[kind] == 1);
+}
+
 TEST_CASE("benches whose operands are indices run", "[cuda]") {
   const auto gpu = std::make_shared<EmulatedGpu>();
   for (const DType t : {DType::F32, DType::BF16}) {
@@ -49,8 +77,9 @@ TEST_CASE("benches whose operands are indices run", "[cuda]") {
       CHECK(bench.bytes > 0);
       ++kinds[bench.name.substr(0, bench.name.find(' '))];
     }
-    for (const char* kind : {"gather", "scatter_add", "permute", "unpermute", "norm_backward", "cross_entropy_backward",
-                             "gated_backward", "sample", "tree_mask", "paged_attention", "grouped_gemm"})
+    for (const char* kind :
+         {"gather", "scatter_add", "scatter_rows", "permute", "unpermute", "norm_backward", "cross_entropy_backward",
+          "gated_backward", "sample", "tree_mask", "paged_attention", "grouped_gemm"})
       CHECK(kinds[kind] == 1);
   }
 }

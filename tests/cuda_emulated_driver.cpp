@@ -5,7 +5,7 @@
 namespace orrery::testing {
 
 std::shared_ptr<GpuDriver> gpu_under_test() {
-  return std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20});
+  return std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 1 << 30});
 }
 
 }  // namespace orrery::testing

@@ -20,6 +20,9 @@ double from_e4m3(std::uint8_t code) {
   return code & 0x80 ? -size : size;
 }
 
+/// The upper half of an f16.
+double from_e5m2(std::uint8_t code) { return gpu::to_float(gpu::f16{static_cast<std::uint16_t>(code << 8)}); }
+
 void BlockFibers::start(std::int64_t block) {
   block_ = block;
   std::fill(shared_.begin(), shared_.end(), gpu::Quad{{~0u, ~0u, ~0u, ~0u}});

@@ -21,6 +21,7 @@ namespace gpu = orrery::kernels::cuda;
 
 /// What a number of 8 bits stands for: (1 + m/8)·2^(e−7), m·2⁻⁹ where e is 0.
 double from_e4m3(std::uint8_t code);
+double from_e5m2(std::uint8_t code);
 
 /// The threads of a block that run side by side.
 class BlockFibers {
@@ -104,13 +105,13 @@ struct EmulatedThread {
     return y;
   }
   /// d += A·B of mma.m16n8k16, or m16n8k32 of 8 bits (PTX ISA, "Matrix fragments for mma.m16n8k16" and "…k32").
-  template <class T>
-  void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], T) const {
+  template <class A, class B = A>
+  void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], A, B = {}) const {
     std::uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     fibers->post(thread, own, sizeof own);
     const int group = thread % gpu::kWarp / 4, in_group = thread % 4;
-    constexpr int kWord = 4 / sizeof(T), kHalf = 4 * kWord;  // numbers of a register, and of the four lanes of a row
-    const auto element = [&](int lane, int reg, int place) {
+    constexpr int kWord = 4 / sizeof(A), kHalf = 4 * kWord;  // numbers of a register, and of the four lanes of a row
+    const auto element = [&]<class T>(T, int lane, int reg, int place) {
       T x[kWord];
       std::memcpy(x, fibers->slot(thread, lane) + 4 * reg, sizeof x);
       return number(x[place]);
@@ -118,8 +119,8 @@ struct EmulatedThread {
     for (int i = 0; i < 4; ++i) {
       const int row = group + (i >= 2 ? 8 : 0), col = 2 * in_group + i % 2;
       for (int k = 0; k < 2 * kHalf; ++k)
-        d[i] += element(row % 8 * 4 + k % kHalf / kWord, (row >= 8 ? 1 : 0) + (k >= kHalf ? 2 : 0), k % kWord) *
-                element(col * 4 + k % kHalf / kWord, 4 + (k >= kHalf ? 1 : 0), k % kWord);
+        d[i] += element(A{}, row % 8 * 4 + k % kHalf / kWord, (row >= 8 ? 1 : 0) + (k >= kHalf ? 2 : 0), k % kWord) *
+                element(B{}, col * 4 + k % kHalf / kWord, 4 + (k >= kHalf ? 1 : 0), k % kWord);
     }
   }
 
@@ -127,6 +128,7 @@ struct EmulatedThread {
   static float number(gpu::bf16 x) { return gpu::to_float(x); }
   static float number(gpu::f16 x) { return gpu::to_float(x); }
   static float number(gpu::e4m3 x) { return static_cast<float>(from_e4m3(x.bits)); }
+  static float number(gpu::e5m2 x) { return static_cast<float>(from_e5m2(x.bits)); }
 };
 
 template <class K>

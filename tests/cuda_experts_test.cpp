@@ -145,6 +145,16 @@ TEST_CASE("products of groups in 8 bits are the host's, whose operands are cast 
       {}, {DType::BF16, DType::F16});
 }
 
+TEST_CASE("spans of rows are neighbours among the offsets: rows of a copy that overlap", "[cuda]") {
+  compare_with_host(
+      [&](OpTrial& t) {
+        const TensorId offsets = t.indices("offsets", Shape{5}, {0, 3, 3, 8, 9});
+        const TensorId pairs = t.builder().view(offsets, "pairs", Layout{.shape = Shape{4, 2}, .strides = {1, 1}});
+        t.add(CopyRows{4, 2, DType::I32}, reads(pairs), writes(t.typed_output("spans", Shape{4, 2}, DType::I32)));
+      },
+      {}, {DType::F32});
+}
+
 TEST_CASE("ways of rows to the experts of a rank are merged, and too many of them are an error", "[cuda]") {
   const auto describe = [](OpTrial& t, std::int64_t room) {
     const TensorId sent = t.indices("sent", Shape{2, 3, 2}, {0, 2, 2, 5, 5, 5, 4, 4, 4, 5, 5, 9});

@@ -246,6 +246,7 @@ TEST_CASE("a kernel whose trial fails is not used, which is told once", "[cuda]"
     CHECK(told[0] ==
           "attention by wgmma in bf16 with heads of 64 is not used, the slower kernel is: device 0 computes something "
           "else");
+    CHECK(driver.quick_attention.refused == told);
     CHECK(driver.bytes_in_use(0) == 0);
   }
   SECTION("one that cannot be started") {

@@ -116,6 +116,33 @@ TEST_CASE("rows go to slots of a table, and behind the contexts of caches", "[cu
   });
 }
 
+TEST_CASE("of many rows that go to one slot the last one stays, over blocks and digits of the sort", "[cuda]") {
+  // 2500 rows are two blocks of 2048, 700 slots two digits; every eighth row goes nowhere, 300 rows go to one slot.
+  // Rows of x and of the table lie apart.
+  std::vector<std::int32_t> slots;
+  for (int r = 0; r < 2500; ++r) slots.push_back(r % 8 == 3 ? -1 : r < 300 ? 11 : r * 131 % 700);
+  compare_with_host([&](OpTrial& t) {
+    const TensorId x = t.input("x", Shape{2500, 9}), table = t.input("table", Shape{700, 8});
+    const auto part = [&](TensorId whole, std::int64_t rows, std::int64_t stride) {
+      return t.builder().view(whole, "part", Layout{.shape = Shape{rows, 5}, .strides = {stride, 1}, .offset = 2});
+    };
+    t.result(table);
+    t.add(ScatterRows{2500, 5, 700, t.dtype()}, reads(part(x, 2500, 9)), reads(t.indices("slots", Shape{2500}, slots)),
+          updates(part(table, 700, 8)));
+  });
+}
+
+TEST_CASE("a slot that a table does not have is an error, of few rows and of many", "[cuda]") {
+  const std::int64_t rows = GENERATE(3, 600);
+  OpTrial t{DType::F32, DType::F32};
+  std::vector<std::int32_t> slots(static_cast<std::size_t>(rows), 1);
+  slots[1] = 6;
+  t.add(ScatterRows{rows, 2, 6, t.dtype()}, reads(t.input("x", Shape{rows, 2})),
+        reads(t.indices("slots", Shape{rows}, slots)), updates(t.input("table", Shape{6, 2})));
+  const auto device = make_gpu_executor(gpu_under_test());
+  CHECK_THROWS_WITH(t.run(*device, gpu_workspaces(), {}), "op 0 'op': an index of 6 where 6 is the end");
+}
+
 TEST_CASE("rotary positions that an operand gives", "[cuda]") {
   compare_with_host([&](OpTrial& t) {
     const TensorId c = t.input("cos", Shape{16, 4}), s = t.input("sin", Shape{16, 4}), x = t.input("x", Shape{3, 2, 8});

@@ -26,7 +26,7 @@ struct Steps {
   Timeline timeline;
 };
 
-Steps train(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
+Steps timed_train(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
   auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();
   executor.prepare(plan);
@@ -64,11 +64,11 @@ TEST_CASE("each way of keeping a model in little memory trains on the cuda devic
   o.dtype = Precision::F32;
   const auto strategy = strategy_of(way.strategy, way.options);
   const auto host = make_host_executor();
-  const Steps want = train(model, o, strategy->train_step(model, o, &host_workspaces()), *host);
+  const Steps want = timed_train(model, o, strategy->train_step(model, o, &host_workspaces()), *host);
   const auto device = make_gpu_executor(gpu_under_test());
   const Plan lowered = strategy->train_step(model, o, &gpu_workspaces());
   const std::vector<Transfers> planned = planned_transfers(lowered);
-  const Steps got = train(model, o, lowered, *device);
+  const Steps got = timed_train(model, o, lowered, *device);
   REQUIRE(got.losses.size() == want.losses.size());
   for (std::size_t i = 0; i < want.losses.size(); ++i) CHECK(got.losses[i] == Approx(want.losses[i]).epsilon(1e-5));
   CHECK(worst_difference(got.weights, want.weights) < 1e-4);

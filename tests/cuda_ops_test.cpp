@@ -302,6 +302,7 @@ TEST_CASE("the optimisers move weights as on the host", "[cuda]") {
 
 TEST_CASE("products in 8 bits compute what the host does, whose operands are cast alike", "[cuda]") {
   const bool ta = GENERATE(false, true), tb = GENERATE(false, true);
+  const auto gradient = GENERATE(GradientOperand::None, GradientOperand::A, GradientOperand::B);
   if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
   compare_with_host(
       [&](OpTrial& t) {
@@ -319,6 +320,7 @@ TEST_CASE("products in 8 bits compute what the host does, whose operands are cas
                    .bias = true,
                    .accumulate = true,
                    .narrow = Narrow::EightBits,
+                   .gradient = gradient,
                    .dtype = t.dtype(),
                    .alpha = 0.5},
               reads(a), reads(b), reads(bias), updates(c));

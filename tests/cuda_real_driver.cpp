@@ -3,6 +3,10 @@
 
 namespace orrery::testing {
 
-std::shared_ptr<GpuDriver> gpu_under_test() { return open_gpu_driver(); }
+/// One for all tests: libraries and kernels are loaded once.
+std::shared_ptr<GpuDriver> gpu_under_test() {
+  static const std::shared_ptr<GpuDriver> driver = open_gpu_driver();
+  return driver;
+}
 
 }  // namespace orrery::testing

@@ -20,6 +20,12 @@ namespace orrery::testing {
 /// A computer whose first devices the tests of `gpu` use, or one that is emulated.
 std::shared_ptr<GpuDriver> gpu_under_test();
 
+/// What random inputs are drawn from: fresh in each run of the program. `--rng-seed N` takes that of an earlier run.
+inline std::uint32_t fresh_seed() {
+  static const std::uint32_t seed = Catch::rngSeed() != 0 ? Catch::rngSeed() : std::random_device{}();
+  return seed;
+}
+
 /// A plan of one op. Numbers of inputs are drawn by their order, rounded to the type of the device, the same for both.
 class OpTrial {
  public:
@@ -79,7 +85,7 @@ class OpTrial {
   DType dtype_, rounded_;
   PlanBuilder builder_{"trial"};
   Plan plan_;
-  std::mt19937_64 random_{1};
+  std::mt19937_64 random_{fresh_seed()};
   std::map<TensorId, std::vector<double>> values_;
   std::map<TensorId, std::vector<std::int32_t>> ints_;
   std::vector<TensorId> results_;
@@ -111,7 +117,7 @@ inline void compare_with_host(const std::function<void(OpTrial&)>& describe, con
     const auto got = on_gpu.run(*device, gpu_workspaces(), bindings);
     REQUIRE(got.size() == want.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
-      INFO("result " << i << " in " << name_of(dtype));
+      INFO("result " << i << " in " << name_of(dtype) << "; --rng-seed " << fresh_seed());
       CHECK(relative_distance(got[i], want[i]) < (dtype == DType::F32 ? 1e-5 : 1e-2));
     }
   }

@@ -76,3 +76,17 @@ TEST_CASE("training on the cuda device follows training on the host", "[cuda]") 
   close(Precision::F32, 1e-5);
   close(Precision::BF16, 1e-2);
 }
+
+TEST_CASE("training with products in 8 bits follows that of the host, which casts alike", "[cuda]") {
+  if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
+  const Model model = GENERATE(gpt2(), llama());
+  TrainOptions o = few_steps();
+  o.narrow = Narrow::EightBits;
+  const auto host = make_host_executor();
+  const auto want = losses(model, *host, host_workspaces(), o, *single());
+  o.dtype = Precision::BF16;
+  const auto device = make_gpu_executor(gpu_under_test());
+  const auto got = losses(model, *device, gpu_workspaces(), o, *single());
+  REQUIRE(got.size() == 4);
+  for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(want[i]).epsilon(1e-2));
+}

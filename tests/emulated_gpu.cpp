@@ -24,6 +24,8 @@ double number(const GpuProduct::Matrix& x, std::int64_t i) {
       return gpu::to_float(reinterpret_cast<const gpu::f16*>(p)[i]);
     case DType::F8E4M3:
       return from_e4m3(std::to_integer<std::uint8_t>(p[i]));
+    case DType::F8E5M2:
+      return from_e5m2(std::to_integer<std::uint8_t>(p[i]));
     default:
       return reinterpret_cast<const float*>(p)[i];
   }

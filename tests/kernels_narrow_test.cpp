@@ -13,10 +13,14 @@ using namespace orrery::kernels;
 
 namespace {
 
-/// By the definition: (1 + m/8)·2^(e−7), m·2⁻⁹ where e is 0; 0x7f is no number.
-double value_of(int code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const double size = exponent == 0 ? mantissa / 512.0 : (1 + mantissa / 8.0) * std::pow(2.0, exponent - 7);
+/// By the definition. E4M3: (1 + m/8)·2^(e−7), m·2⁻⁹ where e is 0; 0x7f is no number. E5M2: (1 + m/4)·2^(e−15), m·2⁻¹⁶
+/// where e is 0; from 0x7c on infinity, and no numbers.
+double value_of(int code, EightBits format) {
+  const bool gradient = format == EightBits::E5M2;
+  if ((code & 0x7f) >= (gradient ? 0x7c : 0x7f)) return NAN;
+  const int exponent = gradient ? code >> 2 & 31 : code >> 3 & 15, bias = gradient ? 15 : 7;
+  const double part = gradient ? (code & 3) / 4.0 : (code & 7) / 8.0;
+  const double size = exponent == 0 ? part * std::pow(2.0, 1 - bias) : (1 + part) * std::pow(2.0, exponent - bias);
   return code & 0x80 ? -size : size;
 }
 
@@ -33,8 +37,12 @@ double nearest_of(double x, int codes, ValueOf value) {
   }
   return best;
 }
-double nearest(double x) {
-  return nearest_of(x, 256, [](int code) { return (code & 0x7f) == 0x7f ? NAN : value_of(code); });
+double nearest(double x, EightBits format) {
+  return nearest_of(x, 256, [&](int code) { return value_of(code, format); });
+}
+int on_device(float x, EightBits format) {
+  return format == EightBits::E4M3 ? cuda::round_to_eight_bits<cuda::e4m3>(x).bits
+                                   : cuda::round_to_eight_bits<cuda::e5m2>(x).bits;
 }
 
 /// Of 4 bits: (1 + m/2)·2^(e−1), m/2 where e is 0.
@@ -47,37 +55,42 @@ double value_of_four(int code) {
 }  // namespace
 
 TEST_CASE("numbers are rounded to the nearest of 8 bits, on the host and on the device", "[kernels]") {
-  std::vector<double> numbers{0,    -0.0,      448,        447,        463,  465,     1e9,
-                              -1e9, 1.0 / 512, 1.0 / 1024, 3.0 / 1024, 1e-9, 0.015625};
+  const EightBits format = GENERATE(EightBits::E4M3, EightBits::E5M2);
+  std::vector<double> numbers{0,         -0.0,       448,        447,  463,      465,   1e9,   -1e9,
+                              1.0 / 512, 1.0 / 1024, 3.0 / 1024, 1e-9, 0.015625, 57344, 57343, 61441};
   for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7f) == 0x7f) continue;
-    numbers.push_back(value_of(code));
-    if (code % 128 > 0) numbers.push_back((value_of(code) + value_of(code - 1)) / 2);  // half way: to even
+    if (std::isnan(value_of(code, format))) continue;
+    numbers.push_back(value_of(code, format));
+    if (code % 128 > 0)  // half way: to even
+      numbers.push_back((value_of(code, format) + value_of(code - 1, format)) / 2);
   }
   std::mt19937_64 random{Catch::rngSeed()};
-  std::uniform_real_distribution<double> exponent{-12, 10}, sign{-1, 1};
+  std::uniform_real_distribution<double> exponent{-20, 17}, sign{-1, 1};
   for (int i = 0; i < 2000; ++i) numbers.push_back(std::copysign(std::exp2(exponent(random)), sign(random)));
   for (const double exact : numbers) {
     const double x = static_cast<float>(exact);
-    INFO(x);
-    CHECK(round_to_eight_bits(x) == nearest(x));
-    CHECK(value_of(cuda::round_to_e4m3(static_cast<float>(x))) == nearest(x));
+    INFO(x << (format == EightBits::E4M3 ? " E4M3" : " E5M2"));
+    CHECK(round_to_eight_bits(x, format) == nearest(x, format));
+    CHECK(value_of(on_device(static_cast<float>(x), format), format) == nearest(x, format));
   }
-  CHECK(std::isnan(round_to_eight_bits(NAN)));
-  CHECK((cuda::round_to_e4m3(NAN) & 0x7f) == 0x7f);
-  CHECK(cuda::round_to_e4m3(std::numeric_limits<float>::infinity()) == 0x7e);
+  CHECK(std::isnan(round_to_eight_bits(NAN, format)));
+  CHECK((on_device(NAN, format) & 0x7f) == 0x7f);
+  CHECK(value_of(on_device(std::numeric_limits<float>::infinity(), format), format) == largest_of(format));
 }
 
 TEST_CASE("an operand is cast so that its largest number becomes the largest of 8 bits", "[kernels]") {
   // max |x| = 7, s = 7/448 = 1/64: 7 → 448, 1 → 64, 0.015 → 0.96 → nearest multiple of 1/16: 0.9375.
   const std::vector<float> in{1, 2, -99, -7, 0.015f, -99};
   std::vector<float> out(4, -1);
-  const float scale = cast_to_eight_bits<float>({1, 2, 2, in.data(), 3, 0, out.data()});
+  const float scale = cast_to_eight_bits<float>({1, 2, 2, in.data(), 3, 0, out.data()}, EightBits::E4M3);
   CHECK(scale == 7.0f / 448);
   CHECK(out == std::vector<float>{64, 128, -448, 0.9375f});
   const std::vector<float> zeros(4);
-  CHECK(cast_to_eight_bits<float>({1, 2, 2, zeros.data(), 2, 0, out.data()}) == 1);
+  CHECK(cast_to_eight_bits<float>({1, 2, 2, zeros.data(), 2, 0, out.data()}, EightBits::E4M3) == 1);
   CHECK(out == zeros);
+  // A gradient: s = 7/57344 = 2⁻¹³: 7 → 57344, 1 → 8192, 0.015 → 122.9 → nearest multiple of 16: 128.
+  CHECK(cast_to_eight_bits<float>({1, 2, 2, in.data(), 3, 0, out.data()}, EightBits::E5M2) == 7.0f / 57344);
+  CHECK(out == std::vector<float>{8192, 16384, -57344, 128});
 }
 
 TEST_CASE("numbers are rounded to the nearest of 4 bits", "[kernels]") {

@@ -24,24 +24,27 @@ inline OptimizerOptions clipped_optimizer(OptimizerKind kind = OptimizerKind::Ad
   return {.kind = kind, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
 }
 
-inline Trained train(const Model& model, const TrainOptions& o, Plan lowered) {
+inline Trained train(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
   auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();
-  auto executor = make_host_executor();
-  executor->prepare(plan);
-  fill(*executor, plan, model, 3, 0.02);
+  executor.prepare(plan);
+  fill(executor, plan, model, 3, 0.02);
   Trained t;
   while (auto step = program->next()) {
-    put(*executor, plan, step->inputs);
-    executor->execute(plan, step->bindings);
-    t.losses.push_back(read_port(*executor, plan, "loss")[0]);
+    put(executor, plan, step->inputs);
+    executor.execute(plan, step->bindings);
+    t.losses.push_back(read_port(executor, plan, "loss")[0]);
   }
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     const std::int64_t n = model.parameters[i].elements();
-    t.gradients.push_back(read_gradient(*executor, plan, ParameterId{i}, n));
-    t.weights.push_back(read_parameter(*executor, plan, ParameterId{i}, n));
+    t.gradients.push_back(read_gradient(executor, plan, ParameterId{i}, n));
+    t.weights.push_back(read_parameter(executor, plan, ParameterId{i}, n));
   }
   return t;
+}
+
+inline Trained train(const Model& model, const TrainOptions& o, Plan lowered) {
+  return train(model, o, std::move(lowered), *make_host_executor());
 }
 
 inline Trained train(const Model& model, const TrainOptions& o, const Strategy& strategy) {

@@ -7,28 +7,43 @@
 
 namespace orrery::kernels::cuda {
 
-/// A number of 8 bits as it lies in memory.
+/// Numbers of 8 bits as they lie in memory. Below 2^least they are multiples of 2^(least − mantissa).
 struct e4m3 {
+  static constexpr int kMantissa = 3, kLeast = -6;
+  static constexpr float kLargest = 448;
+  static constexpr std::uint8_t kLargestBits = 0x7e, kNan = 0x7f;
+  std::uint8_t bits;
+};
+/// For gradients.
+struct e5m2 {
+  static constexpr int kMantissa = 2, kLeast = -14;
+  static constexpr float kLargest = 57344;
+  static constexpr std::uint8_t kLargestBits = 0x7b, kNan = 0x7f;
   std::uint8_t bits;
 };
 
-constexpr float kLargestEightBit = 448;
 /// A row of an operand begins at a multiple of so many numbers.
 constexpr std::int64_t kEightBitRow = 16;
 constexpr std::int64_t kLargestBlocks = 256;
 
-/// E4M3 to the nearest, ties to even; beyond 448 that; NaN stays NaN. A number below 2⁻⁶ is a multiple of 2⁻⁹, which
-/// adding 2¹⁴ rounds to.
-KERNELS_GPU_INLINE std::uint8_t round_to_e4m3(float x) {
+/// To the nearest, ties to even; beyond the largest that; NaN stays NaN. Adding the number whose last bit is the least
+/// step rounds one that is below 2^least.
+template <class N>
+KERNELS_GPU_INLINE N round_to_eight_bits(float x) {
+  constexpr int kFloatMantissa = 23, kFloatBias = 127, kDropped = kFloatMantissa - N::kMantissa;
+  constexpr std::uint32_t kStepped = std::uint32_t{N::kLeast - N::kMantissa + kFloatMantissa + kFloatBias}
+                                     << kFloatMantissa;
+  constexpr std::uint32_t kLeast = std::uint32_t{N::kLeast + kFloatBias} << kFloatMantissa;
   const auto bits = reinterpret_bits<std::uint32_t>(x);
   const std::uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
-  if (magnitude >= 0x43e00000u) return static_cast<std::uint8_t>(sign | 0x7eu);  // 448
-  if (magnitude < 0x3c800000u) {                                                 // 2⁻⁶
-    const float shifted = reinterpret_bits<float>(magnitude) + 16384.0f;
-    return static_cast<std::uint8_t>(sign | (reinterpret_bits<std::uint32_t>(shifted) - 0x46800000u));
-  }
-  return static_cast<std::uint8_t>(sign | ((magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20));
+  const auto with_sign = [&](std::uint32_t code) { return N{static_cast<std::uint8_t>(sign | code)}; };
+  if (magnitude > 0x7f800000u) return with_sign(N::kNan);
+  const auto size = reinterpret_bits<float>(magnitude);
+  if (size >= N::kLargest) return with_sign(N::kLargestBits);
+  if (magnitude < kLeast)
+    return with_sign(reinterpret_bits<std::uint32_t>(size + reinterpret_bits<float>(kStepped)) - kStepped);
+  const std::uint32_t last = magnitude >> kDropped & 1u, half = (1u << (kDropped - 1)) - 1;
+  return with_sign((magnitude - kLeast + (1u << kFloatMantissa) + half + last) >> kDropped);
 }
 
 /// Matrices [rows, cols] with any strides.
@@ -63,11 +78,12 @@ struct LargestPartsKernel {
 };
 constexpr std::size_t kLargestShared = 8 * sizeof(float);
 
-/// scale[0] = max of the parts / 448, 1 where all are zero. One block.
+/// scale[0] = max of the parts / largest, 1 where all are zero. One block.
 struct EightBitScaleKernel {
   static constexpr int kThreads = 256;
   static constexpr bool kCooperates = true;
   std::int64_t count;
+  float largest;
   const float* parts;
   float* scale;
 
@@ -76,12 +92,12 @@ struct EightBitScaleKernel {
     float most = 0;
     for (std::int64_t i = t.index(); i < count; i += kThreads) most = larger(most, parts[i]);
     most = block_reduce<kThreads / kWarp>(t, most, t.template shared<float>(), LargerOf{});
-    if (t.index() == 0) scale[0] = most > 0 ? most / kLargestEightBit : 1.0f;
+    if (t.index() == 0) scale[0] = most > 0 ? most / largest : 1.0f;
   }
 };
 
 /// out[b, i, j] = round(in[b, i, j] / scale), with rows of `length` ≥ cols whose rest is zero. A thread writes four.
-template <class T>
+template <class T, class N>
 struct EightBitKernel {
   static constexpr int kThreads = 256;
   static constexpr bool kCooperates = false;
@@ -98,14 +114,15 @@ struct EightBitKernel {
       const std::int64_t j = w % words * 4, i = w / words % in.rows, b = w / words / in.rows;
       std::uint32_t four = 0;
       for (int n = 0; n < 4; ++n)
-        if (j + n < in.cols) four |= static_cast<std::uint32_t>(round_to_e4m3(in(b, i, j + n) / s)) << 8 * n;
+        if (j + n < in.cols)
+          four |= static_cast<std::uint32_t>(round_to_eight_bits<N>(in(b, i, j + n) / s).bits) << 8 * n;
       out[w] = four;
     }
   }
 };
 
 template <class T>
-using EightBitKernels = KernelList<LargestPartsKernel<T>, EightBitKernel<T>>;
+using EightBitKernels = KernelList<LargestPartsKernel<T>, EightBitKernel<T, e4m3>, EightBitKernel<T, e5m2>>;
 using EightBitScaleKernels = KernelList<EightBitScaleKernel>;
 
 }  // namespace orrery::kernels::cuda

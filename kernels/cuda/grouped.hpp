@@ -15,14 +15,15 @@ struct GroupMatrix {
 constexpr int kGroupedTile = 64, kGroupedDepth = 32, kGroupedRoom = kGroupedDepth + 8;
 
 /// Y = X·W, dX = dY·Wᵀ: rows of a group times its matrix. dW = Xᵀ·dY (`sums_rows`): a matrix per group, over its rows.
-/// Out is T, or float. A block per tile.
-template <class T, class Out>
+/// B's numbers may be of another type where T has 8 bits; Out is T, or float. A block per tile.
+template <class T, class Out, class B = T>
 struct GroupedProductKernel {
   static constexpr int kThreads = 128;
   static constexpr bool kCooperates = true;
   std::int64_t groups, rows, m, n, k;  // rows that there is room for; m and k: those of a group, unless they are rows
   const std::int32_t* offsets;
-  const T *a, *b;
+  const T* a;
+  const B* b;
   Out* c;
   GroupMatrix a_at, b_at, c_at;  // `each` 0: rows follow one another over the groups
   bool sums_rows, adds;
@@ -85,7 +86,8 @@ struct GroupedProductKernel {
 
   template <class Thread>
   KERNELS_GPU void product(const Thread& t, Tile& tile) const {
-    T *left = t.template shared<T>(), *right = left + kGroupedTile * kGroupedRoom;
+    T* left = t.template shared<T>();
+    B* right = t.template shared<B>(kGroupedTile * kGroupedRoom * sizeof(T));
     for (float& x : tile.sum) x = 0;
     const std::int64_t depth = sums_rows ? tile.rows : k, height = sums_rows ? m : tile.rows;
     for (std::int64_t at = 0; at < depth; at += kGroupedDepth) {
@@ -100,7 +102,7 @@ struct GroupedProductKernel {
                   q = b_at.row == 1 ? w % kGroupedDepth : w / kGroupedTile;
         const bool there = tile.col + j < n && at + q < depth;
         right[j * kGroupedRoom + q] =
-            there ? b[place(b_at, tile, at + q, tile.col + j, sums_rows ? tile.first : 0, 0)] : T{};
+            there ? b[place(b_at, tile, at + q, tile.col + j, sums_rows ? tile.first : 0, 0)] : B{};
       }
       t.sync();
       add_step(t, left, right, tile);
@@ -119,11 +121,11 @@ struct GroupedProductKernel {
     return thread % 16 * 4 + x % 4;
   }
   template <class Thread>
-  KERNELS_GPU_INLINE void add_step(const Thread& t, const T* left, const T* right, Tile& tile) const {
+  KERNELS_GPU_INLINE void add_step(const Thread& t, const T* left, const B* right, Tile& tile) const {
     if constexpr (sizeof(T) <= 2) {
       constexpr int kWord = 4 / sizeof(T);  // numbers; eight words of a row are one product's depth
       const int group = t.index() % kWarp / 4, in_group = t.index() % 4, top = t.index() / kWarp * 16;
-      const auto word = [](const T* at) { return *reinterpret_cast<const std::uint32_t*>(at); };
+      const auto word = [](const auto* at) { return *reinterpret_cast<const std::uint32_t*>(at); };
       for (int p = 0; p < kGroupedDepth; p += 8 * kWord) {
         std::uint32_t x[4];
         for (int r = 0; r < 4; ++r)
@@ -133,7 +135,10 @@ struct GroupedProductKernel {
           for (int r = 0; r < 2; ++r)
             y[r] = word(right + (j * 8 + group) * kGroupedRoom + p + kWord * (in_group + r * 4));
           float d[4] = {tile.sum[4 * j], tile.sum[4 * j + 1], tile.sum[4 * j + 2], tile.sum[4 * j + 3]};
-          t.mma(d, x, y, T{});
+          if constexpr (sizeof(T) == 1)
+            t.mma(d, x, y, T{}, B{});
+          else
+            t.mma(d, x, y, T{});
           for (int r = 0; r < 4; ++r) tile.sum[4 * j + r] = d[r];
         }
       }
@@ -159,6 +164,9 @@ struct GroupedProductKernel {
 using GroupedKernels =
     KernelList<GroupedProductKernel<float, float>, GroupedProductKernel<bf16, bf16>, GroupedProductKernel<bf16, float>,
                GroupedProductKernel<f16, f16>, GroupedProductKernel<f16, float>, GroupedProductKernel<e4m3, bf16>,
-               GroupedProductKernel<e4m3, f16>, GroupedProductKernel<e4m3, float>>;
+               GroupedProductKernel<e4m3, f16>, GroupedProductKernel<e5m2, bf16, e4m3>,
+               GroupedProductKernel<e5m2, f16, e4m3>, GroupedProductKernel<e5m2, float, e4m3>,
+               GroupedProductKernel<e4m3, bf16, e5m2>, GroupedProductKernel<e4m3, f16, e5m2>,
+               GroupedProductKernel<e4m3, float, e5m2>>;
 
 }  // namespace orrery::kernels::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of rows that share an index. Rows are sorted by their indices first, a digit of eight bits after another, equal
-// ones keeping their order: work grows with the rows, and each sum has one order.
+// Rows that share an index: their sums, or the last of them. Rows are sorted by their indices first, a digit of eight
+// bits after another, equal ones keeping their order: work grows with the rows, and each sum has one order.
 #pragma once
 
 #include "kernels/cuda/kernel.hpp"
@@ -149,8 +149,32 @@ struct ScatterAddKernel {
   }
 };
 
+/// table[index[r],:] = x[r,:] in order of r, −1 left out: the last of rows with one index writes. A block per row.
+template <class T>
+struct ScatterSortedRowsKernel {
+  static constexpr int kThreads = 128;
+  static constexpr bool kCooperates = false;
+  SortedRows in;  // sorted; of indices from 0 on
+  std::int64_t cols, x_stride, table_stride;
+  const T* x;
+  T* table;
+  Fault fault;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t i = t.block(); i < in.rows; i += t.blocks()) {
+      const std::int64_t r = in.row(i), key = in.key(i);
+      if (in.index[r] >= in.last) fault.raise(FaultKind::OutOfRange, in.index[r], in.last);
+      if (key == in.last || (i + 1 < in.rows && in.key(i + 1) == key)) continue;
+      for (std::int64_t c = t.index(); c < cols; c += kThreads) table[key * table_stride + c] = x[r * x_stride + c];
+    }
+  }
+};
+/// So many rows are not worth a sort: each looks at the indices of those behind it (ScatterRowsKernel).
+constexpr std::int64_t kUnsortedRows = 512;
+
 using SortKernels = KernelList<CountDigitsKernel, DigitPlacesKernel, PlaceRowsKernel>;
 template <class T>
-using ScatterKernels = KernelList<ScatterAddKernel<T>>;
+using ScatterKernels = KernelList<ScatterAddKernel<T>, ScatterSortedRowsKernel<T>>;
 
 }  // namespace orrery::kernels::cuda

@@ -76,7 +76,8 @@ struct CheckRangeKernel {
   }
 };
 
-/// table[index[r],:] = x[r,:] in order of r, −1 left out: of equal indices the last row writes.
+/// table[index[r],:] = x[r,:] in order of r, −1 left out: of equal indices the last row writes. For few rows: each
+/// looks at all behind it.
 template <class T>
 struct ScatterRowsKernel {
   static constexpr int kThreads = 128;

@@ -34,20 +34,22 @@ T scale_of(const NarrowCast<T>& c, double largest) {
 
 }  // namespace
 
-double round_to_eight_bits(double x) { return round_to(x, kLargestEightBit, -6, 3); }
+double round_to_eight_bits(double x, EightBits format) {
+  return format == EightBits::E4M3 ? round_to(x, largest_of(format), -6, 3) : round_to(x, largest_of(format), -14, 2);
+}
 double round_to_four_bits(double x) { return round_to(x, kLargestFourBit, 0, 1); }
 
 template <class T>
-T cast_to_eight_bits(const NarrowCast<T>& c) {
-  const T scale = scale_of(c, kLargestEightBit);
+T cast_to_eight_bits(const NarrowCast<T>& c, EightBits format) {
+  const T scale = scale_of(c, largest_of(format));
   T* out = c.out;
-  for_each(c, [&](auto, auto, auto, T x) { *out++ = T(round_to_eight_bits(static_cast<double>(x / scale))); });
+  for_each(c, [&](auto, auto, auto, T x) { *out++ = T(round_to_eight_bits(static_cast<double>(x / scale), format)); });
   return scale;
 }
 
 template <class T>
 T cast_to_four_bits(const NarrowCast<T>& c, bool down) {
-  const T scale = scale_of(c, kLargestEightBit * kLargestFourBit);
+  const T scale = scale_of(c, largest_of(EightBits::E4M3) * kLargestFourBit);
   const std::int64_t lines = down ? c.cols : c.rows, length = down ? c.rows : c.cols;
   const std::int64_t step = down ? c.row : 1, out_step = down ? c.cols : 1;
   for (std::int64_t b = 0; b < c.batch; ++b)
@@ -58,7 +60,7 @@ T cast_to_four_bits(const NarrowCast<T>& c, bool down) {
         const std::int64_t last = std::min(length, first + kFourBitRun);
         T most = 0;
         for (std::int64_t i = first; i < last; ++i) most = std::max(most, std::abs(in[i * step]));
-        const double run = round_to_eight_bits(static_cast<double>(most / scale) / kLargestFourBit);
+        const double run = round_to_eight_bits(static_cast<double>(most / scale) / kLargestFourBit, EightBits::E4M3);
         for (std::int64_t i = first; i < last; ++i)
           out[i * out_step] =
               run > 0 ? T(round_to_four_bits(static_cast<double>(in[i * step] / scale) / run) * run) : T(0);
@@ -67,8 +69,8 @@ T cast_to_four_bits(const NarrowCast<T>& c, bool down) {
   return scale;
 }
 
-template float cast_to_eight_bits(const NarrowCast<float>&);
-template double cast_to_eight_bits(const NarrowCast<double>&);
+template float cast_to_eight_bits(const NarrowCast<float>&, EightBits);
+template double cast_to_eight_bits(const NarrowCast<double>&, EightBits);
 template float cast_to_four_bits(const NarrowCast<float>&, bool);
 template double cast_to_four_bits(const NarrowCast<double>&, bool);
 

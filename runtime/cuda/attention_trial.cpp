@@ -171,11 +171,14 @@ std::uint32_t try_quick_attention(GpuDriver& driver, std::uint32_t wanted,
     if ((wanted & bit) == 0 || (known.tried & bit) != 0) continue;
     const std::string problem = objection(driver, kTrials[i]);
     known.tried |= bit;
-    if (problem.empty())
+    if (problem.empty()) {
       known.passed |= bit;
-    else
-      warn(fmt::format("attention by wgmma in {} with heads of {} is not used, the slower kernel is: {}",
-                       name_of(kTrials[i].dtype), kTrials[i].dim, problem));
+      continue;
+    }
+    known.refused.push_back(
+        fmt::format("attention by wgmma in {} with heads of {} is not used, the slower kernel is: {}",
+                    name_of(kTrials[i].dtype), kTrials[i].dim, problem));
+    if (warn) warn(known.refused.back());
   }
   return known.passed;
 }

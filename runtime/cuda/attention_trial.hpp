@@ -18,7 +18,8 @@ std::uint32_t quick_attention_of(const Plan& plan);
 
 /// Which of the kernels of `wanted` may be used: those that all devices can run (compute capability 9.0) and that
 /// agree, on a small problem with random numbers, with the kernel of attention_tile.hpp. A kernel is tried once per
-/// driver; of each that fails `warn` is told in one line. The devices are waited for.
+/// driver, which keeps a line for each that fails; `warn`, if there is any, is told it as well. The devices are waited
+/// for.
 std::uint32_t try_quick_attention(GpuDriver& driver, std::uint32_t wanted,
                                   const std::function<void(std::string_view)>& warn);
 

@@ -97,9 +97,11 @@ struct GpuExchange {
   std::vector<Message> sends, receives;
 };
 
-/// Kernels that the devices have been tried with (attention_trial.hpp), and those of them that did what they should.
+/// Kernels that the devices have been tried with (attention_trial.hpp), those of them that did what they should, and of
+/// each other one why it is not used.
 struct GpuTrials {
   std::uint32_t tried = 0, passed = 0;
+  std::vector<std::string> refused = {};
 };
 
 /// What was enqueued on some streams, to run again as a whole.

@@ -124,8 +124,6 @@ Kernel find_gpu_kernel(const Work& work) {
   return nullptr;
 }
 
-void warn_on_stderr(std::string_view text) { fmt::print(stderr, "warning: {}\n", text); }
-
 std::vector<std::size_t> gpu_kinds() {
   std::vector<std::size_t> kinds;
   add_kinds(std::make_index_sequence<kNumKinds>{}, kinds);

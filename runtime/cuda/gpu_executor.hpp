@@ -13,9 +13,6 @@ namespace orrery {
 
 class Peers;
 
-/// "warning: …" and the end of a line.
-void warn_on_stderr(std::string_view text);
-
 struct GpuOptions {
   bool fast_f32 = false;                                 // products of f32 may round their operands to tf32
   bool plain = false;                                    // ask the device for each tensor, instead of one arena
@@ -23,7 +20,7 @@ struct GpuOptions {
   std::shared_ptr<ActivitySource> activities = nullptr;  // where spans come from; none: events around each op
   std::shared_ptr<ActivityAccount> account = nullptr;    // what the activities came to; none: nobody asks
   std::shared_ptr<Peers> peers = nullptr;                // processes that execute plans together; none: this one alone
-  std::function<void(std::string_view)> warn = warn_on_stderr;  // a kernel that is not used, and why
+  std::function<void(std::string_view)> warn = {};       // told of a kernel that is not used, and why; none: nobody
 };
 
 /// GPUs, reached through a driver. Plans in f32, bf16 or f16.

@@ -9,75 +9,91 @@ namespace {
 
 /// Where the operands of a product lie: the first, rows of all groups; the second, weights or rows. From row to row in
 /// numbers; scales of numbers of 8 bits, or null.
-template <class In>
+template <class A, class B = A>
 struct Placed {
-  const In *left, *right;
-  std::int64_t left_row, right_row;
-  const float *left_scale = nullptr, *right_scale = nullptr;
+  const A* a;
+  const B* b;
+  std::int64_t a_row, b_row;
+  const float *a_scale = nullptr, *b_scale = nullptr;
+
+  Placed<B, A> swapped() const { return {b, a, b_row, a_row, b_scale, a_scale}; }
 };
 
 /// Weights [groups, n, k] swap rows and columns of the group's matrix; a weight gradient of that form takes its
 /// operands in the other order.
-template <class In, class Out>
-void multiply(const GroupedGemm& g, const GpuContextBase& c, const Placed<In>& in) {
-  const bool gradient = g.mode == GroupedMode::WeightGradient, swaps = gradient && g.transpose_b;
-  gpu::GroupedProductKernel<In, Out> p{.groups = g.groups,
-                                       .rows = std::max(g.rows, g.max_rows),
-                                       .m = 0,
-                                       .n = g.mode == GroupedMode::InputGradient ? g.k : g.n,
-                                       .k = g.mode == GroupedMode::InputGradient ? g.n : g.k,
-                                       .offsets = c.ints(2),
-                                       .a = swaps ? in.right : in.left,
-                                       .b = swaps ? in.left : in.right,
-                                       .c = c.template elements_of<Out>(3),
-                                       .a_at = {},
-                                       .b_at = {},
-                                       .c_at = {},
-                                       .sums_rows = gradient,
-                                       .adds = g.accumulate,
-                                       .scale_a = in.left_scale,
-                                       .scale_b = in.right_scale};
+bool swaps(const GroupedGemm& g) { return g.mode == GroupedMode::WeightGradient && g.transpose_b; }
+
+/// With the operands in the order that the product takes them.
+template <class Out, class A, class B>
+void multiply(const GroupedGemm& g, const GpuContextBase& c, const Placed<A, B>& in) {
+  const bool gradient = g.mode == GroupedMode::WeightGradient;
+  gpu::GroupedProductKernel<A, Out, B> p{.groups = g.groups,
+                                         .rows = std::max(g.rows, g.max_rows),
+                                         .m = 0,
+                                         .n = g.mode == GroupedMode::InputGradient ? g.k : g.n,
+                                         .k = g.mode == GroupedMode::InputGradient ? g.n : g.k,
+                                         .offsets = c.ints(2),
+                                         .a = in.a,
+                                         .b = in.b,
+                                         .c = c.template elements_of<Out>(3),
+                                         .a_at = {},
+                                         .b_at = {},
+                                         .c_at = {},
+                                         .sums_rows = gradient,
+                                         .adds = g.accumulate,
+                                         .scale_a = in.a_scale,
+                                         .scale_b = in.b_scale};
   if (gradient) {
-    p.m = swaps ? g.n : g.k;
-    p.n = swaps ? g.k : g.n;
-    p.a_at = {0, 1, swaps ? in.right_row : in.left_row};
-    p.b_at = {0, swaps ? in.left_row : in.right_row, 1};
+    p.m = swaps(g) ? g.n : g.k;
+    p.n = swaps(g) ? g.k : g.n;
+    p.a_at = {0, 1, in.a_row};
+    p.b_at = {0, in.b_row, 1};
     p.c_at = {p.m * p.n, p.n, 1};
   } else {
     const bool across = (g.mode == GroupedMode::InputGradient) != g.transpose_b;  // W is read by its columns
-    const std::int64_t each = (g.transpose_b ? g.n : g.k) * in.right_row;
-    p.a_at = {0, in.left_row, 1};
-    p.b_at = across ? gpu::GroupMatrix{each, 1, in.right_row} : gpu::GroupMatrix{each, in.right_row, 1};
+    const std::int64_t each = (g.transpose_b ? g.n : g.k) * in.b_row;
+    p.a_at = {0, in.a_row, 1};
+    p.b_at = across ? gpu::GroupMatrix{each, 1, in.b_row} : gpu::GroupMatrix{each, in.b_row, 1};
     p.c_at = {0, p.n, 1};
   }
   c.launch(p, std::min<std::int64_t>(p.tiles(), 1 << 20), p.kShared);
 }
+template <class Out, class A, class B>
+void multiply_in_order(const GroupedGemm& g, const GpuContextBase& c, const Placed<A, B>& in) {
+  swaps(g) ? multiply<Out>(g, c, in.swapped()) : multiply<Out>(g, c, in);
+}
 
-/// One operand cast into scratch, of which the rows before *end count; null: all.
-template <class T>
-const gpu::e4m3* cast(const GpuContext<T>& c, int operand, const GroupedScratch::Operand& o, const std::int32_t* end,
-                      float* parts, float* scale) {
+/// One operand cast into scratch to numbers N, of which the rows before *end count; null: all.
+template <class N, class T>
+const N* cast(const GpuContext<T>& c, int operand, const GroupedScratch::Operand& o, const std::int32_t* end,
+              float* parts, float* scale) {
   auto* out = c.template scratch<std::uint32_t>(static_cast<std::size_t>(o.at));
   const gpu::StridedMatrices<T> in{1, o.rows, o.cols, 0, o.cols, 1, c.dense(operand)};
   const std::int64_t blocks = std::min(gpu::kLargestBlocks, gpu::grid_for<gpu::LargestPartsKernel<T>>(o.rows * o.cols));
   c.launch(gpu::LargestPartsKernel<T>{in, parts, end}, blocks, gpu::kLargestShared);
-  c.launch(gpu::EightBitScaleKernel{blocks, parts, scale}, 1, gpu::kLargestShared);
-  c.over(gpu::EightBitKernel<T>{in, o.row, scale, out}, o.rows * o.row / 4);
-  return reinterpret_cast<const gpu::e4m3*>(out);
+  c.launch(gpu::EightBitScaleKernel{blocks, N::kLargest, parts, scale}, 1, gpu::kLargestShared);
+  c.over(gpu::EightBitKernel<T, N>{in, o.row, scale, out}, o.rows * o.row / 4);
+  return reinterpret_cast<const N*>(out);
 }
 
 /// Both operands are cast, each with a scale of its own: rows behind those of the last group hold nothing of use.
-template <class T>
-void multiply_in_eight_bits(const GroupedGemm& g, const GpuContext<T>& c) {
+template <class Out, class Left, class Right, class T>
+void multiply_cast(const GroupedGemm& g, const GpuContext<T>& c) {
   const GroupedScratch s = grouped_scratch(g);
   auto* parts = c.template scratch<float>(static_cast<std::size_t>(s.parts));
   auto* scales = c.template scratch<float>(static_cast<std::size_t>(s.scales));
   const std::int32_t* end = c.ints(2) + g.groups;
   const bool gradient = g.mode == GroupedMode::WeightGradient;
-  const gpu::e4m3* left = cast(c, 0, s.left, end, parts, scales);
-  const gpu::e4m3* right = cast(c, 1, s.right, gradient ? end : nullptr, parts, scales + 1);
-  const Placed<gpu::e4m3> in{left, right, s.left.row, s.right.row, scales, scales + 1};
-  g.wide ? multiply<gpu::e4m3, float>(g, c, in) : multiply<gpu::e4m3, T>(g, c, in);
+  const Left* left = cast<Left>(c, 0, s.left, end, parts, scales);
+  const Right* right = cast<Right>(c, 1, s.right, gradient ? end : nullptr, parts, scales + 1);
+  multiply_in_order<Out>(g, c, Placed<Left, Right>{left, right, s.left.row, s.right.row, scales, scales + 1});
+}
+
+template <class T>
+void multiply_in_eight_bits(const GroupedGemm& g, const GpuContext<T>& c) {
+  if (g.mode == GroupedMode::Forward) return multiply_cast<T, gpu::e4m3, gpu::e4m3>(g, c);
+  if (g.mode == GroupedMode::InputGradient) return multiply_cast<T, gpu::e5m2, gpu::e4m3>(g, c);
+  g.wide ? multiply_cast<float, gpu::e4m3, gpu::e5m2>(g, c) : multiply_cast<T, gpu::e4m3, gpu::e5m2>(g, c);
 }
 
 }  // namespace
@@ -88,14 +104,15 @@ void run(const GroupedGemm& g, const GpuContext<T>& c) {
     if (g.narrow == Narrow::EightBits) return multiply_in_eight_bits(g, c);
   const GroupedScratch s = grouped_scratch(g);
   const Placed<T> in{c.dense(0), c.dense(1), s.left.cols, s.right.cols};
-  g.wide ? multiply<T, float>(g, c, in) : multiply<T, T>(g, c, in);
+  g.wide ? multiply_in_order<float>(g, c, in) : multiply_in_order<T>(g, c, in);
 }
 
 /// Products of weights that lie in fewer bits need scales that a plan has no operands for.
 Kernel find_gpu_grouped(const Work& work) {
   const auto* g = std::get_if<GroupedGemm>(&work);
   if (!g || g->weights != Quantised::None || g->narrow == Narrow::FourBits) return nullptr;
-  if (g->narrow == Narrow::EightBits && g->dtype == DType::F32) return nullptr;
+  const bool wide = g->wide && g->mode != GroupedMode::WeightGradient;
+  if (g->narrow == Narrow::EightBits && (g->dtype == DType::F32 || wide)) return nullptr;
   return find_gpu_typed<GroupedGemm>(work);
 }
 

@@ -35,9 +35,11 @@ std::int64_t word_bytes(const StridedDims& from, std::uintptr_t source, const St
   auto common = static_cast<std::int64_t>(16 | source | target);
   for (const StridedDims* dims : {&from, &to}) {
     common = std::gcd(common, dims->run() * element_bytes);
-    for (int i = 0; i < dims->rank(); ++i)
-      if (const std::int64_t s = dims->stride(static_cast<std::size_t>(i)); s != 1)
-        common = std::gcd(common, s * element_bytes);
+    for (int i = 0; i < dims->rank(); ++i) {
+      const std::int64_t s = dims->stride(static_cast<std::size_t>(i));
+      const bool inner = i == dims->rank() - 1 && s == 1;  // rows that overlap begin one element apart, too
+      if (!inner) common = std::gcd(common, s * element_bytes);
+    }
   }
   return std::min<std::int64_t>(16, common & -common);
 }

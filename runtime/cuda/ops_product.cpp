@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/eight_bit.hpp"
 #include "runtime/cuda/families.hpp"
@@ -34,8 +35,9 @@ static void run(const Gemm& g, const GpuContext<void>& c) {
                             c.queue().stream);
 }
 
-/// One operand, cast into scratch with k running fastest: `rows` of them, whose numbers lie `row` and `col` apart.
-template <class T>
+/// One operand, cast into scratch with k running fastest: `rows` of them, whose numbers lie `row` and `col` apart. N is
+/// the type of 8 bits.
+template <class N, class T>
 static GpuProduct::Matrix cast(const GpuContext<T>& c, const gpu::StridedMatrices<T>& in, std::int64_t length,
                                std::int64_t at, std::int64_t parts_at, std::int64_t scale_at) {
   auto* parts = c.template scratch<float>(static_cast<std::size_t>(parts_at));
@@ -44,13 +46,13 @@ static GpuProduct::Matrix cast(const GpuContext<T>& c, const gpu::StridedMatrice
   const std::int64_t numbers = in.batch * in.rows * in.cols;
   const std::int64_t blocks = std::min(gpu::kLargestBlocks, gpu::grid_for<gpu::LargestPartsKernel<T>>(numbers));
   c.launch(gpu::LargestPartsKernel<T>{in, parts}, blocks, gpu::kLargestShared);
-  c.launch(gpu::EightBitScaleKernel{blocks, parts, scale}, 1, gpu::kLargestShared);
-  c.over(gpu::EightBitKernel<T>{in, length, scale, out}, in.batch * in.rows * length / 4);
-  return {reinterpret_cast<std::uintptr_t>(out), DType::F8E4M3, length, in.rows * length,
-          reinterpret_cast<std::uintptr_t>(scale)};
+  c.launch(gpu::EightBitScaleKernel{blocks, N::kLargest, parts, scale}, 1, gpu::kLargestShared);
+  c.over(gpu::EightBitKernel<T, N>{in, length, scale, out}, in.batch * in.rows * length / 4);
+  return {reinterpret_cast<std::uintptr_t>(out), std::is_same_v<N, gpu::e5m2> ? DType::F8E5M2 : DType::F8E4M3, length,
+          in.rows * length, reinterpret_cast<std::uintptr_t>(scale)};
 }
 
-/// In 8 bits: both operands are cast, each with a scale of its own.
+/// In 8 bits: both operands are cast, each with a scale of its own. cuBLASLt takes E5M2 beside E4M3, never twice.
 template <class T>
 static void run(const Gemm& g, const GpuContext<T>& c) {
   const int out = g.bias ? 3 : 2;
@@ -62,8 +64,13 @@ static void run(const Gemm& g, const GpuContext<T>& c) {
                                      c.data(0)};
   const gpu::StridedMatrices<T> of_b{g.batch,  g.n, g.k, b.batch, g.transpose_b ? b.row : 1, g.transpose_b ? 1 : b.row,
                                      c.data(1)};
-  const GpuProduct::Matrix cast_a = cast(c, of_a, s.row, s.a, s.parts, s.scales);
-  const GpuProduct::Matrix cast_b = cast(c, of_b, s.row, s.b, s.parts, s.scales + std::int64_t{sizeof(float)});
+  const auto to = [&](const gpu::StridedMatrices<T>& in, std::int64_t at, std::int64_t scale, bool gradient) {
+    return gradient ? cast<gpu::e5m2>(c, in, s.row, at, s.parts, scale)
+                    : cast<gpu::e4m3>(c, in, s.row, at, s.parts, scale);
+  };
+  const GpuProduct::Matrix cast_a = to(of_a, s.a, s.scales, g.gradient == GradientOperand::A);
+  const GpuProduct::Matrix cast_b =
+      to(of_b, s.b, s.scales + std::int64_t{sizeof(float)}, g.gradient == GradientOperand::B);
   c.queue().driver.multiply({.m = g.m,
                              .n = g.n,
                              .k = s.row,

@@ -27,20 +27,26 @@ void run(const Gather& g, const GpuContext<T>& c) {
              g.rows);
 }
 
+/// Rows with the same index side by side, in their order, through scratch.
+template <class T>
+gpu::SortedRows sort(const GpuContext<T>& c, gpu::SortedRows rows) {
+  auto* orders = c.template scratch<std::int32_t>();  // two of them, then counts
+  std::int32_t* counts = orders + 2 * rows.rows;
+  for (int pass = 0; pass < gpu::sort_passes(rows.last - rows.first); ++pass) {
+    std::int32_t* out = orders + pass % 2 * rows.rows;
+    rows.shift = pass * gpu::kDigitBits;
+    c.each_row(gpu::CountDigitsKernel{rows, counts}, rows.blocks(), gpu::kSortedShared);
+    c.launch(gpu::DigitPlacesKernel{rows.blocks(), counts}, 1, gpu::DigitPlacesKernel::kShared);
+    c.each_row(gpu::PlaceRowsKernel{rows, counts, out}, rows.blocks(), gpu::kSortedShared);
+    rows.from = out;
+  }
+  return rows;
+}
+
 template <class T>
 void run(const ScatterAdd& s, const GpuContext<T>& c) {
   if (s.rows == 0) return;
-  auto* orders = c.template scratch<std::int32_t>();  // two of them, then counts
-  std::int32_t* counts = orders + 2 * s.rows;
-  gpu::SortedRows sorted{s.rows, s.first, s.last, c.ints(1), nullptr};
-  for (int pass = 0; pass < gpu::sort_passes(s.last - s.first); ++pass) {
-    std::int32_t* out = orders + pass % 2 * s.rows;
-    sorted.shift = pass * gpu::kDigitBits;
-    c.each_row(gpu::CountDigitsKernel{sorted, counts}, sorted.blocks(), gpu::kSortedShared);
-    c.launch(gpu::DigitPlacesKernel{sorted.blocks(), counts}, 1, gpu::DigitPlacesKernel::kShared);
-    c.each_row(gpu::PlaceRowsKernel{sorted, counts, out}, sorted.blocks(), gpu::kSortedShared);
-    sorted.from = out;
-  }
+  const gpu::SortedRows sorted = sort(c, {s.rows, s.first, s.last, c.ints(1), nullptr});
   const gpu::ScatterAddKernel<T> add{.in = sorted,
                                      .cols = s.cols,
                                      .x = c.dense(0),
@@ -51,11 +57,17 @@ void run(const ScatterAdd& s, const GpuContext<T>& c) {
 
 template <class T>
 void run(const ScatterRows& s, const GpuContext<T>& c) {
+  const std::int64_t from = c.row_stride(0, s.rows, s.cols), to = c.row_stride(2, s.table_rows, s.cols);
+  if (s.rows > gpu::kUnsortedRows) {
+    const gpu::SortedRows sorted = sort(c, {s.rows, 0, s.table_rows, c.ints(1), nullptr});
+    c.each_row(gpu::ScatterSortedRowsKernel<T>{sorted, s.cols, from, to, c.data(0), c.data(2), c.fault()}, s.rows);
+    return;
+  }
   c.each_row(gpu::ScatterRowsKernel<T>{.rows = s.rows,
                                        .cols = s.cols,
                                        .table_rows = s.table_rows,
-                                       .x_stride = c.row_stride(0, s.rows, s.cols),
-                                       .table_stride = c.row_stride(2, s.table_rows, s.cols),
+                                       .x_stride = from,
+                                       .table_stride = to,
                                        .index = c.ints(1),
                                        .x = c.data(0),
                                        .table = c.data(2),

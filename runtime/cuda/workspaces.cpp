@@ -20,8 +20,12 @@ std::int64_t queries(const AttentionShape& s) { return s.batch * s.heads * s.q; 
 
 /// Bytes of scratch of a kind: an overload for each kind whose kernels need any.
 struct Scratch {
-  std::int64_t operator()(const Gemm& g) const { return g.narrow == Narrow::EightBits ? eight_bit_scratch(g).end : kProductWorkspace; }
-  std::int64_t operator()(const GroupedGemm& g) const { return g.narrow == Narrow::EightBits ? grouped_scratch(g).end : 0; }
+  std::int64_t operator()(const Gemm& g) const {
+    return g.narrow == Narrow::EightBits ? eight_bit_scratch(g).end : kProductWorkspace;
+  }
+  std::int64_t operator()(const GroupedGemm& g) const {
+    return g.narrow == Narrow::EightBits ? grouped_scratch(g).end : 0;
+  }
   std::int64_t operator()(const AttentionForward& a) const {
     const std::int64_t splits =
         a.shape.kv.is_bound() ? key_splits(a.shape, kMostSplits * kLeastKeys) : key_splits(a.shape, a.shape.kv.base);
@@ -39,6 +43,9 @@ struct Scratch {
   std::int64_t operator()(const BinaryCrossEntropyForward& b) const { return b.rows * kFloat; }
   std::int64_t operator()(const ScatterAdd& s) const {
     return gpu::sort_numbers(s.rows) * std::int64_t{sizeof(std::int32_t)};
+  }
+  std::int64_t operator()(const ScatterRows& s) const {
+    return s.rows > gpu::kUnsortedRows ? gpu::sort_numbers(s.rows) * std::int64_t{sizeof(std::int32_t)} : 0;
   }
   std::int64_t operator()(const RouteMap& r) const { return r.experts * std::int64_t{sizeof(std::int32_t)}; }
   std::int64_t operator()(const DraftCandidates& d) const {

@@ -13,11 +13,15 @@ kernels::Write write(bool accumulate) { return accumulate ? kernels::Write::Accu
 
 }  // namespace
 
-/// `down`: the product adds up along columns.
+/// What an operand is cast to, and whether the product adds up along its columns.
+struct CastOf {
+  Narrow narrow;
+  bool is_gradient, down;
+};
 template <class T>
-T cast(Narrow narrow, const kernels::NarrowCast<T>& matrices, bool down) {
-  return narrow == Narrow::FourBits ? kernels::cast_to_four_bits(matrices, down)
-                                    : kernels::cast_to_eight_bits(matrices);
+T cast(const CastOf& to, const kernels::NarrowCast<T>& matrices) {
+  if (to.narrow == Narrow::FourBits) return kernels::cast_to_four_bits(matrices, to.down);
+  return kernels::cast_to_eight_bits(matrices, to.is_gradient ? kernels::EightBits::E5M2 : kernels::EightBits::E4M3);
 }
 
 /// Both operands become numbers of few bits times a scale; they lie behind the scratch of the product.
@@ -28,8 +32,10 @@ void cast_operands(const Gemm& g, kernels::GemmArgs<T>& args) {
   T* b = a + g.batch * g.m * g.k;
   const std::int64_t rows_a = g.transpose_a ? g.k : g.m, rows_b = g.transpose_b ? g.n : g.k;
   const std::int64_t cols_a = g.m * g.k / rows_a, cols_b = g.k * g.n / rows_b;
-  const T scale_a = cast<T>(g.narrow, {g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a}, g.transpose_a);
-  const T scale_b = cast<T>(g.narrow, {g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b}, !g.transpose_b);
+  const T scale_a = cast<T>({g.narrow, g.gradient == GradientOperand::A, g.transpose_a},
+                            {g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a});
+  const T scale_b = cast<T>({g.narrow, g.gradient == GradientOperand::B, !g.transpose_b},
+                            {g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b});
   args.a = a, args.lda = cols_a, args.stride_a = rows_a * cols_a;
   args.b = b, args.ldb = cols_b, args.stride_b = rows_b * cols_b;
   args.alpha *= scale_a * scale_b;
@@ -72,9 +78,10 @@ void cast_operands(const GroupedGemm& g, const OpContext<T>& c, kernels::Grouped
   const std::int64_t cols_b = !gradient && g.transpose_b ? g.k : g.n;
   auto* a = reinterpret_cast<T*>(static_cast<std::byte*>(args.workspace) + narrow_offset(g, sizeof(T)));
   T* b = a + rows * cols;
-  const T scale = cast<T>(g.narrow, {1, rows, cols, c.dense(0), cols, 0, a}, gradient) *
-                  cast<T>(g.narrow, {groups_b, rows_b, cols_b, c.dense(1), cols_b, rows_b * cols_b, b},
-                          gradient || input == g.transpose_b);
+  const T scale =
+      cast<T>({g.narrow, g.gradient() == GradientOperand::A, gradient}, {1, rows, cols, c.dense(0), cols, 0, a}) *
+      cast<T>({g.narrow, g.gradient() == GradientOperand::B, gradient || input == g.transpose_b},
+              {groups_b, rows_b, cols_b, c.dense(1), cols_b, rows_b * cols_b, b});
   for (std::int64_t i = 0; i < rows * cols; ++i) a[i] *= scale;
   args.x = swap ? b : a;
   args.w = swap ? a : b;

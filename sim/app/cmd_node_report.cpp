@@ -43,6 +43,14 @@ SelfTest run_self_test(const Interrupt& interrupt) {
   return {.text = std::move(end.text), .is_there = true, .passed = end.succeeded};
 }
 
+std::shared_ptr<GpuDriver> gpus_of(const Wiring& wiring) {
+  try {
+    return wiring.gpus();
+  } catch (const MissingError& e) {
+    throw MissingError{fmt::format("not measured on a GPU: {}", e.what())};
+  }
+}
+
 class ReportNode final : public Command {
  public:
   std::string_view name() const override { return "node-report"; }
@@ -62,7 +70,7 @@ class ReportNode final : public Command {
 
   int run(AppContext& context, const std::vector<std::string>&) override {
     const auto start = std::chrono::steady_clock::now();
-    const std::shared_ptr<GpuDriver> driver = context.wiring.gpus();
+    const std::shared_ptr<GpuDriver> driver = gpus_of(context.wiring);
     fs::create_directories(options_.folder);
     nlohmann::json document = describe(*driver);
     save("machine.json", document.dump(2) + "\n");
@@ -113,6 +121,7 @@ class ReportNode final : public Command {
     for (const KernelShare& s : kernel_shares(report.measured.results))
       document["shares"].push_back(
           {{"kernel", s.kind}, {"share", s.share}, {"wanted", s.wanted}, {"points", s.points}});
+    document["kernels_not_used"] = report.refused;
     document["not_counted"] = report.counts.problem;
     document["plans_left"] = report.plans_left;
     document["plans"] = nlohmann::json::array();
@@ -170,14 +179,15 @@ class ReportNode final : public Command {
     std::string text = fmt::format("{} × {}, {}\n", document["gpus"].size(),
                                    document["gpus"][0]["name"].get<std::string>(), document["date"].get<std::string>());
     text += fmt::format("self-test: {}\n\n", test.is_there ? test.passed ? "passed" : "FAILED" : "not built");
-    text += report.measured.results.empty() ? std::string{"nothing was measured on a GPU\n"}
+    text += report.measured.results.empty() ? std::string{"kernels: not measured on a GPU\n"}
                                             : text_of(report.measured.results) + "\n";
     for (const std::string& s : report.measured.skipped) text += fmt::format("not measured: {}\n", s);
+    for (const std::string& s : report.refused) text += s + "\n";
     text += text_of(kernel_shares(report.measured.results)) + "\n";
     text += counts_text(report.counts);
     text += fmt::format("laws fitted: {}\n\n", fmt::join(report.parameters.fitted, ", "));
     text += table_of(report.plans).text("  ");
-    if (report.predicted() == 0) text += "\nno plan was measured on a GPU as it was predicted\n";
+    if (report.predicted() == 0) text += "plans: not measured on a GPU as they were predicted\n";
     if (report.predicted() > 0)
       text += fmt::format("\nmean error {:.1f} % over {} of {} plans, worst {:.1f} %; of ops {:.1f} % (median)\n",
                           100 * report.mean_abs_error(), report.predicted(), report.plans.size() + report.plans_left,

@@ -84,6 +84,10 @@ void Console::note(std::string_view text) {
 
 void Console::warn(std::string_view text) { note(fmt::format("warning: {}", text)); }
 
+void Console::warn_once(std::string_view text) {
+  if (warned_.emplace(text).second) warn(text);
+}
+
 bool Console::is_due(std::string_view stage, double done, std::chrono::milliseconds gap) {
   const auto now = Clock::now();
   const bool is_new = stage != last_stage_;

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -39,6 +41,8 @@ class Console {
   /// A remark on stderr; ends the line of progress.
   void note(std::string_view text);
   void warn(std::string_view text);
+  /// The same text is not told again.
+  void warn_once(std::string_view text);
 
   /// Says how far a long work is, at most ten times a second (once a second as JSON): one line that is written over on
   /// a terminal.
@@ -63,6 +67,7 @@ class Console {
   ProgressMode progress_ = ProgressMode::Auto;
   bool line_open_ = false;
   std::string last_stage_;
+  std::set<std::string, std::less<>> warned_;
   Clock::time_point last_shown_{}, stage_start_{};
 };
 

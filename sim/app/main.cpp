@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   Interrupt interrupt;
   Console console{terminal_facts()};
   const Environment environment = process_environment();
-  const Wiring wiring{environment};
+  const Wiring wiring{environment, [&console](std::string_view text) { console.warn_once(text); }};
   AppContext context{console, interrupt, wiring, environment, {argv, argv + argc}};
   Commands commands;
   add_commands(commands);

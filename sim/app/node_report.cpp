@@ -21,11 +21,17 @@
 
 namespace orrery {
 
+/// Kernels that are not used are told by whoever comes upon them first.
+static Warn warn_of(AppContext& context) {
+  return [&console = context.console](std::string_view text) { console.warn_once(text); };
+}
+
 GpuMeasurements calibrate_gpu(const std::shared_ptr<GpuDriver>& driver, GpuCampaign campaign, AppContext& context) {
   campaign.progress = [&](double done, const std::string& name) {
     context.interrupt.check();
     context.console.progress(name, done);
   };
+  campaign.warn = warn_of(context);
   GpuMeasurements measured = measure_gpu(driver, campaign);
   context.console.end_progress();
   return measured;
@@ -282,12 +288,13 @@ NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeRepor
   // Predictions below look for parameters in the folder of the report first, and run on the GPUs that are open.
   Environment environment = context.environment;
   environment["ORRERY_HOME"] = o.folder;
-  const Wiring wiring{environment, [driver] { return driver; }};
+  const Wiring wiring{environment, [driver] { return driver; }, warn_of(context)};
   std::filesystem::create_directories(wiring.locations().own_parameters());
   write_table_calibration(r.parameters, fmt::format("{}/{}.yaml", wiring.locations().own_parameters(), node.device));
   AppContext fitted{context.console, context.interrupt, wiring, environment, context.command_line, context.json};
   run_grid(r, validation_grid(fitted, o.grid, node.cluster), o, budget, fitted);
   context.console.end_progress();
+  r.refused = driver->quick_attention.refused;
   return r;
 }
 

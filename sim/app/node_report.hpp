@@ -69,7 +69,8 @@ struct NodeReport {
   std::vector<ClockSample> clocks;
   GpuCounts counts;
   std::vector<NodePlan> plans;
-  std::size_t plans_left = 0;  // for another run
+  std::size_t plans_left = 0;        // for another run
+  std::vector<std::string> refused;  // kernels that are not used, and why
 
   double mean_abs_error() const;  // over the plans that ran as they were predicted
   double worst_abs_error() const;

@@ -53,8 +53,8 @@ Speeds speeds_of(const std::vector<GpuResult>& results) {
     if (!r.work || r.seconds.median <= 0) continue;
     if (std::holds_alternative<Copy>(*r.work) && r.group == "memory" && r.bytes >= kLeastBytes)
       s.copies = std::max(s.copies, r.bytes / r.seconds.median);
-    if (std::holds_alternative<Gemm>(*r.work)) {
-      double& best = s.products[type_of(*r.work)];
+    if (const auto* g = std::get_if<Gemm>(&*r.work)) {
+      double& best = s.products[std::string{name_of(g->arithmetic())}];
       best = std::max(best, r.flops / r.seconds.median);
     }
   }

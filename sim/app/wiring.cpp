@@ -42,7 +42,7 @@ DeviceKind device_kind(std::string_view name) {
 
 DeviceKind device_kind(const Cluster& cluster) { return cluster.device == kHost ? DeviceKind::Host : DeviceKind::Cuda; }
 
-Wiring::Wiring(const Environment& environment) : Wiring{environment, open_gpu_driver} {}
+Wiring::Wiring(const Environment& environment, Warn warn) : Wiring{environment, open_gpu_driver, std::move(warn)} {}
 
 bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
 
@@ -155,8 +155,12 @@ std::unique_ptr<Executor> Wiring::executor(DeviceKind kind, const Cluster& clust
   }
   if (kind == DeviceKind::Cuda) {
     std::shared_ptr<GpuDriver> driver = gpus();
-    GpuOptions used{
-        .fast_f32 = use.tf32, .plain = use.plain, .graphs = use.graphs, .account = use.account, .peers = use.peers};
+    GpuOptions used{.fast_f32 = use.tf32,
+                    .plain = use.plain,
+                    .graphs = use.graphs,
+                    .account = use.account,
+                    .peers = use.peers,
+                    .warn = warn_};
     if (use.activities) used.activities = driver->activities();
     return make_gpu_executor(std::move(driver), options, used);
   }

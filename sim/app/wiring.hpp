@@ -24,6 +24,7 @@ class GpuDriver;
 class Peers;
 /// Opens the GPUs of a computer. Throws MissingError when there are none.
 using GpuSource = std::function<std::shared_ptr<GpuDriver>()>;
+using Warn = std::function<void(std::string_view)>;
 
 /// A cluster with the parameters of its devices.
 struct Machine {
@@ -64,9 +65,11 @@ enum class Logged : std::uint8_t { Nothing, Memory, Allocations };
 /// Makes the objects of other folders: the only place that names concrete classes.
 class Wiring {
  public:
-  explicit Wiring(const Environment& environment);
-  /// With GPUs that do not come from the driver of this computer, or that are open already.
-  Wiring(const Environment& environment, GpuSource gpus) : locations_{environment}, gpus_{std::move(gpus)} {}
+  explicit Wiring(const Environment& environment, Warn warn = {});
+  /// With GPUs that do not come from the driver of this computer, or that are open already. `warn` is told what GPUs
+  /// are not used for although they should be able to.
+  Wiring(const Environment& environment, GpuSource gpus, Warn warn = {})
+      : locations_{environment}, gpus_{std::move(gpus)}, warn_{std::move(warn)} {}
 
   const Locations& locations() const { return locations_; }
   bool is_calibrated() const;
@@ -98,6 +101,7 @@ class Wiring {
  private:
   Locations locations_;
   GpuSource gpus_;
+  Warn warn_;
 };
 
 }  // namespace orrery

@@ -71,6 +71,10 @@ std::string_view word(Narrow n) {
   constexpr std::string_view words[] = {"none", "eight_bits", "four_bits"};
   return words[static_cast<int>(n)];
 }
+std::string_view word(GradientOperand g) {
+  constexpr std::string_view words[] = {"none", "a", "b"};
+  return words[static_cast<int>(g)];
+}
 std::string_view word(Symbol s) {
   constexpr std::string_view words[] = {
       "",        "context",     "step",        "position",    "decodes", "decode_keys",

@@ -96,11 +96,22 @@ void Rules::operator()(const Gemm& g) {
   });
 }
 
+/// Where the gradient stands matters to products in eight bits alone; others stay what they are without it.
+static GradientOperand in_eight_bits(const Gemm& g, GradientOperand gradient) {
+  return g.narrow == Narrow::EightBits ? gradient : GradientOperand::None;
+}
+
 /// A stored [m,k]: dA = dC·op(B)ᵀ; stored [k,m]: dAᵀ = op(B)·dCᵀ.
 void Rules::gemm_left(const Gemm& g, TensorId dc) {
   const TensorId da = tape_.contribution(in(0)), b = saved(1);
-  Gemm back{
-      .m = g.m, .n = g.k, .k = g.n, .batch = g.batch, .narrow = g.narrow, .dtype = g.dtype, .alpha = g.alpha};
+  Gemm back{.m = g.m,
+            .n = g.k,
+            .k = g.n,
+            .batch = g.batch,
+            .narrow = g.narrow,
+            .gradient = in_eight_bits(g, g.transpose_a ? GradientOperand::B : GradientOperand::A),
+            .dtype = g.dtype,
+            .alpha = g.alpha};
   if (g.transpose_a) {
     std::swap(back.m, back.n);
     back.transpose_a = g.transpose_b;
@@ -126,6 +137,7 @@ void Rules::gemm_right(const Gemm& g, TensorId dc) {
             .accumulate = target.accumulate,
             .wide = weight && is_wide(target.tensor, g.dtype),
             .narrow = g.narrow,
+            .gradient = in_eight_bits(g, g.transpose_b ? GradientOperand::A : GradientOperand::B),
             .dtype = g.dtype,
             .alpha = g.alpha};
   if (g.transpose_b) {

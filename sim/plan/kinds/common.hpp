@@ -32,10 +32,14 @@ constexpr Bytes size_quantised(Quantised s, DType as_is, std::int64_t elements, 
   return size_of(type_of(s, as_is), elements) + size_of(DType::F16, scales);
 }
 
-/// What a product casts its operands to and multiplies there. Eight bits: f8e4m3 with a scale for each operand, or i8
-/// with weights that lie in i8. Four bits: f4e2m1, of which 16 that follow upon each other along the sum share a scale
-/// in f8e4m3 and all of an operand another one (NVFP4).
+/// What a product casts its operands to and multiplies there. Eight bits: f8e4m3, a gradient f8e5m2, with a scale for
+/// each operand, or i8 with weights that lie in i8. Four bits: f4e2m1, of which 16 that follow upon each other along
+/// the sum share a scale in f8e4m3 and all of an operand another one (NVFP4).
 enum class Narrow : std::uint8_t { None, EightBits, FourBits };
+/// Which operand of a product in eight bits is a gradient: its numbers lie further apart than those of values and
+/// weights, so it takes two bits of exponent more in place of one of precision (the "hybrid" recipe of Micikevicius et
+/// al., FP8 Formats for Deep Learning, 2022).
+enum class GradientOperand : std::uint8_t { None, A, B };
 constexpr DType type_of(Narrow narrow, Quantised weights, DType as_is) {
   if (narrow == Narrow::None) return as_is;
   if (narrow == Narrow::FourBits) return DType::F4E2M1;

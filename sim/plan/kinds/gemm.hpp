@@ -10,8 +10,9 @@ struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;
   bool bias = false, accumulate = false;
-  bool wide = false;             // C in f32, whatever A and B are
-  Narrow narrow = Narrow::None;  // what A and B are cast to first
+  bool wide = false;                                 // C in f32, whatever A and B are
+  Narrow narrow = Narrow::None;                      // what A and B are cast to first
+  GradientOperand gradient = GradientOperand::None;  // with `narrow` eight bits
   DType dtype = DType::F32;
   double alpha = 1;
   Quantised weights = Quantised::None;  // B in memory; widened on its way to the product, or with `narrow` not cast
@@ -30,6 +31,7 @@ struct Gemm {
     v("accumulate", accumulate);
     v("wide", wide);
     v("narrow", narrow);
+    v("gradient", gradient);
     v("dtype", dtype);
     v("alpha", alpha);
     v("weights", weights);
@@ -42,7 +44,7 @@ struct Gemm {
             size_of(output(), c),
             {}};
   }
-  /// The type that is multiplied.
+  /// The type that is multiplied. Tensor cores take f8e5m2 as fast as f8e4m3.
   DType arithmetic() const { return type_of(narrow, weights, dtype); }
   /// Traffic of the casts before the product, not in `amount`: each number is read, and written in few bits. Weights
   /// that lie so are not cast, and rows on the way into a product with them are part of its law.
@@ -108,6 +110,11 @@ struct GroupedGemm {
     return narrow == Narrow::None ? Bytes{0} : size_of(dtype, numbers) + size_narrow(narrow, numbers);
   }
   DType output() const { return wide ? DType::F32 : dtype; }
+  GradientOperand gradient() const {
+    return mode == GroupedMode::Forward         ? GradientOperand::None
+           : mode == GroupedMode::InputGradient ? GradientOperand::A
+                                                : GradientOperand::B;
+  }
   bool operator==(const GroupedGemm&) const = default;
 };
 

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of several ranks on one GPU, which exchange by copies and kernels, and networks of every kind: what one device
+// of the host computes.
+#include "runtime/cuda/gpu_executor.hpp"
+#include "tests/cuda_testing.hpp"
+#include "tests/parallel_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+
+namespace {
+
+struct Family {
+  const char *model, *strategy;
+  std::int64_t batch = 4, microbatches = 2;
+};
+
+/// One of each way to share out a network, and some at once.
+constexpr Family kFamilies[] = {
+    {"gpt2", "{mesh: dp2}"},
+    {"gpt2", "{mesh: dp2, data: {kind: zero1}}"},
+    {"llama", "{mesh: fsdp2, data: {kind: zero2}}"},
+    {"gpt2", "{mesh: dp2, data: {kind: zero3}}"},
+    {"llama", "{mesh: tp2}"},
+    {"gpt2", "{mesh: tp2, sequence_parallel: true}"},
+    {"gpt2", "{mesh: tp2, tensor_overlap: true}"},
+    {"gpt2", "{mesh: row2 col2}"},
+    {"gpt2", "{mesh: depth2 row2 col2}", 8},
+    {"gpt2", "{mesh: x2 y2 z2}", 8},
+    {"llama", "{mesh: cp2}"},
+    {"llama", "{mesh: cp2, context: ulysses}"},
+    {"gpt2", "{mesh: cp2, context: rsa}"},
+    {"gpt2", "{mesh: pp2}"},
+    {"gpt2", "{mesh: pp2, schedule: gpipe}"},
+    {"llama", "{mesh: pp2, schedule: interleaved, chunks: 2}"},
+    {"gpt2", "{mesh: pp2, schedule: chimera}"},
+    {"gpt2", "{mesh: pp2, schedule: zb-h1}"},
+    {"gpt2", "{mesh: pp2, schedule: zb-v}"},
+    {"gpt2", "{mesh: pp2, schedule: dualpipe}", 4, 4},
+    {"mixtral", "{mesh: ep2}"},
+    {"mixtral", "{mesh: ep2, expert_overlap: true}"},
+    {"gpt2", "{mesh: dp2 pp2 tp2, sequence_parallel: true, data: {kind: zero1}}"},
+};
+
+/// As small as the family allows: the threads of emulated kernels take turns.
+Model tiny(const std::string& family) {
+  static const std::map<std::string, std::string> configs{
+      {"gpt2",
+       R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 4, "n_head": 2, "n_positions": 16, "vocab_size": 30})"},
+      {"llama", R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 30, "max_position_embeddings": 16,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
+      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 30, "max_position_embeddings": 16,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"}};
+  return model_from_config(parse_json(configs.at(family), family), family);
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share one GPU compute what one device of the host computes", "[cuda]") {
+  TrainOptions o;
+  o.sequence = 8;
+  o.steps = 2;
+  o.optimizer = clipped_optimizer();
+  for (const Family& f : kFamilies) {
+    INFO(f.model << " " << f.strategy);
+    const Model model = tiny(f.model);
+    o.batch = f.batch;
+    o.microbatches = f.microbatches;
+    TrainOptions of_one = o;
+    of_one.dtype = Precision::F64;
+    const Trained one = train(model, of_one, *single());
+    o.dtype = Precision::F32;
+    const auto device = make_gpu_executor(gpu_under_test());
+    const Trained many = train(model, o, parallel(f.strategy)->train_step(model, o, &gpu_workspaces()), *device);
+    REQUIRE(many.losses.size() == 2);
+    for (std::size_t i = 0; i < many.losses.size(); ++i) CHECK(many.losses[i] == Approx(one.losses[i]).epsilon(1e-5));
+    CHECK(worst_difference(many.gradients, one.gradients) < 1e-4);
+    CHECK(worst_difference(many.weights, one.weights) < 1e-4);
+  }
+}
+
+TEST_CASE("every family of models trains on a GPU as on the host", "[cuda]") {
+  TrainOptions o;
+  o.batch = 2;
+  o.sequence = 9;
+  o.target_sequence = 6;
+  o.steps = 2;
+  o.dropout = 0.1;
+  o.optimizer = clipped_optimizer();
+  for (const char* name : {"opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny",
+                           "vit-tiny", "swin-tiny-test", "dlrm-tiny"}) {
+    INFO(name);
+    const Model model = load_model(shipped_model(name));
+    o.dtype = Precision::F64;
+    const Trained want = train(model, o, *single());
+    o.dtype = Precision::F32;
+    const auto device = make_gpu_executor(gpu_under_test());
+    const Trained got = train(model, o, single()->train_step(model, o, &gpu_workspaces()), *device);
+    REQUIRE(got.losses.size() == 2);
+    for (std::size_t i = 0; i < got.losses.size(); ++i) CHECK(got.losses[i] == Approx(want.losses[i]).epsilon(1e-5));
+    // The gradient of a key's bias is nothing but rounding: scores of a query all move alike.
+    CHECK(worst_difference(got.gradients, want.gradients) < 1e-3);
+    CHECK(worst_difference(got.weights, want.weights) < 1e-4);
+  }
+}
