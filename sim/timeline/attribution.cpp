@@ -51,11 +51,11 @@ class Attribution {
     }
     std::int64_t now = 0;
     for (const Lead& lead : leading_) {
-      fill(now, lead.from_ps, kNumActivities, out);
+      fill(now, lead.from_ps, out);
       if (lead.copy != nullptr) fill_copy(lead, out);
       now = lead.to_ps;
     }
-    fill(now, timeline_.makespan_ps, kNumActivities, out);
+    fill(now, timeline_.makespan_ps, out);
     add_led(out);
     return out;
   }
@@ -92,7 +92,7 @@ class Attribution {
     leading_.clear();
     led_ps_ = {};
     busy_until_ = {};
-    beside_until_ps_ = quiet_until_ps_ = INT64_MIN;
+    beside_until_ps_ = active_until_ps_ = INT64_MIN;
     runs_.clear();
     for (std::vector<Block>& blocks : blocks_)
       for (Block& block : blocks) block.run = nullptr;
@@ -237,25 +237,36 @@ class Attribution {
 
   /// Attributes the times of a copy in which compute does not lead.
   void fill_copy(const Lead& lead, RankTime& out) {
-    if (lead.to_ps <= quiet_until_ps_ && !lead.copy->is_idle()) {
+    if (lead.from_ps >= active_until_ps_) look_for_activity(lead.from_ps);
+    if (lead.to_ps <= active_until_ps_ && active_ == kNumActivities && !lead.copy->is_idle()) {
       ++lead.copy->quiet_copies;
       return;
     }
     for (const PlacedTime& i : lead.copy->others()) {
       const std::int64_t from = lead.from_ps + i.start_ps, to = lead.from_ps + i.end_ps;
-      if (i.place < kNumActivities && to <= quiet_until_ps_)
-        out.exposed_ps[line_[i.place]] += to - from;
+      if (i.place == kNumActivities)
+        fill(from, to, out);
       else
-        fill(from, to, i.place, out);
+        fill_around(from, to, i.place, out);
     }
   }
 
-  /// Attributes a time in which compute does not lead; `known` is the place of what a copy does there.
-  void fill(std::int64_t from, std::int64_t to, std::size_t known, RankTime& out) {
+  /// Attributes a time in which the compute stream does what is not first in line, but earlier than waiting.
+  void fill_around(std::int64_t from, std::int64_t to, std::size_t place, RankTime& out) {
+    while (from < to) {
+      if (from >= active_until_ps_) look_for_activity(from);
+      const std::int64_t until = std::min(to, active_until_ps_);
+      out.exposed_ps[line_[std::min(place, active_)]] += until - from;
+      from = until;
+    }
+  }
+
+  /// Attributes a time in which compute does not lead.
+  void fill(std::int64_t from, std::int64_t to, RankTime& out) {
     while (from < to) {
       if (from >= beside_until_ps_) look_beside(from);
       std::int64_t until = std::min(to, beside_until_ps_);
-      const std::size_t place = std::min({known, beside_, lines_[kCompute].place_at(from, until)});
+      const std::size_t place = std::min(beside_, lines_[kCompute].place_at(from, until));
       if (place == kNumActivities)
         add_idle(from, until, out);
       else
@@ -264,15 +275,17 @@ class Attribution {
     }
   }
 
-  /// Finds what runs beside the compute stream at an instant, until when that stays so, and if nothing does but
-  /// waiting, until when.
+  /// Finds what runs beside the compute stream at an instant, and until when that stays so.
   void look_beside(std::int64_t at_ps) {
     beside_ = kNumActivities;
     beside_until_ps_ = INT64_MAX;
     for (StreamLine* line : used_) beside_ = std::min(beside_, line->place_at(at_ps, beside_until_ps_));
-    if (beside_ < places_[kWaiting]) return;
-    quiet_until_ps_ = INT64_MAX;
-    for (StreamLine* line : used_) quiet_until_ps_ = std::min(quiet_until_ps_, line->quiet_until(at_ps));
+  }
+  /// The same where waiting counts as nothing.
+  void look_for_activity(std::int64_t at_ps) {
+    active_ = kNumActivities;
+    active_until_ps_ = INT64_MAX;
+    for (StreamLine* line : used_) active_ = std::min(active_, line->active_place_at(at_ps, active_until_ps_));
   }
 
   static void add_idle(std::int64_t from, std::int64_t to, RankTime& out) {
@@ -291,9 +304,9 @@ class Attribution {
   std::vector<std::vector<Block>> blocks_;             // per plan and pattern
   // Of the rank at hand.
   std::array<StreamLine, kNumStreams> lines_;
-  std::vector<StreamLine*> used_;  // but that of compute
-  std::size_t beside_ = kNumActivities;
-  std::int64_t beside_until_ps_ = INT64_MIN, quiet_until_ps_ = INT64_MIN;
+  std::vector<StreamLine*> used_;                                  // but that of compute
+  std::size_t beside_ = kNumActivities, active_ = kNumActivities;  // the same, but waiting
+  std::int64_t beside_until_ps_ = INT64_MIN, active_until_ps_ = INT64_MIN;
   std::deque<BlockRun> runs_;
   std::vector<Lead> leading_;
   std::array<std::int64_t, kNumOpClasses> led_ps_{};

@@ -59,12 +59,6 @@ class Sequence {
     next_ = op.index();
     return seen_[partners_[plan_[op].work.index()]];
   }
-  /// Nobody asks of those that meet at ops between the last one that was asked for and this one.
-  void skip_to(OpId op) {
-    if (op.index() <= next_ || op.index() >= end_) return;
-    if (const std::uint32_t p = partners_[plan_.ops[next_].work.index()]; p != kNoSpan) ++seen_[p];
-    next_ = op.index();
-  }
 
  private:
   /// That of the op, which may be in none: nothing is before it then.
@@ -98,6 +92,7 @@ class Numbering {
     leaders_ = &leaders_of_.try_emplace(rank, plan_.groups.size()).first->second;
     series_of_work_.assign(plan_.works.size(), kUnknown);
     places_of_pattern_.assign(patterns_.size(), std::nullopt);
+    met_.assign(partners_.size(), 0);
     sequence_.restart();
   }
 
@@ -109,21 +104,28 @@ class Numbering {
       const Span& span = spans[s];
       const WorkId work = ops[span.op.index()].work;
       if (span.part != 0 || partners_[work.index()] == kNoSpan) continue;
-      if (const std::uint32_t series = series_of(span, work); series != kNoSpan) add(s, number_in(series, span, next));
+      if (const std::uint32_t series = series_of(span, work); series != kNoSpan)
+        add(s, number_in(series, sequence_.of(span.op), next));
     }
   }
 
-  /// The same where the spans of the block are in line.
+  /// Whether each op of a class was recorded up to the last that was.
+  bool begins_a_class(const std::vector<Span>& spans, const SpanTable::Block& block) const {
+    const OpId first = spans[block.first].op;
+    const ClassId c = plan_.class_of(first);
+    return block.is_in_line && !c.is_none() && plan_.classes[c.index()].first_op == first.value &&
+           block.last - block.first <= plan_.classes[c.index()].num_ops;
+  }
+
+  /// The same for a block that begins a class.
   template <class Add>
   void number_in_line(const std::vector<Span>& spans, const SpanTable::Block& block, std::uint32_t& next,
                       const Add& add) {
     const std::uint32_t first_op = spans[block.first].op.value;
     for (const Patterns::Piece& piece : patterns_.pieces(first_op, block.last - block.first)) {
       const SpanIndex first = block.first + (piece.first - first_op);
-      for (const Place& p : places_of(piece, spans[first])) {
-        sequence_.skip_to(spans[first + p.op].op);
-        add(first + p.op, number_in(p.series, spans[first + p.op], next));
-      }
+      for (const Place& p : places_of(piece, spans[first]))
+        add(first + p.op, number_in(p.series, met_[p.partners]++, next));
     }
   }
 
@@ -131,7 +133,8 @@ class Numbering {
   static constexpr std::uint32_t kUnknown = kNoSpan - 1;
   /// Where a piece has an op that meets others who were recorded.
   struct Place {
-    std::uint32_t op = 0, series = 0;  // op: counted in the piece
+    std::uint32_t op = 0;  // counted in the piece
+    std::uint32_t partners = 0, series = 0;
   };
 
   /// On the rank at hand; `first` is the span of the first op.
@@ -152,14 +155,14 @@ class Numbering {
     for (std::uint32_t i = 0; i < piece.num_ops; ++i) {
       span.op = OpId{std::size_t{piece.first} + i};
       const WorkId work = ops[span.op.index()].work;
-      const std::uint32_t series = partners_[work.index()] == kNoSpan ? kNoSpan : series_of(span, work);
-      if (series != kNoSpan) out.push_back({i, series});
+      const std::uint32_t partners = partners_[work.index()];
+      const std::uint32_t series = partners == kNoSpan ? kNoSpan : series_of(span, work);
+      if (series != kNoSpan) out.push_back({i, partners, series});
     }
   }
 
-  std::uint32_t number_in(std::uint32_t series, const Span& span, std::uint32_t& next) {
+  std::uint32_t number_in(std::uint32_t series, std::uint32_t sequence, std::uint32_t& next) {
     std::vector<std::uint32_t>& numbers = numbers_[series];
-    const std::uint32_t sequence = sequence_.of(span.op);
     while (numbers.size() <= sequence) numbers.push_back(kNoSpan);
     if (numbers[sequence] == kNoSpan) numbers[sequence] = next++;
     return numbers[sequence];
@@ -222,6 +225,7 @@ class Numbering {
   std::map<MeetingKey, std::uint32_t> series_;
   std::vector<std::uint32_t> series_of_work_;                         // of the rank at hand
   std::vector<std::optional<std::vector<Place>>> places_of_pattern_;  // the same
+  std::vector<std::uint32_t> met_;                                    // the same, per partners: how often
   std::vector<Place> places_;                                         // of the piece at hand
   std::vector<std::vector<std::uint32_t>> numbers_;                   // per series: of its meetings; kNoSpan: none yet
 };
@@ -240,7 +244,7 @@ Meetings::Meetings(const Timeline& timeline, const PlanDigests& plans, const Spa
     if (timeline.plan_of(block.instance) >= plans.size()) bug("a timeline refers to a plan that is not in the list");
     Numbering& numbering = numberings[timeline.plan_of(block.instance)];
     numbering.set_rank(block.rank);
-    if (block.is_in_line)
+    if (numbering.begins_a_class(timeline.spans, block))
       numbering.number_in_line(timeline.spans, block, next, add);
     else
       numbering.number(timeline.spans, table.of(block), next, add);

@@ -70,7 +70,7 @@ void StreamLine::straighten() {
   is_in_line_ = true;
   next_ = intervals_.data();
   end_ = next_ + intervals_.size();
-  until_ps_ = quiet_until_ps_ = INT64_MIN;
+  until_ps_ = active_until_ps_ = INT64_MIN;
 }
 
 void StreamLine::look_at(std::int64_t at_ps) {
@@ -80,11 +80,13 @@ void StreamLine::look_at(std::int64_t at_ps) {
   until_ps_ = next_ == end_ ? INT64_MAX : runs ? next_->end_ps : next_->start_ps;
 }
 
-void StreamLine::look_for_quiet(std::int64_t at_ps) {
+void StreamLine::look_for_activity(std::int64_t at_ps) {
   while (next_ != end_ && next_->end_ps <= at_ps) ++next_;
   const PlacedTime* i = next_;
-  while (i != end_ && i->place == kNumActivities - 1) ++i;
-  quiet_until_ps_ = i == end_ ? INT64_MAX : std::max(at_ps, i->start_ps);
+  while (i != end_ && i->place == kPlaceOfWaiting) ++i;
+  const bool runs = i != end_ && i->start_ps <= at_ps;
+  active_place_ = runs ? i->place : kNumActivities;
+  active_until_ps_ = i == end_ ? INT64_MAX : runs ? i->end_ps : i->start_ps;
 }
 
 void BlockRun::add(const PlacedTime& at, OpClass op_class, bool leads) {

@@ -18,6 +18,7 @@ namespace orrery {
 constexpr std::size_t kWaiting = kNumOpClasses;
 constexpr std::size_t kNumActivities = kNumOpClasses + 1;
 using Activity = std::size_t;
+constexpr std::size_t kPlaceOfWaiting = kNumActivities - 1;
 
 /// All activities from the first in line to the last.
 std::array<Activity, kNumActivities> activities_in_line();
@@ -57,21 +58,22 @@ class StreamLine {
     until_ps = std::min(until_ps, until_ps_);
     return place_;
   }
-  /// From when on something runs that is earlier in line than waiting: an instant, or one after it.
-  std::int64_t quiet_until(std::int64_t at_ps) {
-    if (at_ps >= quiet_until_ps_) look_for_quiet(at_ps);
-    return quiet_until_ps_;
+  /// The same where waiting counts as nothing.
+  std::size_t active_place_at(std::int64_t at_ps, std::int64_t& until_ps) {
+    if (at_ps >= active_until_ps_) look_for_activity(at_ps);
+    until_ps = std::min(until_ps, active_until_ps_);
+    return active_place_;
   }
 
  private:
   void look_at(std::int64_t at_ps);
-  void look_for_quiet(std::int64_t at_ps);
+  void look_for_activity(std::int64_t at_ps);
 
   std::vector<PlacedTime> intervals_;
   bool is_in_line_ = true;
   const PlacedTime *next_ = nullptr, *end_ = nullptr;  // the first that has not ended where the line is read
-  std::size_t place_ = kNumActivities;                 // of what runs there
-  std::int64_t until_ps_ = INT64_MIN, quiet_until_ps_ = INT64_MIN;
+  std::size_t place_ = kNumActivities, active_place_ = kNumActivities;  // of what runs there
+  std::int64_t until_ps_ = INT64_MIN, active_until_ps_ = INT64_MIN;
 };
 
 /// What the compute stream of a rank did in a block of ops that is repeated: times from the start of its first op on.
