@@ -67,7 +67,7 @@ class DeviceModel {
   /// Anything but collectives, sends, receives, and copies between tiers.
   virtual OpCost cost(const Work& work, const Bindings& bindings, const Scales& scales) const = 0;
   virtual LaunchCost launch(const Work& work, const Scales& scales) const = 0;
-  /// Whether `cost` looks at Bindings::reuse.
+  /// As CostModel says it.
   virtual bool sees_reuse() const { return false; }
   /// Why the cost of this op is outside of what was fitted; empty when it is not.
   virtual std::string extrapolation(const Work& work, const Bindings& bindings) const = 0;

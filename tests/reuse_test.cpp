@@ -8,6 +8,7 @@
 #include "sim/machine/cost.hpp"
 #include "sim/plan/builder.hpp"
 #include "sim/plan/stretches.hpp"
+#include "tests/unit_cost.hpp"
 
 using namespace orrery;
 
@@ -184,4 +185,16 @@ TEST_CASE("executions that are alike share what was found of their plan", "[mach
   CHECK(known.of(small, at_120) != first);
   CHECK(known.of(large, at_100) != first);
   CHECK(known.of(small, at_100) == first);
+}
+
+TEST_CASE("what a plan touches is counted where the cost model looks at caches, else there is something", "[machine]") {
+  class WithCaches final : public testing::UnitCost {
+    bool sees_reuse() const override { return true; }
+  };
+  PlanBuilder b{"p"};
+  b.add("x", fill(64), {writes(b.tensor("x", floats(64), {.persistent = true}))});
+  const Plan plan = b.take(nullptr);
+  KnownReuse known;
+  CHECK(Surroundings{plan, {}, WithCaches{}, known}.bindings().working_set == 64 * kKiB);
+  CHECK(Surroundings{plan, {}, testing::UnitCost{}, known}.bindings().working_set == 1);
 }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kDigits = 4;              // of a bound value that decide what is reused
 constexpr std::size_t kMostKnown = 64;  // plans and bindings
+constexpr double kSomeBytes = 1;        // a working set of whose size nobody asks
 
 /// The nearest number with so many binary digits.
 std::int64_t round_to_digits(std::int64_t value) {
@@ -40,7 +41,8 @@ KnownReuse::Works KnownReuse::of(const Plan& plan, const Bindings& bindings) {
 
 Surroundings::Surroundings(const Plan& plan, const Bindings& bindings, const CostModel& model, KnownReuse& known)
     : bindings_{bindings} {
-  bindings_.working_set = working_set(plan, bindings).base();
+  const double some = plan.operands.empty() ? 0 : kSomeBytes;
+  bindings_.working_set = model.sees_reuse() ? working_set(plan, bindings).base() : some;
   bindings_.ranks_of_node = 0;
   const std::int64_t node = model.node_of(RankId{std::size_t{0}});
   for (std::int64_t r = 0; r < plan.mesh.size(); ++r)

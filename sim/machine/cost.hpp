@@ -99,7 +99,8 @@ class CostModel {
   virtual std::int64_t node_of(RankId) const { return 0; }
   /// Ranks of equal kind have equal `cost` and `launch`: a simulation asks once per kind and work.
   virtual std::uint32_t device_kind(RankId) const { return 0; }
-  /// Whether `cost` looks at Bindings::reuse.
+  /// Whether `cost` looks at what caches keep: at Bindings::reuse, and at how large Bindings::working_set is. Others
+  /// may ask only whether there is a working set.
   virtual bool sees_reuse() const { return false; }
   /// Names of the parameters that were used outside of their calibrated range since construction are not kept here: the
   /// reason for one op, empty when calibrated.

@@ -2,6 +2,8 @@
 #include "sim/timeline/analysis.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "sim/timeline/attribution.hpp"
 
@@ -12,11 +14,38 @@ constexpr std::size_t kLargestOwners = 10;
 
 Seconds from_ps(double ps) { return Seconds{ps * 1e-12}; }
 
-void set_weights(const Timeline& timeline, const PlanDigests& plans, std::vector<RankTime>& ranks) {
-  std::vector<RankId> ids;
-  for (const RankTime& r : ranks) ids.push_back(r.rank);
-  const std::vector<double> weights = rank_weights(timeline, plans, ids);
-  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].weight = weights[i];
+/// The class of a rank in the first of the plans that it ran an op of.
+using PlanClass = std::pair<std::uint32_t, ClassId>;
+
+std::map<RankId, PlanClass> classes_of_ranks(const Timeline& timeline, const PlanDigests& plans,
+                                             const SpanTable& table) {
+  std::map<RankId, PlanClass> out;
+  for (const SpanTable::Block& block : table.blocks()) {
+    const std::uint32_t plan = timeline.plan_of(block.instance);
+    PlanClass& known = out.try_emplace(block.rank, UINT32_MAX, ClassId{}).first->second;
+    const Span& first = timeline.spans[table.of(block).front()];
+    if (plan < known.first) known = {plan, plan_of(timeline, plans, first).class_of(first.op)};
+  }
+  return out;
+}
+
+void set_weights(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table,
+                 std::vector<RankTime>& ranks) {
+  const std::map<RankId, PlanClass> class_of = classes_of_ranks(timeline, plans, table);
+  std::map<PlanClass, std::int64_t> recorded;
+  for (const auto& [rank, c] : class_of) ++recorded[c];
+  for (RankTime& r : ranks) {
+    const auto told = std::lower_bound(timeline.standing.begin(), timeline.standing.end(), r.rank,
+                                       [](const Standing& s, RankId rank) { return s.rank < rank; });
+    if (told != timeline.standing.end() && told->rank == r.rank) {
+      r.weight = double(told->ranks);
+      continue;
+    }
+    const PlanClass& c = class_of.at(r.rank);
+    const bool known = c.first < plans.size() && c.second.index() < plans[c.first].classes.size();
+    const std::int64_t size = known ? plans[c.first].classes[c.second.index()].size() : recorded[c];
+    r.weight = double(std::max(size, recorded[c])) / double(recorded[c]);
+  }
 }
 
 void average_ranks(Analysis& a) {
@@ -68,7 +97,7 @@ Analysis analyse(const Timeline& timeline, const PlanDigests& plans, const SpanG
   Analysis a;
   a.makespan = timeline.makespan();
   a.ranks = attribute_time(timeline, plans, graph);
-  set_weights(timeline, plans, a.ranks);
+  set_weights(timeline, plans, graph.table(), a.ranks);
   average_ranks(a);
   a.path = critical_path(timeline, plans, graph);
   for (const Peak& peak : timeline.peaks) a.peaks.push_back(summarise(peak, timeline, plans));

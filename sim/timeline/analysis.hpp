@@ -17,7 +17,9 @@ using ClassSeconds = std::array<double, kNumOpClasses>;
 /// What one recorded rank did with its time: classes, waiting and idle add up to the makespan.
 struct RankTime {
   RankId rank;
-  double weight = 1;                                     // ranks that it stands for, see rank_weights
+  /// Of how many ranks it stands for: as the timeline says, else members of its class per recorded rank of that class.
+  /// 1 in an expanded timeline, the size of the class in a folded one.
+  double weight = 1;
   std::array<std::int64_t, kNumOpClasses> exposed_ps{};  // each instant belongs to one class
   std::int64_t waiting_ps = 0;                           // in a collective or message whose partners had not begun
   std::int64_t idle_ps = 0;                              // nothing ran

@@ -2,116 +2,13 @@
 #include "sim/timeline/attribution.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <deque>
 #include <map>
+
+#include "sim/timeline/stream_line.hpp"
 
 namespace orrery {
 namespace {
-
-/// Op classes and, behind them, waiting; what runs at the same time is attributed to the lowest place in line.
-constexpr std::size_t kWaiting = kNumOpClasses;
-constexpr std::size_t kNumActivities = kNumOpClasses + 1;
-using Activity = std::size_t;
-
-/// Place in line of an activity: compute, host, copies, messages, collectives, waiting.
-std::size_t place_of(Activity a) {
-  constexpr std::size_t kLate = 100;
-  if (a == kWaiting) return kLate + 4;
-  switch (static_cast<OpClass>(a)) {
-    case OpClass::Collective:
-      return kLate + 3;
-    case OpClass::PointToPoint:
-      return kLate + 2;
-    case OpClass::Copy:
-      return kLate + 1;
-    case OpClass::Host:
-      return kLate;
-    default:
-      return a;
-  }
-}
-
-/// All activities from the first in line to the last.
-std::array<Activity, kNumActivities> activities_in_line() {
-  std::array<Activity, kNumActivities> line{};
-  for (std::size_t i = 0; i < kNumActivities; ++i) line[i] = i;
-  std::sort(line.begin(), line.end(), [](Activity a, Activity b) { return place_of(a) < place_of(b); });
-  return line;
-}
-
-struct Interval {
-  std::int64_t start_ps = 0, end_ps = 0;
-  std::size_t place = 0;  // in line
-};
-
-/// Intervals that overlap, cut so that each instant has the first in line of those that cover it.
-std::vector<Interval> without_overlaps(const std::vector<Interval>& intervals) {
-  struct Change {
-    std::int64_t at_ps = 0;
-    std::size_t place = 0;
-    int by = 0;
-  };
-  std::vector<Change> changes;
-  for (const Interval& i : intervals) {
-    changes.push_back({i.start_ps, i.place, +1});
-    changes.push_back({i.end_ps, i.place, -1});
-  }
-  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.at_ps < b.at_ps; });
-  std::vector<Interval> out;
-  std::array<int, kNumActivities> running{};
-  std::uint32_t busy = 0;  // one bit per place with something running
-  std::int64_t now = 0;
-  for (const Change& c : changes) {
-    if (busy != 0 && now < c.at_ps) out.push_back({now, c.at_ps, static_cast<std::size_t>(std::countr_zero(busy))});
-    now = c.at_ps;
-    running[c.place] += c.by;
-    busy = running[c.place] > 0 ? busy | 1u << c.place : busy & ~(1u << c.place);
-  }
-  return out;
-}
-static_assert(kNumActivities < 32);
-
-/// What one stream of a rank does: written, straightened, then read from its start on.
-class Lane {
- public:
-  void clear() { intervals_.clear(), next_ = 0, is_in_line_ = true; }
-  bool is_empty() const { return intervals_.empty(); }
-
-  void add(std::int64_t start, std::int64_t end, std::size_t place) {
-    if (start >= end) return;
-    if (!intervals_.empty()) {
-      Interval& last = intervals_.back();
-      if (last.end_ps == start && last.place == place) {
-        last.end_ps = end;
-        return;
-      }
-      is_in_line_ = is_in_line_ && last.end_ps <= start;
-    }
-    intervals_.push_back({start, end, place});
-  }
-
-  /// From here on each interval begins when the one before it has ended, or later.
-  void straighten() {
-    if (!is_in_line_) intervals_ = without_overlaps(intervals_);
-    is_in_line_ = true;
-  }
-
-  /// The place of what runs at an instant that never goes back; kNumActivities: nothing. Lowers `until_ps` to when that
-  /// changes.
-  std::size_t place_at(std::int64_t at_ps, std::int64_t& until_ps) {
-    while (next_ < intervals_.size() && intervals_[next_].end_ps <= at_ps) ++next_;
-    if (next_ == intervals_.size()) return kNumActivities;
-    const Interval& i = intervals_[next_];
-    const bool runs = i.start_ps <= at_ps;
-    until_ps = std::min(until_ps, runs ? i.end_ps : i.start_ps);
-    return runs ? i.place : kNumActivities;
-  }
-
- private:
-  std::vector<Interval> intervals_;
-  std::size_t next_ = 0;  // the first that has not ended where the lane is read
-  bool is_in_line_ = true;
-};
 
 /// Length of the union of intervals that come in order of their start, from `until` on; moves `until`.
 std::int64_t covered(std::int64_t start, std::int64_t end, std::int64_t& until) {
@@ -135,6 +32,7 @@ class Attribution {
         const bool meets = w.meeting != Meeting::None;
         rows.push_back({c, places_[c], meets, !meets && places_[c] < first_other_place()});
       }
+      blocks_.emplace_back(graph.patterns(static_cast<std::uint32_t>(blocks_.size())).size());
     }
   }
 
@@ -147,16 +45,18 @@ class Attribution {
     };
     if (!gather(true)) gather(false);
     used_.clear();
-    for (Lane& lane : lanes_) {
-      lane.straighten();
-      if (!lane.is_empty()) used_.push_back(&lane);
+    for (StreamLine& line : lines_) {
+      line.straighten();
+      if (!line.is_empty() && &line != &lines_[kCompute]) used_.push_back(&line);
     }
     std::int64_t now = 0;
-    for (const auto& [from, to] : leading_) {
-      fill(now, from, out);
-      now = to;
+    for (const Lead& lead : leading_) {
+      fill(now, lead.from_ps, out);
+      if (lead.copy != nullptr) fill_copy(lead, out);
+      now = lead.to_ps;
     }
     fill(now, timeline_.makespan_ps, out);
+    add_led(out);
     return out;
   }
 
@@ -167,24 +67,55 @@ class Attribution {
     bool meets = false;
     bool leads = false;  // on the compute stream
   };
+  /// A block that is repeated: which of its ops run where, and how the last copy did.
+  struct Block {
+    RankId rank;  // of whom that is told; none: of nobody
+    bool may_repeat = false;
+    struct Part {
+      std::uint32_t first = 0, num_ops = 0;
+    };
+    std::vector<Part> parts;            // ops of the compute stream that follow upon each other
+    std::vector<std::uint32_t> beside;  // ops of other streams
+    BlockRun* run = nullptr;            // none: not known yet
+  };
+  /// When compute leads, or a copy of a block ran.
+  struct Lead {
+    std::int64_t from_ps = 0, to_ps = 0;
+    BlockRun* copy = nullptr;
+  };
   std::uint8_t first_other_place() const { return places_[static_cast<std::size_t>(OpClass::Host)]; }
 
   void start(RankTime& out, RankId rank) {
     out = {};
     out.rank = rank;
-    for (Lane& lane : lanes_) lane.clear();
+    for (StreamLine& line : lines_) line.clear();
     leading_.clear();
+    led_ps_ = {};
     busy_until_ = {};
+    beside_until_ps_ = active_until_ps_ = INT64_MIN;
+    runs_.clear();
+    for (std::vector<Block>& blocks : blocks_)
+      for (Block& block : blocks) block.run = nullptr;
   }
 
   /// False where compute should lead, but does not.
   bool add(const SpanTable::Block& block, bool compute_leads, RankTime& out) {
-    const PlanDigest& plan = plan_of(timeline_, plans_, timeline_.spans[graph_.table().of(block).front()]);
-    const std::span<const Op> ops = plan.ops;
-    const std::span<const WorkRow> works = works_[timeline_.plan_of(block.instance)];
-    const std::int64_t makespan_ps = timeline_.makespan_ps;
-    std::array<std::int64_t, kNumOpClasses> led_ps{};
-    for (const SpanIndex s : graph_.table().of(block)) {
+    const SpanTable& table = graph_.table();
+    const std::uint32_t p = timeline_.plan_of(block.instance);
+    if (!compute_leads || !block.is_in_line) return add_spans(table.of(block), p, compute_leads, out);
+    const std::uint32_t first_op = timeline_.spans[block.first].op.value;
+    for (const Patterns::Piece& piece : graph_.patterns(p).pieces(first_op, block.last - block.first)) {
+      const SpanIndex first = block.first + (piece.first - first_op);
+      if (piece.pattern != Patterns::kNone && add_copy(blocks_[p][piece.pattern], first, piece, p, out)) continue;
+      if (!add_spans(table.list(first, first + piece.num_ops), p, true, out)) return false;
+    }
+    return true;
+  }
+
+  bool add_spans(const SpanList& list, std::uint32_t p, bool compute_leads, RankTime& out) {
+    const std::span<const Op> ops = plans_[p].ops;
+    const std::span<const WorkRow> works = works_[p];
+    for (const SpanIndex s : list) {
       const Span& span = timeline_.spans[s];
       if (span.part != 0) continue;
       ++out.ops;
@@ -192,10 +123,10 @@ class Attribution {
       const WorkRow work = works[op.work.index()];
       if (compute_leads && op.stream == Stream::Compute) {
         std::int64_t& until = busy_until_[kCompute];
-        if (span.start_ps < until || span.end_ps > makespan_ps) return false;
+        if (span.start_ps < until || span.end_ps > timeline_.makespan_ps) return false;
         if (work.leads) {
           until = span.end_ps;
-          led_ps[work.op_class] += span.end_ps - span.start_ps;
+          led_ps_[work.op_class] += span.end_ps - span.start_ps;
           lead(span.start_ps, span.end_ps);
           continue;
         }
@@ -204,12 +135,88 @@ class Attribution {
       }
       add_beside(s, work, static_cast<std::size_t>(op.stream), out);
     }
-    for (std::size_t c = 0; c < led_ps.size(); ++c) {
-      out.exposed_ps[c] += led_ps[c];
-      out.running_ps[c] += led_ps[c];
-      out.busy_ps[kCompute] += led_ps[c];
+    return true;
+  }
+
+  /// Adds the spans of a copy of a block, where they need not be looked at one by one.
+  bool add_copy(Block& block, SpanIndex first, const Patterns::Piece& piece, std::uint32_t p, RankTime& out) {
+    if (block.rank != out.rank) block = look_into(first, piece, p, out.rank);
+    if (!block.may_repeat) return false;
+    const std::span<const Span> spans = std::span{timeline_.spans}.subspan(first, piece.num_ops);
+    const std::int64_t start = spans[block.parts.front().first].start_ps;
+    if (start < busy_until_[kCompute]) return false;
+    if (!is_as(block, spans, start) && !learn(block, spans, start, p)) return false;
+    const std::int64_t end = start + block.run->end_ps();
+    if (end > timeline_.makespan_ps) return false;
+    ++block.run->copies;
+    out.ops += piece.num_ops;
+    busy_until_[kCompute] = end;
+    leading_.push_back({start, end, block.run});
+    const std::span<const Op> ops = plans_[p].ops;
+    for (const std::uint32_t i : block.beside) {
+      const Op& op = ops[piece.first + i];
+      add_beside(first + i, works_[p][op.work.index()], static_cast<std::size_t>(op.stream), out);
     }
     return true;
+  }
+
+  /// Copies are worth a comparison where compute leads and meets nobody who was recorded.
+  Block look_into(SpanIndex first, const Patterns::Piece& piece, std::uint32_t p, RankId rank) const {
+    Block out{.rank = rank, .may_repeat = true};
+    for (std::uint32_t i = 0; i < piece.num_ops; ++i) {
+      const Op& op = plans_[p].ops[piece.first + i];
+      if (op.stream != Stream::Compute) {
+        out.may_repeat = out.may_repeat && works_[p][op.work.index()].place >= first_other_place();
+        out.beside.push_back(i);
+        continue;
+      }
+      out.may_repeat = out.may_repeat && !graph_.meets(first + i);
+      if (out.parts.empty() || out.parts.back().first + out.parts.back().num_ops != i) out.parts.push_back({i, 0});
+      ++out.parts.back().num_ops;
+    }
+    out.may_repeat = out.may_repeat && !out.parts.empty();
+    return out;
+  }
+
+  bool is_as(const Block& block, std::span<const Span> spans, std::int64_t start) const {
+    if (block.run == nullptr) return false;
+    std::size_t first = 0;
+    for (const Block::Part& part : block.parts) {
+      if (!block.run->is_as(spans.subspan(part.first, part.num_ops), first, start)) return false;
+      first += part.num_ops;
+    }
+    return true;
+  }
+
+  /// False where spans of the compute stream overlap.
+  bool learn(Block& block, std::span<const Span> spans, std::int64_t start, std::uint32_t p) {
+    BlockRun& run = runs_.emplace_back();
+    block.run = nullptr;
+    for (const Block::Part& part : block.parts)
+      for (const Span& span : spans.subspan(part.first, part.num_ops)) {
+        const WorkRow work = works_[p][plans_[p][span.op].work.index()];
+        const PlacedTime at{span.start_ps - start, span.end_ps - start, work.place};
+        if (at.start_ps < run.end_ps()) return false;
+        run.add(at, static_cast<OpClass>(work.op_class), work.leads);
+      }
+    block.run = &run;
+    return true;
+  }
+
+  /// Adds what led on the compute stream, and all that copies did there.
+  void add_led(RankTime& out) {
+    for (const BlockRun& run : runs_)
+      for (std::size_t c = 0; c < led_ps_.size(); ++c) {
+        led_ps_[c] += run.copies * run.led_ps[c];
+        out.exposed_ps[c] += run.quiet_copies * run.other_ps[c];
+        out.running_ps[c] += run.copies * run.other_ps[c];
+        out.busy_ps[kCompute] += run.copies * run.other_ps[c];
+      }
+    for (std::size_t c = 0; c < led_ps_.size(); ++c) {
+      out.exposed_ps[c] += led_ps_[c];
+      out.running_ps[c] += led_ps_[c];
+      out.busy_ps[kCompute] += led_ps_[c];
+    }
   }
 
   void add_beside(SpanIndex s, WorkRow work, std::size_t stream, RankTime& out) {
@@ -217,29 +224,68 @@ class Attribution {
     const std::int64_t ready = work.meets ? graph_.ready_ps(s) : span.start_ps;
     out.running_ps[work.op_class] += span.end_ps - ready;
     out.busy_ps[stream] += covered(span.start_ps, span.end_ps, busy_until_[stream]);
-    lanes_[stream].add(span.start_ps, ready, places_[kWaiting]);
-    lanes_[stream].add(ready, span.end_ps, work.place);
+    lines_[stream].add(span.start_ps, ready, places_[kWaiting]);
+    lines_[stream].add(ready, span.end_ps, work.place);
   }
 
   void lead(std::int64_t from, std::int64_t to) {
-    if (!leading_.empty() && leading_.back().second == from)
-      leading_.back().second = to;
+    if (!leading_.empty() && leading_.back().to_ps == from && leading_.back().copy == nullptr)
+      leading_.back().to_ps = to;
     else if (from < to)
-      leading_.emplace_back(from, to);
+      leading_.push_back({from, to});
+  }
+
+  /// Attributes the times of a copy in which compute does not lead.
+  void fill_copy(const Lead& lead, RankTime& out) {
+    if (lead.from_ps >= active_until_ps_) look_for_activity(lead.from_ps);
+    if (lead.to_ps <= active_until_ps_ && active_ == kNumActivities && !lead.copy->is_idle()) {
+      ++lead.copy->quiet_copies;
+      return;
+    }
+    for (const PlacedTime& i : lead.copy->others()) {
+      const std::int64_t from = lead.from_ps + i.start_ps, to = lead.from_ps + i.end_ps;
+      if (i.place == kNumActivities)
+        fill(from, to, out);
+      else
+        fill_around(from, to, i.place, out);
+    }
+  }
+
+  /// Attributes a time in which the compute stream does what is not first in line, but earlier than waiting.
+  void fill_around(std::int64_t from, std::int64_t to, std::size_t place, RankTime& out) {
+    while (from < to) {
+      if (from >= active_until_ps_) look_for_activity(from);
+      const std::int64_t until = std::min(to, active_until_ps_);
+      out.exposed_ps[line_[std::min(place, active_)]] += until - from;
+      from = until;
+    }
   }
 
   /// Attributes a time in which compute does not lead.
   void fill(std::int64_t from, std::int64_t to, RankTime& out) {
     while (from < to) {
-      std::int64_t until = to;
-      std::size_t place = kNumActivities;
-      for (Lane* lane : used_) place = std::min(place, lane->place_at(from, until));
+      if (from >= beside_until_ps_) look_beside(from);
+      std::int64_t until = std::min(to, beside_until_ps_);
+      const std::size_t place = std::min(beside_, lines_[kCompute].place_at(from, until));
       if (place == kNumActivities)
         add_idle(from, until, out);
       else
         (line_[place] == kWaiting ? out.waiting_ps : out.exposed_ps[line_[place]]) += until - from;
       from = until;
     }
+  }
+
+  /// Finds what runs beside the compute stream at an instant, and until when that stays so.
+  void look_beside(std::int64_t at_ps) {
+    beside_ = kNumActivities;
+    beside_until_ps_ = INT64_MAX;
+    for (StreamLine* line : used_) beside_ = std::min(beside_, line->place_at(at_ps, beside_until_ps_));
+  }
+  /// The same where waiting counts as nothing.
+  void look_for_activity(std::int64_t at_ps) {
+    active_ = kNumActivities;
+    active_until_ps_ = INT64_MAX;
+    for (StreamLine* line : used_) active_ = std::min(active_, line->active_place_at(at_ps, active_until_ps_));
   }
 
   static void add_idle(std::int64_t from, std::int64_t to, RankTime& out) {
@@ -255,10 +301,15 @@ class Attribution {
   std::array<Activity, kNumActivities> line_;
   std::array<std::uint8_t, kNumActivities> places_{};  // in line, per activity
   std::vector<std::vector<WorkRow>> works_;            // per plan
+  std::vector<std::vector<Block>> blocks_;             // per plan and pattern
   // Of the rank at hand.
-  std::array<Lane, kNumStreams> lanes_;
-  std::vector<Lane*> used_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> leading_;  // when compute leads
+  std::array<StreamLine, kNumStreams> lines_;
+  std::vector<StreamLine*> used_;                                  // but that of compute
+  std::size_t beside_ = kNumActivities, active_ = kNumActivities;  // the same, but waiting
+  std::int64_t beside_until_ps_ = INT64_MIN, active_until_ps_ = INT64_MIN;
+  std::deque<BlockRun> runs_;
+  std::vector<Lead> leading_;
+  std::array<std::int64_t, kNumOpClasses> led_ps_{};
   std::array<std::int64_t, kNumStreams> busy_until_{};
 };
 

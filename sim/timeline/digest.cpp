@@ -67,6 +67,7 @@ PlanDigest outline(const Plan& plan) {
   for (const Work& work : plan.works) d.works.push_back(digest_work(work, d.names));
   d.ops = Rows<Op>::of(plan.ops);
   d.deps = Rows<OpId>::of(plan.deps);
+  d.repetitions = Rows<Repetition>::of(plan.repetitions);
   d.plan = &plan;
   return d;
 }
@@ -76,6 +77,7 @@ PlanDigest digest(const Plan& plan, StorageUses storage) {
   d.plan = nullptr;
   d.ops = plan.ops;
   d.deps = plan.deps;
+  d.repetitions = plan.repetitions;
   d.tensors.reserve(plan.tensors.size());
   for (const Tensor& t : plan.tensors) d.tensors.push_back(digest_tensor(t, plan.layouts[t.layout.index()].shape));
   if (storage == StorageUses::Told) d.storage = storage_uses(plan);
@@ -122,38 +124,6 @@ bool same_ops(const PlanDigest& a, const PlanDigest& b) {
     if (a.ops[i].stream != b.ops[i].stream || a.name_of(OpId{i}) != b.name_of(OpId{i})) return false;
   }
   return true;
-}
-
-std::vector<double> rank_weights(const Timeline& timeline, const PlanDigests& plans, std::span<const RankId> ranks) {
-  // The class of a rank in the first plan that it runs an op of.
-  constexpr auto kNobody = std::pair{UINT32_MAX, ClassId{}};
-  std::vector<std::pair<std::uint32_t, ClassId>> class_of_rank(ranks.size(), kNobody);
-  auto last = std::pair{RankId{}, UINT32_MAX};
-  for (const Span& span : timeline.spans) {
-    if (last == std::pair{span.rank, span.instance}) continue;
-    last = {span.rank, span.instance};
-    const auto it = std::lower_bound(ranks.begin(), ranks.end(), span.rank);
-    if (it == ranks.end() || *it != span.rank) continue;
-    auto& mine = class_of_rank[static_cast<std::size_t>(it - ranks.begin())];
-    const std::uint32_t plan = timeline.plan_of(span.instance);
-    if (plan < mine.first) mine = {plan, plan_of(timeline, plans, span).class_of(span.op)};
-  }
-  std::map<std::pair<std::uint32_t, ClassId>, std::int64_t> recorded;
-  for (const auto& c : class_of_rank) ++recorded[c];
-  std::vector<double> weights;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const auto& c = class_of_rank[i];
-    const auto told = std::lower_bound(timeline.standing.begin(), timeline.standing.end(), ranks[i],
-                                       [](const Standing& s, RankId rank) { return s.rank < rank; });
-    if (told != timeline.standing.end() && told->rank == ranks[i]) {
-      weights.push_back(double(told->ranks));
-      continue;
-    }
-    const bool known = c.first < plans.size() && c.second.index() < plans[c.first].classes.size();
-    const std::int64_t size = known ? plans[c.first].classes[c.second.index()].size() : recorded[c];
-    weights.push_back(double(std::max(size, recorded[c])) / double(recorded[c]));
-  }
-  return weights;
 }
 
 }  // namespace orrery

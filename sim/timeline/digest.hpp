@@ -79,6 +79,7 @@ struct PlanDigest {
   std::vector<WorkDigest> works;
   Rows<Op> ops;
   Rows<OpId> deps;
+  Rows<Repetition> repetitions;       // empty where nobody told
   std::vector<TensorDigest> tensors;  // of an outline empty: see tensor()
   std::vector<StorageUse> storage;    // in order of ops; empty where nobody asked
   Purpose purpose;
@@ -125,10 +126,5 @@ std::vector<std::string> check_trace(const Trace& trace);
 
 /// Whether op ids of the two plans mean the same ops, so that spans can be joined on them.
 bool same_ops(const PlanDigest& a, const PlanDigest& b);
-
-/// The number of ranks that a recorded rank stands for: as the timeline says, else members of its class per recorded
-/// rank of that class. 1 in an expanded timeline, the size of the class in a folded one. One entry per rank of `ranks`,
-/// which must be sorted.
-std::vector<double> rank_weights(const Timeline& timeline, const PlanDigests& plans, std::span<const RankId> ranks);
 
 }  // namespace orrery

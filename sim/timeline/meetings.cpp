@@ -78,37 +78,102 @@ class Sequence {
 /// Numbers the meetings of one plan's spans.
 class Numbering {
  public:
-  Numbering(const PlanDigest& plan, const std::vector<RankId>& recorded)
+  Numbering(const PlanDigest& plan, const Patterns& patterns, const std::vector<RankId>& recorded)
       : plan_{plan},
+        patterns_{patterns},
         recorded_{recorded},
         partners_{partners_of_works(plan)},
         sequence_{plan, partners_},
         known_(plan.groups.size()) {}
   Numbering(const Numbering&) = delete;  // the sequence refers to the partners
 
-  const std::vector<std::uint32_t>& partners() const { return partners_; }
-
   /// The spans that follow are of this rank and instance.
   void set_rank(RankId rank) {
     leaders_ = &leaders_of_.try_emplace(rank, plan_.groups.size()).first->second;
     series_of_work_.assign(plan_.works.size(), kUnknown);
+    places_of_pattern_.assign(patterns_.size(), std::nullopt);
+    met_.assign(partners_.size(), 0);
     sequence_.restart();
   }
 
-  /// Of a span whose op meets others; kNoSpan where nobody else was recorded.
-  std::uint32_t number(const Span& span, std::uint32_t& next) {
-    std::uint32_t& series = series_of_work_[plan_[span.op].work.index()];
-    if (series == kUnknown) series = series_of(span);
-    if (series == kNoSpan) return kNoSpan;
-    std::vector<std::uint32_t>& numbers = numbers_[series];
-    const std::uint32_t sequence = sequence_.of(span.op);
-    if (sequence >= numbers.size()) numbers.resize(sequence + 1, kNoSpan);
-    if (numbers[sequence] == kNoSpan) numbers[sequence] = next++;
-    return numbers[sequence];
+  /// Calls `add(span, number)` for the spans of a block that take part in meetings with others who were recorded.
+  template <class Add>
+  void number(const std::vector<Span>& spans, const SpanList& list, std::uint32_t& next, const Add& add) {
+    const std::span<const Op> ops = plan_.ops;
+    for (const SpanIndex s : list) {
+      const Span& span = spans[s];
+      const WorkId work = ops[span.op.index()].work;
+      if (span.part != 0 || partners_[work.index()] == kNoSpan) continue;
+      if (const std::uint32_t series = series_of(span, work); series != kNoSpan)
+        add(s, number_in(series, sequence_.of(span.op), next));
+    }
+  }
+
+  /// Whether each op of a class was recorded up to the last that was.
+  bool begins_a_class(const std::vector<Span>& spans, const SpanTable::Block& block) const {
+    const OpId first = spans[block.first].op;
+    const ClassId c = plan_.class_of(first);
+    return block.is_in_line && !c.is_none() && plan_.classes[c.index()].first_op == first.value &&
+           block.last - block.first <= plan_.classes[c.index()].num_ops;
+  }
+
+  /// The same for a block that begins a class.
+  template <class Add>
+  void number_in_line(const std::vector<Span>& spans, const SpanTable::Block& block, std::uint32_t& next,
+                      const Add& add) {
+    const std::uint32_t first_op = spans[block.first].op.value;
+    for (const Patterns::Piece& piece : patterns_.pieces(first_op, block.last - block.first)) {
+      const SpanIndex first = block.first + (piece.first - first_op);
+      for (const Place& p : places_of(piece, spans[first]))
+        add(first + p.op, number_in(p.series, met_[p.partners]++, next));
+    }
   }
 
  private:
   static constexpr std::uint32_t kUnknown = kNoSpan - 1;
+  /// Where a piece has an op that meets others who were recorded.
+  struct Place {
+    std::uint32_t op = 0;  // counted in the piece
+    std::uint32_t partners = 0, series = 0;
+  };
+
+  /// On the rank at hand; `first` is the span of the first op.
+  const std::vector<Place>& places_of(const Patterns::Piece& piece, const Span& first) {
+    if (piece.pattern == Patterns::kNone) {
+      find_places(piece, first, places_);
+      return places_;
+    }
+    std::optional<std::vector<Place>>& known = places_of_pattern_[piece.pattern];
+    if (!known) find_places(piece, first, known.emplace());
+    return *known;
+  }
+
+  void find_places(const Patterns::Piece& piece, const Span& first, std::vector<Place>& out) {
+    out.clear();
+    const std::span<const Op> ops = plan_.ops;
+    Span span = first;
+    for (std::uint32_t i = 0; i < piece.num_ops; ++i) {
+      span.op = OpId{std::size_t{piece.first} + i};
+      const WorkId work = ops[span.op.index()].work;
+      const std::uint32_t partners = partners_[work.index()];
+      const std::uint32_t series = partners == kNoSpan ? kNoSpan : series_of(span, work);
+      if (series != kNoSpan) out.push_back({i, partners, series});
+    }
+  }
+
+  std::uint32_t number_in(std::uint32_t series, std::uint32_t sequence, std::uint32_t& next) {
+    std::vector<std::uint32_t>& numbers = numbers_[series];
+    while (numbers.size() <= sequence) numbers.push_back(kNoSpan);
+    if (numbers[sequence] == kNoSpan) numbers[sequence] = next++;
+    return numbers[sequence];
+  }
+
+  /// That of the work on the rank at hand.
+  std::uint32_t series_of(const Span& span, WorkId work) {
+    std::uint32_t& series = series_of_work_[work.index()];
+    if (series == kUnknown) series = series_of(span);
+    return series;
+  }
 
   /// Those who meet at the ops of a work on one rank have a series of meetings, numbered by how often they do; kNoSpan
   /// where nobody else was recorded.
@@ -150,6 +215,7 @@ class Numbering {
     RankId leader;
   };
   const PlanDigest& plan_;
+  const Patterns& patterns_;
   const std::vector<RankId>& recorded_;
   std::vector<std::uint32_t> partners_;  // per work
   Sequence sequence_;
@@ -157,29 +223,31 @@ class Numbering {
   std::map<RankId, Leaders> leaders_of_;
   Leaders* leaders_ = nullptr;
   std::map<MeetingKey, std::uint32_t> series_;
-  std::vector<std::uint32_t> series_of_work_;        // of the rank at hand
-  std::vector<std::vector<std::uint32_t>> numbers_;  // per series: of its meetings; kNoSpan: none yet
+  std::vector<std::uint32_t> series_of_work_;                         // of the rank at hand
+  std::vector<std::optional<std::vector<Place>>> places_of_pattern_;  // the same
+  std::vector<std::uint32_t> met_;                                    // the same, per partners: how often
+  std::vector<Place> places_;                                         // of the piece at hand
+  std::vector<std::vector<std::uint32_t>> numbers_;                   // per series: of its meetings; kNoSpan: none yet
 };
 
 }  // namespace
 
-Meetings::Meetings(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table) {
+Meetings::Meetings(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table,
+                   const std::vector<Patterns>& patterns) {
   const std::vector<RankId> recorded = table.ranks();
   std::deque<Numbering> numberings;
-  for (const PlanDigest& plan : plans) numberings.emplace_back(plan, recorded);
+  for (std::size_t p = 0; p < plans.size(); ++p) numberings.emplace_back(plans[p], patterns[p], recorded);
   std::vector<Numbered> meet;
+  const auto add = [&](SpanIndex s, std::uint32_t number) { meet.emplace_back(s, number); };
   std::uint32_t next = 0;
   for (const SpanTable::Block& block : table.blocks()) {
     if (timeline.plan_of(block.instance) >= plans.size()) bug("a timeline refers to a plan that is not in the list");
     Numbering& numbering = numberings[timeline.plan_of(block.instance)];
     numbering.set_rank(block.rank);
-    const std::span<const Op> ops = plans[timeline.plan_of(block.instance)].ops;
-    const std::span<const std::uint32_t> partners = numbering.partners();
-    for (const SpanIndex s : table.of(block)) {
-      const Span& span = timeline.spans[s];
-      if (span.part != 0 || partners[ops[span.op.index()].work.index()] == kNoSpan) continue;
-      if (const std::uint32_t number = numbering.number(span, next); number != kNoSpan) meet.emplace_back(s, number);
-    }
+    if (numbering.begins_a_class(timeline.spans, block))
+      numbering.number_in_line(timeline.spans, block, next, add);
+    else
+      numbering.number(timeline.spans, table.of(block), next, add);
   }
   if (!std::is_sorted(meet.begin(), meet.end())) std::sort(meet.begin(), meet.end());
   meets_.resize(timeline.spans.size() / kWord + 1);

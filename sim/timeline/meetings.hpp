@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/timeline/digest.hpp"
+#include "sim/timeline/patterns.hpp"
 #include "sim/timeline/span_index.hpp"
 
 namespace orrery {
@@ -17,8 +18,12 @@ namespace orrery {
 /// has the same tag and comes in the same order. Memory: one bit per span, and 12 bytes per span that meets others.
 class Meetings {
  public:
-  Meetings(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table);
+  Meetings(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table,
+           const std::vector<Patterns>& patterns);
 
+  /// Whether `s` takes part in one, which may lack all others where not all of their spans were recorded. On one rank,
+  /// all ops of a work do or none.
+  bool has(SpanIndex s) const { return (meets_[s / kWord] >> s % kWord & 1) != 0; }
   /// The spans of the meeting that `s` takes part in, in order; empty when it meets nobody or no partner was recorded.
   std::span<const SpanIndex> of(SpanIndex s) const {
     const std::uint64_t bit = std::uint64_t{1} << s % kWord, word = meets_[s / kWord];

@@ -6,15 +6,10 @@
 namespace orrery {
 namespace {
 
-/// Per instance, the span that ended last; kNoSpan for an instance without spans.
-std::vector<SpanIndex> last_of_instances(const SpanTable& table) {
-  std::vector<SpanIndex> last;
-  for (const SpanTable::Block& block : table.blocks()) {
-    if (block.instance >= last.size()) last.resize(block.instance + 1, kNoSpan);
-    SpanIndex& l = last[block.instance];
-    if (block.latest != kNoSpan && (l == kNoSpan || table.ends_later(block.latest, l))) l = block.latest;
-  }
-  return last;
+std::vector<Patterns> patterns_of(const PlanDigests& plans) {
+  std::vector<Patterns> out;
+  for (const PlanDigest& plan : plans) out.emplace_back(plan);
+  return out;
 }
 
 /// Where the table has host ops that wait for the device.
@@ -36,9 +31,10 @@ SpanGraph::SpanGraph(const Timeline& timeline, const PlanDigests& plans)
     : timeline_{timeline},
       plans_{plans},
       table_{timeline},
-      last_of_instance_{last_of_instances(table_)},
+      patterns_{patterns_of(plans)},
+      last_of_instance_{table_.last_of_instances()},
       host_waits_{host_waits_of(timeline, plans, table_)},
-      meetings_{timeline, plans, table_} {}
+      meetings_{timeline, plans, table_, patterns_} {}
 
 /// The last span of a stream before a place in the table; kNoSpan when there is none in the block.
 SpanIndex SpanGraph::last_on_stream(const SpanTable::Block& block, const PlanDigest& plan, std::uint32_t position,
@@ -82,8 +78,12 @@ void SpanGraph::before(SpanIndex s, std::vector<SpanIndex>& out) const {
 
 SpanIndex SpanGraph::last() const {
   SpanIndex last = kNoSpan;
-  for (const SpanIndex l : last_of_instance_)
-    if (l != kNoSpan && (last == kNoSpan || table_.ends_later(l, last))) last = l;
+  const std::vector<Span>& spans = timeline_.spans;
+  for (const SpanIndex l : last_of_instance_) {
+    if (l == kNoSpan) continue;
+    const bool is_later = last == kNoSpan || spans[l].end_ps > spans[last].end_ps;
+    if (is_later || (spans[l].end_ps == spans[last].end_ps && l < last)) last = l;
+  }
   return last;
 }
 

@@ -7,6 +7,7 @@
 
 #include "sim/timeline/digest.hpp"
 #include "sim/timeline/meetings.hpp"
+#include "sim/timeline/patterns.hpp"
 #include "sim/timeline/span_index.hpp"
 
 namespace orrery {
@@ -23,6 +24,8 @@ class SpanGraph {
   SpanGraph(const Timeline& timeline, const PlanDigests& plans);
 
   const SpanTable& table() const { return table_; }
+  /// What a plan of the list repeats.
+  const Patterns& patterns(std::uint32_t plan) const { return patterns_[plan]; }
   std::vector<SpanIndex> before(SpanIndex s) const;
   /// The same in `out`, whose room is used again.
   void before(SpanIndex s, std::vector<SpanIndex>& out) const;
@@ -30,6 +33,8 @@ class SpanGraph {
   SpanIndex last() const;
   /// The spans of the meeting that `s` takes part in; empty when it meets nobody or no partner was recorded.
   std::span<const SpanIndex> meeting(SpanIndex s) const { return meetings_.of(s); }
+  /// Whether somebody else was recorded whom the op of `s` may meet.
+  bool meets(SpanIndex s) const { return meetings_.has(s); }
   /// When the last partner had begun: from then on a collective moves data. The start of the span without a meeting.
   std::int64_t ready_ps(SpanIndex s) const;
 
@@ -40,6 +45,7 @@ class SpanGraph {
   const Timeline& timeline_;
   const PlanDigests& plans_;
   SpanTable table_;
+  std::vector<Patterns> patterns_;           // per plan
   std::vector<SpanIndex> last_of_instance_;  // which ended last; kNoSpan for an instance without spans
   std::vector<std::uint32_t> host_waits_;    // places in the table
   Meetings meetings_;

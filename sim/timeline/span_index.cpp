@@ -13,35 +13,87 @@ SpanTable::SpanTable(const Timeline& timeline) : timeline_{timeline} {
   find_blocks();
 }
 
+namespace {
+
+std::uint64_t joined(std::uint32_t high, std::uint32_t low) { return std::uint64_t{high} << 32 | low; }
+
+std::uint64_t place_of(const Span& s) { return joined(s.rank.value, s.op.value); }
+
+}  // namespace
+
 /// False when the spans are not in order.
 bool SpanTable::find_blocks() {
-  const std::vector<Span>& spans = timeline_.spans;
+  const auto size = static_cast<std::uint32_t>(timeline_.spans.size());
   const SpanList all = order();
-  const auto size = static_cast<std::uint32_t>(all.size());
   blocks_.clear();
-  for (std::uint32_t i = 0; i < size;) {
-    const Span& first = spans[all[i]];
+  for (std::uint32_t i = 0; i < size; i = blocks_.back().last) {
+    const Span& first = timeline_.spans[all[i]];
     if (!blocks_.empty() &&
         std::tie(first.instance, first.rank.value) < std::tie(blocks_.back().instance, blocks_.back().rank.value))
       return false;
-    Block block{first.instance, first.rank, i, i, kNoSpan};
-    std::int64_t latest_ps = INT64_MIN;
-    std::uint64_t before = 0;  // op and part
-    for (; i < size; ++i) {
-      const SpanIndex s = all[i];
-      const Span& span = spans[s];
-      if (span.rank != block.rank || span.instance != block.instance) break;
-      const std::uint64_t key = std::uint64_t{span.op.value} << 32 | span.part;
-      if (key < before) return false;
-      before = key;
-      if (span.part != 0 || span.end_ps < latest_ps) continue;
-      if (span.end_ps > latest_ps || s < block.latest) block.latest = s;
-      latest_ps = span.end_ps;
-    }
-    block.last = i;
-    blocks_.push_back(block);
+    Block& block = blocks_.emplace_back(Block{first.instance, first.rank, i, i});
+    if (order_.empty()) follow(block);
+    if (!add_others(block)) return false;
   }
   return true;
+}
+
+/// Adds the spans that are in line from the first on: whole, and each of the op behind that of the one before.
+void SpanTable::follow(Block& block) const {
+  const Span* s = timeline_.spans.data() + block.first;
+  const Span* const end = timeline_.spans.data() + timeline_.spans.size();
+  std::uint64_t place = place_of(*s);
+  const std::uint64_t whole = joined(0, block.instance);
+  std::int64_t latest_ps = INT64_MIN;
+  for (; s != end && place_of(*s) == place && joined(s->part, s->instance) == whole; ++s, ++place)
+    latest_ps = std::max(latest_ps, s->end_ps);
+  block.last = static_cast<std::uint32_t>(s - timeline_.spans.data());
+  block.latest_ps = latest_ps;
+  block.is_in_line = block.last > block.first;
+}
+
+/// Adds what is left of the rank; false when it is not in order.
+bool SpanTable::add_others(Block& block) const {
+  const SpanList all = order();
+  std::uint64_t before = 0;  // op and part
+  if (block.last > block.first) before = joined(timeline_.spans[all[block.last - 1]].op.value, 0);
+  for (; block.last < all.size(); ++block.last) {
+    const Span& span = timeline_.spans[all[block.last]];
+    if (span.rank != block.rank || span.instance != block.instance) break;
+    const std::uint64_t key = joined(span.op.value, span.part);
+    if (key < before) return false;
+    before = key;
+    block.is_in_line = false;
+    if (span.part == 0) block.latest_ps = std::max(block.latest_ps, span.end_ps);
+  }
+  return true;
+}
+
+/// Of the spans with part 0, the first in the timeline that ended last.
+SpanIndex SpanTable::latest(const Block& block) const {
+  SpanIndex latest = kNoSpan;
+  for (const SpanIndex s : of(block)) {
+    const Span& span = timeline_.spans[s];
+    if (span.part != 0 || span.end_ps != block.latest_ps) continue;
+    latest = std::min(latest, s);
+    if (order_.empty()) break;
+  }
+  return latest;
+}
+
+std::vector<SpanIndex> SpanTable::last_of_instances() const {
+  std::vector<std::int64_t> end_ps;
+  for (const Block& block : blocks_) {
+    if (block.instance >= end_ps.size()) end_ps.resize(block.instance + std::size_t{1}, INT64_MIN);
+    end_ps[block.instance] = std::max(end_ps[block.instance], block.latest_ps);
+  }
+  std::vector<SpanIndex> last(end_ps.size(), kNoSpan);
+  for (const Block& block : blocks_) {
+    SpanIndex& known = last[block.instance];
+    const bool is_first = known != kNoSpan && order_.empty();
+    if (!is_first && block.latest_ps == end_ps[block.instance]) known = std::min(known, latest(block));
+  }
+  return last;
 }
 
 void SpanTable::sort() {
@@ -53,11 +105,6 @@ void SpanTable::sort() {
     return std::tie(a.instance, a.rank.value, a.op.value, a.part, x) <
            std::tie(b.instance, b.rank.value, b.op.value, b.part, y);
   });
-}
-
-bool SpanTable::ends_later(SpanIndex a, SpanIndex b) const {
-  const std::int64_t end_a = timeline_.spans[a].end_ps, end_b = timeline_.spans[b].end_ps;
-  return end_a != end_b ? end_a > end_b : a < b;
 }
 
 std::vector<RankId> SpanTable::ranks() const {

@@ -61,7 +61,9 @@ class SpanTable {
     std::uint32_t instance = 0;
     RankId rank;
     std::uint32_t first = 0, last = 0;
-    SpanIndex latest = kNoSpan;  // of those with part 0, the one that ended last; of several the first in the timeline
+    /// Each op from the first to the last has one span, and these follow upon each other in the timeline.
+    bool is_in_line = false;
+    std::int64_t latest_ps = INT64_MIN;  // end of the last of those with part 0
   };
 
   explicit SpanTable(const Timeline& timeline);
@@ -69,21 +71,25 @@ class SpanTable {
   SpanList order() const { return list(0, static_cast<std::uint32_t>(timeline_.spans.size())); }
   std::span<const Block> blocks() const { return blocks_; }
   SpanList of(const Block& b) const { return list(b.first, b.last); }
+  SpanList list(std::uint32_t first, std::uint32_t last) const {
+    return {order_.empty() ? nullptr : order_.data(), first, last};
+  }
   const Block* block(std::uint32_t instance, RankId rank) const;  // null when nothing of it was recorded
   SpanIndex find(const Block& block, OpId op, std::uint32_t part = 0) const;
   SpanIndex find(std::uint32_t instance, OpId op, RankId rank, std::uint32_t part = 0) const;
   /// Where a span of the block stands in `order()`.
   std::uint32_t position(const Block& block, SpanIndex s) const;
-  /// Whether span `a` ended later than `b`, or is the first in the timeline of two that ended at once.
-  bool ends_later(SpanIndex a, SpanIndex b) const;
+  /// Per instance, of the spans with part 0 the one that ended last, of several the first in the timeline; kNoSpan for
+  /// an instance without spans.
+  std::vector<SpanIndex> last_of_instances() const;
   /// All ranks that ran anything, sorted.
   std::vector<RankId> ranks() const;
 
  private:
-  SpanList list(std::uint32_t first, std::uint32_t last) const {
-    return {order_.empty() ? nullptr : order_.data(), first, last};
-  }
   bool find_blocks();
+  void follow(Block& block) const;
+  bool add_others(Block& block) const;
+  SpanIndex latest(const Block& block) const;
   void sort();
 
   const Timeline& timeline_;
