@@ -36,9 +36,38 @@ if(ORRERY_MOLD)
   target_link_options(orrery_options INTERFACE -fuse-ld=mold)
 endif()
 
-# orrery_library(NAME SOURCES a.cpp … LINKS other … [PRIVATE hidden …]): a static library of one folder.
+# Most of the time of a source is the headers of others: two sets of them are compiled once. A source still names all
+# that it uses, as builds without them show (clang's for fuzzing, -DORRERY_PRECOMPILE=OFF).
+option(ORRERY_PRECOMPILE "compile common headers once" ON)
+
+# orrery_headers(NAME LINKS other … HEADERS <a> "b.hpp" …): headers that no macro of whoever uses them may change.
+function(orrery_headers name)
+  cmake_parse_arguments(ARG "" "" "LINKS;HEADERS" ${ARGN})
+  if(NOT ORRERY_PRECOMPILE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  endif()
+  file(WRITE ${CMAKE_BINARY_DIR}/headers/${name}.cpp "")
+  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/headers/${name}.cpp)
+  target_link_libraries(${name} PRIVATE orrery_options ${ARG_LINKS})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+endfunction()
+
+# use_headers(TARGET NAME): reads these headers before its sources.
+function(use_headers target name)
+  if(TARGET ${name})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+    # Without it ccache passes precompiled headers by.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
+endfunction()
+
+# orrery_library(NAME SOURCES a.cpp … LINKS other … [PRIVATE hidden …] [HEADERS set]): a static library of one folder,
+# with a set of orrery_headers compiled before.
 function(orrery_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;LINKS;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC orrery_options ${ARG_LINKS} PRIVATE ${ARG_PRIVATE})
+  if(ARG_HEADERS)
+    use_headers(${name} ${ARG_HEADERS})
+  endif()
 endfunction()
