@@ -22,7 +22,8 @@ target_include_directories(orrery_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(orrery_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False positives of GCC 12 on std::string.
-  target_compile_options(orrery_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(orrery_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread
+                                                   -Wno-array-bounds)
 endif()
 if(ORRERY_WERROR)
   target_compile_options(orrery_options INTERFACE -Werror)
