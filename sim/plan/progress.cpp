@@ -41,10 +41,10 @@ class MeetingWalk {
         find_meetings(s.first, s.num_ops, [&](std::uint32_t i) { count(first + i); });
         continue;
       }
-      const auto [known, is_new] = patterns.try_emplace(s.like);
-      if (is_new)
-        find_meetings(s.like.index(), s.num_ops, [&](std::uint32_t i) { known->second.push_back(i); });
-      for (const std::uint32_t i : known->second) count(first + i);
+      const auto known = patterns.try_emplace(s.like);
+      std::vector<std::uint32_t>& met = known.first->second;
+      if (known.second) find_meetings(s.like.index(), s.num_ops, [&](std::uint32_t i) { met.push_back(i); });
+      for (const std::uint32_t i : met) count(first + i);
     }
   }
 
