@@ -45,7 +45,7 @@ void require_known_family(const Node& config) {
   std::string known;
   for (const std::string_view f : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", f);
   throw UserError{fmt::format("networks of the kind {} cannot be made larger and smaller",
-                              family != nullptr ? quoted(family->scalar) : "that the configuration does not name"),
+                              family != nullptr ? orrery::quoted(family->scalar) : "that the configuration does not name"),
                   "kinds that can: " + known};
 }
 
