@@ -28,14 +28,14 @@ std::vector<std::string> way(const Topology& t, std::size_t from, std::size_t to
   for (const std::uint32_t link : t.route(RankId{from}, RankId{to})) names.push_back(t.links()[link].name);
   return names;
 }
-using Ways = std::vector<std::string>;
+using LinkNames = std::vector<std::string>;
 
 }  // namespace
 
 TEST_CASE("through a switch a message takes the link out of one device and that into the other",
           "[machine][topology]") {
   const Topology t{cluster("")};
-  CHECK(way(t, 1, 6) == Ways{"node 0 device 1 out", "node 0 device 6 in"});
+  CHECK(way(t, 1, 6) == LinkNames{"node 0 device 1 out", "node 0 device 6 in"});
 }
 
 TEST_CASE("the cube mesh of DGX-1 has six wires of 25 GB/s per GPU, and two hops where there is none",
@@ -47,23 +47,23 @@ TEST_CASE("the cube mesh of DGX-1 has six wires of 25 GB/s per GPU, and two hops
       out[l.name.substr(at + 5, 1)] += l.bandwidth.base();
   REQUIRE(out.size() == 8);
   for (const auto& [gpu, rate] : out) CHECK(rate == Approx(150e9));
-  CHECK(way(t, 0, 3) == Ways{"node 0 wire 0 to 3"});
+  CHECK(way(t, 0, 3) == LinkNames{"node 0 wire 0 to 3"});
   CHECK(t.links()[t.route(RankId{0}, RankId{3})[0]].bandwidth.base() == Approx(50e9));
   CHECK(t.links()[t.route(RankId{0}, RankId{1})[0]].bandwidth.base() == Approx(25e9));
   // 0 and 7 share no wire: both are joined with 3 (two wires and one) and with 4 (two and two).
-  CHECK(way(t, 0, 7) == Ways{"node 0 wire 0 to 4", "node 0 wire 4 to 7"});
+  CHECK(way(t, 0, 7) == LinkNames{"node 0 wire 0 to 4", "node 0 wire 4 to 7"});
 }
 
 TEST_CASE("devices behind one PCIe switch talk below it, others share its way up", "[machine][topology]") {
   const Topology t{cluster("layout: pcie\nhost_link: {bandwidth: 16 GB/s, latency: 1 us, devices_per_switch: 4}")};
-  CHECK(way(t, 0, 3) == Ways{"node 0 device 0 out", "node 0 device 3 in"});
+  CHECK(way(t, 0, 3) == LinkNames{"node 0 device 0 out", "node 0 device 3 in"});
   CHECK(way(t, 0, 5) ==
-        Ways{"node 0 device 0 out", "node 0 switch 0 up", "node 0 switch 1 down", "node 0 device 5 in"});
+        LinkNames{"node 0 device 0 out", "node 0 switch 0 up", "node 0 switch 1 down", "node 0 device 5 in"});
 }
 
 TEST_CASE("bridges join pairs, and what lies beyond them goes through the host", "[machine][topology]") {
   const Topology t{cluster("layout: pairs\nhost_link: {bandwidth: 16 GB/s, latency: 1 us}", 1, 4)};
-  CHECK(way(t, 2, 3) == Ways{"node 0 device 2 out", "node 0 device 3 in"});
+  CHECK(way(t, 2, 3) == LinkNames{"node 0 device 2 out", "node 0 device 3 in"});
   CHECK(way(t, 1, 2).size() == 4);
   CHECK(t.links()[t.route(RankId{1}, RankId{2})[1]].bandwidth.base() == Approx(16e9));
 }
@@ -71,7 +71,7 @@ TEST_CASE("bridges join pairs, and what lies beyond them goes through the host",
 TEST_CASE("rails keep equal places of a pod off the spines", "[machine][topology]") {
   // 8 nodes of 8 in pods of 4: leaf 3 of pod 0 is of the devices 3 of nodes 0 to 3.
   const Topology t{cluster("network: {shape: fat_tree, rails: true, nodes_per_leaf: 4}", 8)};
-  CHECK(way(t, 3, 8 + 3) == Ways{"node 0 card 3 out", "node 1 card 3 in"});
+  CHECK(way(t, 3, 8 + 3) == LinkNames{"node 0 card 3 out", "node 1 card 3 in"});
   CHECK(way(t, 3, 8 + 4).size() == 4);
   CHECK(way(t, 3, 4 * 8 + 3).size() == 4);
 }
@@ -101,8 +101,8 @@ TEST_CASE("a dragonfly takes at most one link in each group and one between them
   // group 3. The link from 0 to 3 is at router 3 mod 2 = 1 of group 0, and ends at router 0 mod 2 = 0 of group 3.
   const Topology t{
       cluster("network: {shape: dragonfly, nodes_per_router: 2, routers_per_group: 2, global_links: 3}", 16, 1)};
-  CHECK(way(t, 0, 15) == Ways{"node 0 card 0 out", "group 0 router 0 to 1", "group 0 to group 3",
-                              "group 3 router 0 to 1", "node 15 card 0 in"});
+  CHECK(way(t, 0, 15) == LinkNames{"node 0 card 0 out", "group 0 router 0 to 1", "group 0 to group 3",
+                                   "group 3 router 0 to 1", "node 15 card 0 in"});
   CHECK(t.links()[t.route(RankId{0}, RankId{15})[2]].bandwidth.base() == Approx(30e9));
   CHECK(way(t, 0, 1).size() == 2);
 }
@@ -110,7 +110,7 @@ TEST_CASE("a dragonfly takes at most one link in each group and one between them
 TEST_CASE("on a torus a message goes the shorter way round, dimension after dimension", "[machine][topology]") {
   // 4 × 3: node 0 is (0, 0), node 11 (3, 2): one step back in each.
   const Topology t{cluster("network: {shape: torus, dims: [4, 3]}", 12, 1)};
-  CHECK(way(t, 0, 11) == Ways{"node 0 card 0 out", "node 0 dim 0 back", "node 3 dim 1 back", "node 11 card 0 in"});
+  CHECK(way(t, 0, 11) == LinkNames{"node 0 card 0 out", "node 0 dim 0 back", "node 3 dim 1 back", "node 11 card 0 in"});
   CHECK(way(t, 0, 2).size() == 4);
 }
 
