@@ -37,8 +37,8 @@ if(ORRERY_MOLD)
   target_link_options(orrery_options INTERFACE -fuse-ld=mold)
 endif()
 
-# Most of the time of a source is the headers of others: two sets of them are compiled once. A source still names all
-# that it uses, as builds without them show (clang's for fuzzing, -DORRERY_PRECOMPILE=OFF).
+# Most of the time of a source is the headers of others: sets of them are compiled once. A source still names all that
+# it uses, as builds without them show (clang's for fuzzing, -DORRERY_PRECOMPILE=OFF).
 option(ORRERY_PRECOMPILE "compile common headers once" ON)
 
 # orrery_headers(NAME LINKS other … HEADERS <a> "b.hpp" …): headers that no macro of whoever uses them may change.

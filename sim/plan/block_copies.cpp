@@ -18,8 +18,6 @@ TensorId replace(TensorId t, std::span<const Replacement> replaced) {
 
 namespace {
 
-OpId later(OpId known, OpId op) { return known.is_none() || (!op.is_none() && op > known) ? op : known; }
-
 bool is_replaced(TensorId t, std::span<const Replacement> replaced) {
   return std::any_of(replaced.begin(), replaced.end(),
                      [&](const Replacement& r) { return t.value - r.from.value < r.count; });
@@ -31,10 +29,9 @@ bool is_in(TensorId t, const OpBlock& block) { return t.value - block.first_tens
 
 /// Whether the same tensors are replaced, by whatever others.
 bool BlockCopies::Recipe::Split::holds(std::span<const Replacement> r) const {
-  return is_valid && std::equal(r.begin(), r.end(), replaced.begin(), replaced.end(),
-                                [](const Replacement& x, const Replacement& y) {
-                                  return x.from == y.from && x.count == y.count;
-                                });
+  return is_valid &&
+         std::equal(r.begin(), r.end(), replaced.begin(), replaced.end(),
+                    [](const Replacement& x, const Replacement& y) { return x.from == y.from && x.count == y.count; });
 }
 
 OpBlock BlockCopies::repeat(const OpBlock& block, std::span<const Replacement> replaced, std::uint16_t microbatch) {
@@ -176,17 +173,13 @@ void BlockCopies::disturb(TensorId owner) {
 
 /// Who has used an owner last, as if it had been noted all the while.
 void BlockCopies::note_calm(TensorId owner, const Calm& calm) {
-  OpId writer = uses_.writer(owner), reader;
+  OpId writer, reader;
   for (const CalmUse& u : calm.uses) {
     if (u.recipe->latest.is_none()) continue;
     if (u.writer != kNone) writer = later(writer, OpId{u.recipe->latest.index() + u.writer});
     if (u.reader != kNone) reader = later(reader, OpId{u.recipe->latest.index() + u.reader});
   }
-  uses_.for_each_reader(owner, [&](OpId op) {
-    if (!reader.is_none() && plan_[op].stream == calm.stream) reader = later(reader, op);
-  });
-  if (writer != uses_.writer(owner)) uses_.write(owner, writer);
-  if (!reader.is_none() && (writer.is_none() || reader >= writer)) uses_.read(owner, reader, calm.stream);
+  note_latest(plan_, uses_, owner, calm.stream, writer, reader);
 }
 
 void BlockCopies::end_class() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -45,6 +46,23 @@ inline void note_use(LastUses& uses, TensorId owner, bool writes, OpId op, Strea
     uses.write(owner, op);
   else
     uses.read(owner, op, stream);
+}
+
+/// The later one of two ops, of which either may be none.
+inline OpId later(OpId x, OpId y) {
+  if (x.is_none() || y.is_none()) return x.is_none() ? y : x;
+  return std::max(x, y);
+}
+
+/// Notes uses that were not noted one by one: an owner's last writer, and who has read it last since, all on one
+/// stream; either may be none, or earlier than what is known.
+inline void note_latest(const Plan& plan, LastUses& uses, TensorId owner, Stream stream, OpId writer, OpId reader) {
+  writer = later(uses.writer(owner), writer);
+  uses.for_each_reader(owner, [&](OpId op) {
+    if (!reader.is_none() && plan[op].stream == stream) reader = later(reader, op);
+  });
+  if (writer != uses.writer(owner)) uses.write(owner, writer);
+  if (!reader.is_none() && (writer.is_none() || reader >= writer)) uses.read(owner, reader, stream);
 }
 
 }  // namespace orrery

@@ -34,18 +34,7 @@ class MeetingWalk {
         counts_((c.num_ops + kWord - 1) / kWord) {
     fresh_.fill(true);
     find_dependencies();
-    std::map<OpId, std::vector<std::uint32_t>> patterns;  // where blocks that others repeat meet
-    for (const Stretch& s : stretches_of(plan, c)) {
-      const auto first = static_cast<std::uint32_t>(s.first - c.first_op);
-      if (s.like.is_none()) {
-        find_meetings(s.first, s.num_ops, [&](std::uint32_t i) { count(first + i); });
-        continue;
-      }
-      const auto known = patterns.try_emplace(s.like);
-      std::vector<std::uint32_t>& met = known.first->second;
-      if (known.second) find_meetings(s.like.index(), s.num_ops, [&](std::uint32_t i) { met.push_back(i); });
-      for (const std::uint32_t i : met) count(first + i);
-    }
+    for (const std::uint32_t op : ops_that_do(plan, c, meets)) count(op - c.first_op);
   }
 
   Queues run() {
@@ -70,12 +59,6 @@ class MeetingWalk {
         count(static_cast<std::uint32_t>(d.index() - class_.first_op));
       }
     }
-  }
-
-  template <class F>
-  void find_meetings(std::size_t first, std::size_t num_ops, F f) const {
-    for (std::uint32_t i = 0; i < num_ops; ++i)
-      if (meets_[plan_.ops[first + i].work.index()] != 0) f(i);
   }
 
   void pass(std::uint32_t i) {

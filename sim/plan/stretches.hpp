@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/plan/plan.hpp"
@@ -17,6 +18,10 @@ struct Stretch {
 
 /// The ops of a class from the first to the last.
 std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c);
+
+/// Places in Plan::ops of the ops of a class that do one of some works (one entry per work of the plan), in order. A
+/// block that others repeat is looked into once.
+std::vector<std::uint32_t> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works);
 
 /// What an op reaches at most of its operands: what it reads and writes together, and of the table whose rows it picks
 /// those rows, each once: of V rows, n picks that are uniformly random meet V·(1 − (1 − 1/V)ⁿ). Messages reach all.

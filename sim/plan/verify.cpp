@@ -278,24 +278,7 @@ bool Checker::find_communications() {
     communicates.push_back(std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
                            std::holds_alternative<Recv>(w));
   if (std::find(communicates.begin(), communicates.end(), true) == communicates.end()) return false;
-  const auto add = [&](std::size_t first, std::size_t num_ops, std::vector<std::uint32_t>& out) {
-    for (std::size_t i = first; i < first + num_ops; ++i)
-      if (communicates[plan_.ops[i].work.index()]) out.push_back(static_cast<std::uint32_t>(i));
-  };
-  for (const RankClass& c : plan_.classes) {
-    std::vector<std::uint32_t>& mine = communications_.emplace_back();
-    std::map<OpId, std::vector<std::uint32_t>> blocks;  // that others repeat
-    for (const Stretch& s : stretches_of(plan_, c)) {
-      if (s.like.is_none()) {
-        add(s.first, s.num_ops, mine);
-        continue;
-      }
-      const auto [known, is_new] = blocks.try_emplace(s.like);
-      if (is_new) add(s.like.index(), s.num_ops, known->second);
-      for (const std::uint32_t i : known->second)
-        mine.push_back(static_cast<std::uint32_t>(s.first + i - s.like.index()));
-    }
-  }
+  for (const RankClass& c : plan_.classes) communications_.push_back(ops_that_do(plan_, c, communicates));
   return true;
 }
 

@@ -112,9 +112,8 @@ void OrderChecker::add_calm(Pattern& pattern, OpId like) {
 void OrderChecker::disturb(TensorId owner) {
   const auto calm = calm_.find(owner);
   if (calm == calm_.end()) return;
-  OpId writer = uses_.writer(owner), reader;
+  OpId writer, reader;
   Stream stream = Stream::Compute;
-  const auto later = [](OpId known, OpId op) { return known.is_none() || op > known ? op : known; };
   for (const CalmUse& u : calm->second) {
     u.pattern->is_due = true;
     if (u.pattern->latest == kNone) continue;
@@ -122,11 +121,7 @@ void OrderChecker::disturb(TensorId owner) {
     if (u.writer != kNone) writer = later(writer, OpId{std::size_t{u.pattern->latest} + u.writer});
     if (u.reader != kNone) reader = later(reader, OpId{std::size_t{u.pattern->latest} + u.reader});
   }
-  uses_.for_each_reader(owner, [&](OpId op) {
-    if (!reader.is_none() && plan_[op].stream == stream) reader = later(reader, op);
-  });
-  if (writer != uses_.writer(owner)) uses_.write(owner, writer);
-  if (!reader.is_none() && (writer.is_none() || reader >= writer)) uses_.read(owner, reader, stream);
+  note_latest(plan_, uses_, owner, stream, writer, reader);
 }
 
 void OrderChecker::count_marks(std::span<const Operand> operands) {

@@ -27,6 +27,25 @@ std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c) {
   return out;
 }
 
+std::vector<std::uint32_t> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works) {
+  const auto add = [&](std::size_t first, std::size_t num_ops, std::vector<std::uint32_t>& out) {
+    for (std::size_t i = first; i < first + num_ops; ++i)
+      if (works[plan.ops[i].work.index()]) out.push_back(static_cast<std::uint32_t>(i));
+  };
+  std::vector<std::uint32_t> out;
+  std::map<OpId, std::vector<std::uint32_t>> blocks;  // that others repeat
+  for (const Stretch& s : stretches_of(plan, c)) {
+    if (s.like.is_none()) {
+      add(s.first, s.num_ops, out);
+      continue;
+    }
+    const auto [known, is_new] = blocks.try_emplace(s.like);
+    if (is_new) add(s.like.index(), s.num_ops, known->second);
+    for (const std::uint32_t i : known->second) out.push_back(static_cast<std::uint32_t>(s.first + i - s.like.index()));
+  }
+  return out;
+}
+
 namespace {
 
 struct Picks {
