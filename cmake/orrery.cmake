@@ -62,11 +62,18 @@ function(use_headers target name)
   endif()
 endfunction()
 
-# orrery_library(NAME SOURCES a.cpp … LINKS other … [PRIVATE hidden …] [HEADERS set]): a static library of one folder,
-# with a set of orrery_headers compiled before.
+# Sources of a library compiled several at a time take less than half as long, but each change then costs several: for
+# builds from nothing (./bootstrap), not for work on the code.
+option(ORRERY_UNITY "compile sources of a library eight at a time" OFF)
+
+# orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): a static library
+# of one folder, with a set of orrery_headers compiled before. Sources whose local names others of the folder have too
+# are compiled alone.
 function(orrery_library name)
-  cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;LINKS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;ALONE;LINKS;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PUBLIC orrery_options ${ARG_LINKS} PRIVATE ${ARG_PRIVATE})
   if(ARG_HEADERS)
     use_headers(${name} ${ARG_HEADERS})

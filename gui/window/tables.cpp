@@ -8,16 +8,16 @@
 namespace orrery::gui {
 namespace {
 
-class Cell final : public QTableWidgetItem {
+class TableItem final : public QTableWidgetItem {
  public:
-  Cell(const TableCell& c, quint64 number) : QTableWidgetItem{c.text}, sort_{c.sort}, is_number_{c.is_number} {
+  TableItem(const TableCell& c, quint64 number) : QTableWidgetItem{c.text}, sort_{c.sort}, is_number_{c.is_number} {
     setFlags(Qt::ItemIsSelectable | Qt::ItemIsEnabled);
     setData(Qt::UserRole, number);
     setToolTip(c.text);
     if (is_number_) setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
   }
   bool operator<(const QTableWidgetItem& other) const override {
-    const auto* cell = dynamic_cast<const Cell*>(&other);
+    const auto* cell = dynamic_cast<const TableItem*>(&other);
     return cell != nullptr && is_number_ ? sort_ < cell->sort_ : text().localeAwareCompare(other.text()) < 0;
   }
 
@@ -62,7 +62,7 @@ void fill_table(QTableWidget& table, const std::vector<std::vector<TableCell>>& 
   for (std::size_t r = 0; r < rows.size(); ++r)
     for (std::size_t c = 0; c < rows[r].size(); ++c)
       table.setItem(static_cast<int>(r), static_cast<int>(c),
-                    new Cell{rows[r][c], r < numbers.size() ? numbers[r] : static_cast<quint64>(r)});
+                    new TableItem{rows[r][c], r < numbers.size() ? numbers[r] : static_cast<quint64>(r)});
   table.setSortingEnabled(sorts);
 }
 

@@ -45,18 +45,19 @@ std::int64_t number_or(const Node& map, std::string_view name, std::int64_t othe
   return map.find(name) != nullptr ? number(map, name) : otherwise;
 }
 
-enum class Action { Alloc, FreeRequested, FreeCompleted, SegmentIn, SegmentOut, Oom, Other };
+enum class TraceAction { Alloc, FreeRequested, FreeCompleted, SegmentIn, SegmentOut, Oom, Other };
 
-Action action_of(const Node& event) {
-  static constexpr std::array<std::pair<std::string_view, Action>, 9> kNames{{{"alloc", Action::Alloc},
-                                                                              {"free_requested", Action::FreeRequested},
-                                                                              {"free_completed", Action::FreeCompleted},
-                                                                              {"segment_alloc", Action::SegmentIn},
-                                                                              {"segment_map", Action::SegmentIn},
-                                                                              {"segment_free", Action::SegmentOut},
-                                                                              {"segment_unmap", Action::SegmentOut},
-                                                                              {"oom", Action::Oom},
-                                                                              {"snapshot", Action::Other}}};
+TraceAction action_of(const Node& event) {
+  static constexpr std::array<std::pair<std::string_view, TraceAction>, 9> kNames{
+      {{"alloc", TraceAction::Alloc},
+       {"free_requested", TraceAction::FreeRequested},
+       {"free_completed", TraceAction::FreeCompleted},
+       {"segment_alloc", TraceAction::SegmentIn},
+       {"segment_map", TraceAction::SegmentIn},
+       {"segment_free", TraceAction::SegmentOut},
+       {"segment_unmap", TraceAction::SegmentOut},
+       {"oom", TraceAction::Oom},
+       {"snapshot", TraceAction::Other}}};
   const Node& n = field(event, "action");
   for (const auto& [name, action] : kNames)
     if (n.scalar == name) return action;
@@ -80,7 +81,7 @@ std::string label_of(const Node& event) {
 }
 
 struct Recorded {
-  Action action = Action::Other;
+  TraceAction action = TraceAction::Other;
   std::int64_t address = 0, size = 0, stream = 0, at_us = 0;
   std::string label;
 };
@@ -136,11 +137,11 @@ class Reader {
       throw UserError{at(traces, fmt::format("the snapshot has no device {}", device_),
                          fmt::format("it has {}", traces.items.size()))};
     for (const Node& e : traces.items[static_cast<std::size_t>(device_)].items) {
-      const Action action = action_of(e);
-      out_.ooms += action == Action::Oom;
-      if (action == Action::Other || action == Action::Oom) continue;
+      const TraceAction action = action_of(e);
+      out_.ooms += action == TraceAction::Oom;
+      if (action == TraceAction::Other || action == TraceAction::Oom) continue;
       events_.push_back({action, number(e, "addr"), size_in(e, "size"), number_or(e, "stream", 0),
-                         number_or(e, "time_us", 0), action == Action::Alloc ? label_of(e) : std::string{}});
+                         number_or(e, "time_us", 0), action == TraceAction::Alloc ? label_of(e) : std::string{}});
     }
     start_us_ = events_.empty() ? 0 : events_.front().at_us;
   }
@@ -150,18 +151,18 @@ class Reader {
     std::map<std::int64_t, Recorded> before;
     std::map<std::int64_t, bool> seen;
     for (const Recorded& r : events_) {
-      if (r.action == Action::SegmentIn || r.action == Action::SegmentOut) continue;
-      if (seen.emplace(r.address, true).second && r.action != Action::Alloc)
-        before[r.address] = {Action::Alloc, r.address, r.size, r.stream, start_us_, "(before the trace)"};
+      if (r.action == TraceAction::SegmentIn || r.action == TraceAction::SegmentOut) continue;
+      if (seen.emplace(r.address, true).second && r.action != TraceAction::Alloc)
+        before[r.address] = {TraceAction::Alloc, r.address, r.size, r.stream, start_us_, "(before the trace)"};
     }
     for (const auto& [address, end] : at_end_)
       if (!seen.contains(address))
-        before[address] = {Action::Alloc, address, end.requested, end.stream, start_us_, end.label};
+        before[address] = {TraceAction::Alloc, address, end.requested, end.stream, start_us_, end.label};
     out_.live_before = static_cast<std::int64_t>(before.size());
     for (const auto& [address, r] : before) add(r);
     std::int64_t net = 0;
     for (const Recorded& r : events_)
-      net += r.action == Action::SegmentIn ? r.size : r.action == Action::SegmentOut ? -r.size : 0;
+      net += r.action == TraceAction::SegmentIn ? r.size : r.action == TraceAction::SegmentOut ? -r.size : 0;
     reserved_ = out_.reserved - net;
     note(start_us_);
   }
@@ -179,7 +180,7 @@ class Reader {
     const auto stream = streams_.try_emplace(r.stream, static_cast<std::int32_t>(streams_.size())).first->second;
     const auto it = live_.find(r.address);
     switch (r.action) {
-      case Action::Alloc: {
+      case TraceAction::Alloc: {
         if (it != live_.end()) give(it->second, stream, at_ps);  // the recorder lost how it came back
         const Live l{out_.trace.num_blocks++, label(r.label), r.size};
         live_[r.address] = l;
@@ -187,20 +188,20 @@ class Reader {
         events.push_back({Kind::Take, stream, l.block, l.label, 0, r.size, at_ps});
         break;
       }
-      case Action::FreeRequested:
+      case TraceAction::FreeRequested:
         if (it == live_.end() || it->second.given) break;
         events.push_back({Kind::Give, stream, it->second.block, it->second.label, 1, 0, at_ps});
         it->second.given = true;
         break;
-      case Action::FreeCompleted:
+      case TraceAction::FreeCompleted:
         if (it == live_.end()) break;
         give(it->second, stream, at_ps);
         live_.erase(it);
         break;
-      case Action::SegmentIn:
+      case TraceAction::SegmentIn:
         reserved_ += r.size;
         break;
-      case Action::SegmentOut:
+      case TraceAction::SegmentOut:
         reserved_ -= r.size;
         break;
       default:

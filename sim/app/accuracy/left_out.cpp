@@ -28,7 +28,7 @@ constexpr LeftOutRule kRules[] = {
     {"notes", "prints a corrected value", SkipReason::LeftOut, kCorrected},
 };
 
-bool contains(std::string_view text, std::string_view part) {
+bool mentions(std::string_view text, std::string_view part) {
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
   return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
 }
@@ -39,7 +39,7 @@ std::span<const LeftOutRule> left_out_rules() { return kRules; }
 
 std::optional<Skip> left_out(const CsvRow& row) {
   for (const LeftOutRule& r : kRules)
-    if (contains(row[r.column], r.says)) return Skip{r.reason, fmt::format("{} has \"{}\"", r.column, r.says)};
+    if (mentions(row[r.column], r.says)) return Skip{r.reason, fmt::format("{} has \"{}\"", r.column, r.says)};
   return {};
 }
 

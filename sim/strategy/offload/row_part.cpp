@@ -44,7 +44,7 @@ struct Find {
   }
 };
 
-struct Cut {
+struct TakeRows {
   std::int64_t first, count;
 
   template <class W>
@@ -70,7 +70,7 @@ std::optional<RowWise> row_wise(const Work& work, std::size_t num_operands) {
 }
 
 Work rows_of(Work work, std::int64_t first, std::int64_t count) {
-  std::visit(Cut{first, count}, work);
+  std::visit(TakeRows{first, count}, work);
   return work;
 }
 
