@@ -119,7 +119,8 @@ Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id,
   Stored s{.tensor = {}, .shard = cut.shard, .flat_axes = kNoAxes};
   std::int64_t first = 0;  // element of the piece
   if (!p.experts.empty()) {
-    const auto at = static_cast<std::int64_t>(std::find(p.experts.begin(), p.experts.end(), id) - p.experts.begin());
+    const auto expert = std::lower_bound(p.experts.begin(), p.experts.end(), id);  // they were made in order
+    const auto at = static_cast<std::int64_t>(expert - p.experts.begin());
     first = at % p.shape[0] * p.shape[1] * p.shape[2];
     if (cut.held_at >= 0) {
       s.held_axis = b.arrangement->roles().ep.axes.front();

@@ -139,10 +139,11 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   set_axes(wanted, cut);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   wanted.frozen = frozen_ && (*model_)[id].decay;
-  for (const std::size_t i : unit.buckets)
-    if (!separate_ && buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
-        same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies)
-      return buckets_[i];
+  if (!separate_)
+    for (const std::size_t i : unit.buckets)
+      if (buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
+          same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies)
+        return buckets_[i];
   if (separate_)
     wanted.name = (*model_)[id].name + (cut.expert ? ".experts" : "");
   else
