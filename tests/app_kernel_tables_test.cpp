@@ -27,8 +27,8 @@ const Bound kBounds[] = {
     {"kernels_fp32_neusight.csv", 0.06, 0.25, 0.06},
 };
 
-const Score& part(const std::vector<Slice>& slices, std::string_view name) {
-  for (const Slice& s : slices)
+const Score& part(const std::vector<TableSlice>& slices, std::string_view name) {
+  for (const TableSlice& s : slices)
     if (s.by == "part" && s.name == name) return s.score;
   throw std::runtime_error{"no such part"};
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <regex>
+#include <sstream>
 #include <string_view>
 
 namespace orrery::testing {
@@ -133,6 +134,25 @@ std::vector<Function> functions_of(const std::string& source) {
       head = end + 1;
     }
     i = end;
+  }
+  return found;
+}
+
+std::vector<std::string> shared_types_of(const std::string& source) {
+  static const std::regex space{R"re(^(?:inline )?namespace ?([\w:]*) \{$)re"},
+      type{R"re(^(?:struct|class|enum class|enum|union)(?: alignas\([^)]*\))? (\w+)(?: final)?(?: :.*)? \{.*$)re"};
+  std::vector<std::string> spaces, found;
+  std::istringstream in{source};
+  for (std::string line; std::getline(in, line);) {
+    if (std::smatch match; std::regex_match(line, match, space))
+      spaces.push_back(match[1]);
+    else if (line.starts_with("}  // ") && line.find("namespace") != std::string::npos && !spaces.empty())
+      spaces.pop_back();
+    else if (std::regex_match(line, match, type) && std::find(spaces.begin(), spaces.end(), "") == spaces.end()) {
+      std::string name;
+      for (const std::string& s : spaces) name += s + "::";
+      found.push_back(name + match[1].str());
+    }
   }
   return found;
 }

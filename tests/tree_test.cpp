@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using orrery::testing::Function;
 using orrery::testing::functions_of;
+using orrery::testing::shared_types_of;
 
 constexpr std::size_t kMaxFileLines = 400, kMaxFunctionLines = 60, kMaxPageLines = 60;
 
@@ -184,6 +185,40 @@ TEST_CASE("every source lies in a folder of the include table and includes only 
     for (const std::string& include : quoted_includes(file))
       if (auto complaint = include_complaint(file, *from, include)) complaints.push_back(*complaint);
   }
+  check_none(complaints);
+}
+
+TEST_CASE("types that others see are told from those in unnamed namespaces") {
+  const std::string source = R"(namespace a {
+struct Forward;
+class One final : public Base {
+};
+namespace {
+struct Hidden {
+};
+}  // namespace
+namespace b::c {
+enum class Two : std::uint8_t { X };
+}  // namespace b::c
+struct alignas(8) Three {
+};
+struct Three<int> {
+};
+}  // namespace a
+)";
+  CHECK(shared_types_of(source) == std::vector<std::string>{"a::One", "a::b::c::Two", "a::Three"});
+}
+
+TEST_CASE("no two types have one name: what the linker then joins need not be alike") {
+  std::map<std::string, std::string> seen;
+  Complaints complaints;
+  for (const fs::path& file : files_that(is_source)) {
+    if (file.generic_string().starts_with("tests/")) continue;
+    for (const std::string& name : shared_types_of(read(root() / file)))
+      if (const auto [at, fresh] = seen.try_emplace(name, file.generic_string()); !fresh)
+        complaints.push_back(name + " is in " + at->second + " and in " + file.generic_string());
+  }
+  CHECK(seen.size() > 100);
   check_none(complaints);
 }
 

@@ -25,7 +25,7 @@ class TraceItems {
     item.event = e;
     if (s.part != 0) return item;
     item.segment = key_of(s.instance, op.layer, static_cast<int>(op.phase), op.microbatch);
-    if (work.meeting == Meeting::Collective)
+    if (work.meeting == MeetingKind::Collective)
       item.collective = key_of(s.rank.value, hash_of(plan.groups[work.group.index()].name), item.segment);
     item.kind = hash_of(plan.names[work.text]);
     return item;

@@ -188,7 +188,7 @@ Entries predicted(const Document& document, const Recorded& other) {
     const bool is_marked = other.has_layers && (op.phase == Phase::Forward || other.has_backward_layers);
     if (op.layer >= 0 && is_marked) entry.item.segment = key_of(entry.step, static_cast<std::uint64_t>(op.layer));
     entry.item.stretch = entry.step;
-    if (work.meeting == Meeting::Collective) {
+    if (work.meeting == MeetingKind::Collective) {
       const std::uint32_t p = trace.timeline.plan_of(s.instance);
       std::uint64_t& group = groups[{p, work.group.value, entry.rank}];
       if (group == 0) {

@@ -82,7 +82,7 @@ std::vector<HeldPart> ForwardStage::held_parts() const {
   return out;
 }
 
-Span ForwardStage::span() const {
+BlockSpan ForwardStage::span() const {
   if (!step_.roles().pp) return {0, static_cast<int>(block_count(step_.model)), true, true};
   const auto k = static_cast<std::size_t>(stage_);
   return {step_.bounds[k], step_.bounds[k + 1], is_first(), is_last()};

@@ -66,7 +66,7 @@ class ForwardStage {
   /// Of each microbatch; empty where they are not read.
   std::vector<NetworkInputs>& inputs() { return inputs_; }
   /// Blocks of this stage.
-  Span span() const;
+  BlockSpan span() const;
   const Transformer& transformer() const { return step_.transformer(); }
 
   /// A pass of microbatch m: the logits, on the last stage.

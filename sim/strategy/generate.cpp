@@ -75,7 +75,7 @@ class CacheMaker {
   PlanBuilder& b_;
   const ForwardStep& step_;
   const Transformer& t_;
-  Span span_;
+  BlockSpan span_;
   KvCache whole_;
 };
 

@@ -29,14 +29,14 @@ enum class LogitRows : std::uint8_t { All, Last };
 
 /// Blocks [first, last) of a network of one stack, as a pipeline stage computes them; with the embedding before them
 /// and the head behind them.
-struct Span {
+struct BlockSpan {
   int first = 0, last = 0;
   bool embedding = true, head = true;
 };
 
 /// Lowers a span; `x` is what the span before it gave (unused with the embedding). Logits with the head, else the
 /// states of the last block.
-TensorId lower_span(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, const Span& span,
+TensorId lower_span(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, const BlockSpan& span,
                     TensorId x, KvCache* cache = nullptr, LogitRows rows = LogitRows::All);
 
 /// Lowers the whole forward pass of a model; the logits, a matrix. Encoder-decoders run the encoder first, except when

@@ -21,7 +21,7 @@ class TransformerLowering {
   }
 
   /// Some blocks of the only stack, with the embedding before the first and the head behind the last where asked for.
-  TensorId run_span(const NetworkInputs& in, const Span& span, TensorId x, LogitRows rows) {
+  TensorId run_span(const NetworkInputs& in, const BlockSpan& span, TensorId x, LogitRows rows) {
     last_ = in.last;
     const bool causal = !t_.decoder.empty();
     l_.set_sequence(sizes_.sequence);
@@ -197,7 +197,7 @@ TensorId lower_transformer(Layers& layers, const Transformer& t, const NetworkIn
   return TransformerLowering{layers, t, sizes, cache}.run(inputs, rows);
 }
 
-TensorId lower_span(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, const Span& span,
+TensorId lower_span(Layers& layers, const NetworkInputs& inputs, const NetworkSizes& sizes, const BlockSpan& span,
                     TensorId x, KvCache* cache, LogitRows rows) {
   return TransformerLowering{layers, std::get<Transformer>(layers.outside().local.network.network), sizes, cache}
       .run_span(inputs, span, x, rows);

@@ -29,7 +29,7 @@ class Attribution {
       std::vector<WorkRow>& rows = works_.emplace_back();
       for (const WorkDigest& w : plan.works) {
         const auto c = static_cast<std::uint8_t>(w.op_class);
-        const bool meets = w.meeting != Meeting::None;
+        const bool meets = w.meeting != MeetingKind::None;
         rows.push_back({c, places_[c], meets, !meets && places_[c] < first_other_place()});
       }
       blocks_.emplace_back(graph.patterns(static_cast<std::uint32_t>(blocks_.size())).size());
@@ -76,12 +76,12 @@ class Attribution {
     };
     std::vector<Part> parts;            // ops of the compute stream that follow upon each other
     std::vector<std::uint32_t> beside;  // ops of other streams
-    BlockRun* run = nullptr;            // none: not known yet
+    BlockTimes* run = nullptr;          // none: not known yet
   };
   /// When compute leads, or a copy of a block ran.
   struct Lead {
     std::int64_t from_ps = 0, to_ps = 0;
-    BlockRun* copy = nullptr;
+    BlockTimes* copy = nullptr;
   };
   std::uint8_t first_other_place() const { return places_[static_cast<std::size_t>(OpClass::Host)]; }
 
@@ -190,7 +190,7 @@ class Attribution {
 
   /// False where spans of the compute stream overlap.
   bool learn(Block& block, std::span<const Span> spans, std::int64_t start, std::uint32_t p) {
-    BlockRun& run = runs_.emplace_back();
+    BlockTimes& run = runs_.emplace_back();
     block.run = nullptr;
     for (const Block::Part& part : block.parts)
       for (const Span& span : spans.subspan(part.first, part.num_ops)) {
@@ -205,7 +205,7 @@ class Attribution {
 
   /// Adds what led on the compute stream, and all that copies did there.
   void add_led(RankTime& out) {
-    for (const BlockRun& run : runs_)
+    for (const BlockTimes& run : runs_)
       for (std::size_t c = 0; c < led_ps_.size(); ++c) {
         led_ps_[c] += run.copies * run.led_ps[c];
         out.exposed_ps[c] += run.quiet_copies * run.other_ps[c];
@@ -307,7 +307,7 @@ class Attribution {
   std::vector<StreamLine*> used_;                                  // but that of compute
   std::size_t beside_ = kNumActivities, active_ = kNumActivities;  // the same, but waiting
   std::int64_t beside_until_ps_ = INT64_MIN, active_until_ps_ = INT64_MIN;
-  std::deque<BlockRun> runs_;
+  std::deque<BlockTimes> runs_;
   std::vector<Lead> leading_;
   std::array<std::int64_t, kNumOpClasses> led_ps_{};
   std::array<std::int64_t, kNumStreams> busy_until_{};

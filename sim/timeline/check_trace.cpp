@@ -58,8 +58,8 @@ bool is_sound(const PlanDigest& plan, const Group& g) {
 
 bool is_sound(const PlanDigest& plan, const WorkDigest& w) {
   if (w.kind.index() >= plan.names.size() || w.text.index() >= plan.names.size()) return false;
-  if (w.meeting == Meeting::Collective) return w.group.index() < plan.groups.size();
-  if (w.meeting == Meeting::Send || w.meeting == Meeting::Receive) return w.peer.axis < plan.mesh.axes.size();
+  if (w.meeting == MeetingKind::Collective) return w.group.index() < plan.groups.size();
+  if (w.meeting == MeetingKind::Send || w.meeting == MeetingKind::Receive) return w.peer.axis < plan.mesh.axes.size();
   return true;
 }
 

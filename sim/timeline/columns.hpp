@@ -29,7 +29,7 @@ constexpr int count_of(Phase) { return kNumPhases; }
 constexpr int count_of(Tier) { return kNumTiers; }
 constexpr int count_of(TensorRole) { return kNumRoles; }
 constexpr int count_of(OpClass) { return kNumOpClasses; }
-constexpr int count_of(Meeting) { return 5; }
+constexpr int count_of(MeetingKind) { return 5; }
 constexpr int count_of(TimelineSource) { return 2; }
 
 template <class T>

@@ -17,18 +17,18 @@ WorkDigest digest_work(const Work& work, Names& names) {
   d.op_class = class_of(work);
   if (const auto* c = std::get_if<Collective>(&work)) {
     d.kind = names.intern(name_of(c->kind));
-    d.meeting = Meeting::Collective;
+    d.meeting = MeetingKind::Collective;
     d.group = c->group;
   } else if (const auto* s = std::get_if<Send>(&work)) {
-    d.meeting = Meeting::Send;
+    d.meeting = MeetingKind::Send;
     d.peer = s->peer;
     d.tag = s->tag;
   } else if (const auto* r = std::get_if<Recv>(&work)) {
-    d.meeting = Meeting::Receive;
+    d.meeting = MeetingKind::Receive;
     d.peer = r->peer;
     d.tag = r->tag;
   } else if (const auto* h = std::get_if<HostWork>(&work); h != nullptr && h->waits) {
-    d.meeting = Meeting::HostWait;
+    d.meeting = MeetingKind::HostWait;
   }
   const Amount a = amount(work);
   d.flops = a.flops;

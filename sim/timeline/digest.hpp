@@ -14,14 +14,14 @@
 namespace orrery {
 
 /// How an op of one rank depends on what other ranks or the host do.
-enum class Meeting : std::uint8_t { None, Collective, Send, Receive, HostWait };
+enum class MeetingKind : std::uint8_t { None, Collective, Send, Receive, HostWait };
 
 /// What reports say of a work: shared by all ops that do the same.
 struct WorkDigest {
   NameId kind;  // "gemm"; of a collective which one: "all_reduce"
   NameId text;  // "gemm m=512 n=768 k=768"
   OpClass op_class = OpClass::Other;
-  Meeting meeting = Meeting::None;
+  MeetingKind meeting = MeetingKind::None;
   Peer peer;             // of a send or receive
   GroupId group;         // of a collective
   std::int64_t tag = 0;  // of a send or receive

@@ -21,17 +21,17 @@ struct MeetingKey {
   auto operator<=>(const MeetingKey&) const = default;
 };
 
-using Partners = std::tuple<Meeting, std::int64_t, std::int64_t, std::int64_t>;
+using Partners = std::tuple<MeetingKind, std::int64_t, std::int64_t, std::int64_t>;
 
 Partners partners_of(const PlanDigest& plan, const WorkDigest& w) {
-  if (w.meeting == Meeting::Collective) return {w.meeting, w.group.value, 0, 0};
+  if (w.meeting == MeetingKind::Collective) return {w.meeting, w.group.value, 0, 0};
   const std::int64_t size = plan.mesh.axes[w.peer.axis].size;
   const std::int64_t offset = (w.peer.offset % size + size) % size;  // +1 and −1 are the same of two
   return {w.meeting, w.peer.axis, offset, w.tag};
 }
 
 bool meets(const WorkDigest& w) {
-  return w.meeting == Meeting::Collective || w.meeting == Meeting::Send || w.meeting == Meeting::Receive;
+  return w.meeting == MeetingKind::Collective || w.meeting == MeetingKind::Send || w.meeting == MeetingKind::Receive;
 }
 
 /// Per work of a plan: a number of those who meet at it; kNoSpan: nobody.
@@ -179,7 +179,7 @@ class Numbering {
   /// where nobody else was recorded.
   std::uint32_t series_of(const Span& span) {
     const WorkDigest& w = plan_.work(span.op);
-    const MeetingKey key = w.meeting == Meeting::Collective ? of_collective(span, w) : of_message(span, w);
+    const MeetingKey key = w.meeting == MeetingKind::Collective ? of_collective(span, w) : of_message(span, w);
     if (key.from.is_none()) return kNoSpan;
     const auto [it, is_new] = series_.try_emplace(key, static_cast<std::uint32_t>(numbers_.size()));
     if (is_new) numbers_.emplace_back();
@@ -205,7 +205,7 @@ class Numbering {
 
   MeetingKey of_message(const Span& span, const WorkDigest& w) const {
     const RankId peer = peer_of(plan_.mesh, span.rank, w.peer);
-    const bool sends = w.meeting == Meeting::Send;
+    const bool sends = w.meeting == MeetingKind::Send;
     return {span.instance, UINT32_MAX, sends ? span.rank : peer, sends ? peer : span.rank, w.tag};
   }
 

@@ -15,7 +15,7 @@ std::vector<Patterns> patterns_of(const PlanDigests& plans) {
 /// Where the table has host ops that wait for the device.
 std::vector<std::uint32_t> host_waits_of(const Timeline& timeline, const PlanDigests& plans, const SpanTable& table) {
   std::vector<std::uint32_t> out;
-  const auto waits = [](const WorkDigest& w) { return w.meeting == Meeting::HostWait; };
+  const auto waits = [](const WorkDigest& w) { return w.meeting == MeetingKind::HostWait; };
   for (const SpanTable::Block& block : table.blocks()) {
     const PlanDigest& plan = plan_of(timeline, plans, timeline.spans[table.of(block).front()]);
     if (std::none_of(plan.works.begin(), plan.works.end(), waits)) continue;
@@ -71,7 +71,7 @@ void SpanGraph::before(SpanIndex s, std::vector<SpanIndex>& out) const {
   const auto wait = std::lower_bound(host_waits_.begin(), host_waits_.end(), position);
   if (wait != host_waits_.begin() && *std::prev(wait) >= block.first) add(table_.order()[*std::prev(wait)]);
   const bool reads = !plan.deps_of(span.op).empty();  // and waits for that alone
-  if (plan.work(span.op).meeting != Meeting::HostWait || reads) return;
+  if (plan.work(span.op).meeting != MeetingKind::HostWait || reads) return;
   for (int stream = 0; stream < kNumStreams; ++stream)
     add(last_on_stream(block, plan, position, static_cast<Stream>(stream)));
 }

@@ -89,7 +89,7 @@ void StreamLine::look_for_activity(std::int64_t at_ps) {
   active_until_ps_ = i == end_ ? INT64_MAX : runs ? i->end_ps : i->start_ps;
 }
 
-void BlockRun::add(const PlacedTime& at, OpClass op_class, bool leads) {
+void BlockTimes::add(const PlacedTime& at, OpClass op_class, bool leads) {
   const auto c = static_cast<std::size_t>(op_class);
   (leads ? led_ps : other_ps)[c] += at.end_ps - at.start_ps;
   if (end_ps() < at.start_ps) {
@@ -100,14 +100,14 @@ void BlockRun::add(const PlacedTime& at, OpClass op_class, bool leads) {
   if (!leads) append(at);
 }
 
-void BlockRun::append(const PlacedTime& at) {
+void BlockTimes::append(const PlacedTime& at) {
   if (!others_.empty() && others_.back().place == at.place && others_.back().end_ps == at.start_ps)
     others_.back().end_ps = at.end_ps;
   else
     others_.push_back(at);
 }
 
-bool BlockRun::is_as(std::span<const Span> ops, std::size_t first, std::int64_t start_ps) const {
+bool BlockTimes::is_as(std::span<const Span> ops, std::size_t first, std::int64_t start_ps) const {
   const std::span<const Times> times = std::span{times_}.subspan(first, ops.size());
   std::int64_t odd_start = 0, odd_end = 0;
   for (std::size_t i = 0; i < ops.size(); ++i) {

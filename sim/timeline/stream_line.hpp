@@ -78,7 +78,7 @@ class StreamLine {
 
 /// What the compute stream of a rank did in a block of ops that is repeated: times from the start of its first op on.
 /// Other copies of the block that ran alike did the same.
-class BlockRun {
+class BlockTimes {
  public:
   struct Times {
     std::int64_t start_ps = 0, end_ps = 0;

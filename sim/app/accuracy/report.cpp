@@ -44,7 +44,7 @@ std::string quantity_text(const JudgedQuantity& q) {
                {"half-width", Align::Right},
                {"rank", Align::Right}}};
   table.add(cells("all", "", q.all));
-  for (const Slice& s : q.slices) table.add(cells(s.by, s.name, s.score));
+  for (const TableSlice& s : q.slices) table.add(cells(s.by, s.name, s.score));
   std::string text = table.text("  ");
   text += fmt::format("  worst is {}\n", q.all.worst_row);
   if (q.sweeps.sweeps > 0)
@@ -82,9 +82,9 @@ nlohmann::json score_json(const Score& s) {
           {"spearman", s.spearman ? nlohmann::json(*s.spearman) : nlohmann::json()}};
 }
 
-nlohmann::json slices_json(const std::vector<Slice>& slices) {
+nlohmann::json slices_json(const std::vector<TableSlice>& slices) {
   nlohmann::json all = nlohmann::json::array();
-  for (const Slice& s : slices) {
+  for (const TableSlice& s : slices) {
     nlohmann::json one = score_json(s.score);
     one["by"] = s.by;
     one["name"] = s.name;

@@ -15,7 +15,7 @@ struct JudgedQuantity {
   std::string name;
   std::vector<AccuracyPoint> points;
   Score all;
-  std::vector<Slice> slices;
+  std::vector<TableSlice> slices;
   SweepScore sweeps;
 };
 

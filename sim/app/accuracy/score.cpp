@@ -34,7 +34,7 @@ std::vector<double> ranks(const std::vector<double>& values) {
 /// "1e9" for work from 10⁹ up to 10¹⁰.
 std::string decade(double size) { return size > 0 ? fmt::format("1e{:02.0f}", std::floor(std::log10(size))) : "none"; }
 
-void add_slices(std::vector<Slice>& out, const std::vector<AccuracyPoint>& points, std::string_view by,
+void add_slices(std::vector<TableSlice>& out, const std::vector<AccuracyPoint>& points, std::string_view by,
                 const std::function<std::string(const AccuracyPoint&)>& name_of, std::size_t least) {
   std::map<std::string, PointRefs> groups;
   for (const AccuracyPoint& p : points) groups[name_of(p)].push_back(&p);
@@ -93,8 +93,8 @@ Score score(const PointRefs& points) {
   return s;
 }
 
-std::vector<Slice> slices(const std::vector<AccuracyPoint>& points) {
-  std::vector<Slice> out;
+std::vector<TableSlice> slices(const std::vector<AccuracyPoint>& points) {
+  std::vector<TableSlice> out;
   add_slices(out, points, "part", split_name, 1);
   add_slices(
       out, points, "gpu", [](const AccuracyPoint& p) { return p.value.gpu; }, 2);

@@ -27,13 +27,13 @@ Score score(const PointRefs& points);
 std::optional<double> spearman(const std::vector<double>& x, const std::vector<double>& y);
 
 /// A slice of a table: "gpu", "H100-80GB-SXM".
-struct Slice {
+struct TableSlice {
   std::string by, name;
   Score score;
 };
 /// By part of the table, GPU, op, decade of work and source, in this order; a property with one value only is left out,
 /// but not the parts.
-std::vector<Slice> slices(const std::vector<AccuracyPoint>& points);
+std::vector<TableSlice> slices(const std::vector<AccuracyPoint>& points);
 
 /// Rank correlation within sweeps of at least 5 points: the mean over sweeps, and how many there are.
 struct SweepScore {

@@ -121,7 +121,7 @@ TensorId SpeculationPass::run_blocks(TensorId tokens, TensorId positions, Specul
   NetworkInputs in;
   in.tokens = tokens, in.positions = positions;
   const NetworkSizes sizes{batch(), layers.sizes().sequence, 1};
-  TensorId x = lower_span(layers, in, sizes, Span{.first = 0, .last = 0, .embedding = true, .head = false}, {});
+  TensorId x = lower_span(layers, in, sizes, BlockSpan{.first = 0, .last = 0, .embedding = true, .head = false}, {});
   for (const int i : blocks) {
     x = layers.block(i, x, {}, &cache.kv);
     if (taps && std::find(source.drafter.taps.begin(), source.drafter.taps.end(), i) != source.drafter.taps.end())
