@@ -310,7 +310,9 @@ std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<Ke
     GpuLaw law = LawFitter{law_form(slot), std::move(points)}.fit();
     for (const std::string& h : harnesses) law.harness += (law.harness.empty() ? "" : ", ") + h;
     law.eager_loop = eager_loop;
-    parameters.laws[law_name(slot)] = std::move(law);
+    GpuLaw& own = parameters.laws[law_name(slot)];
+    law.loop_clock = own.loop_clock;  // no fit tells it from the rates of tiles
+    own = std::move(law);
     fitted.push_back(law_name(slot));
   }
   return fitted;

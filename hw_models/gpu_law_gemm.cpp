@@ -37,6 +37,7 @@ constexpr double kRowKnots[] = {0, 4, 6, 8, 10, 12, 14, 16};
 constexpr LawAxis kAxes[] = {{"m", kRowKnots}, {"n", kKnots}, {"k", kKnots}, {"batch", kBatchKnots}};
 constexpr std::string_view kMarks[] = {"balance", "near_balance", "knee", "filled", "filled_squared"};
 constexpr double kHeatAfter = 0.2e-3;
+constexpr double kLeastSide = 64, kLane = 8;  // of a tile; of what vector units leave out of one
 
 double power4(double x) { return x * x * x * x; }
 
@@ -45,13 +46,19 @@ struct Choice {
   double math = 0, memory = 0, filled = 1, busy = 1;
 };
 
+/// Side of the tile for a product of fewer rows or columns than the smallest tile: matrix units multiply all of it,
+/// kernels for vector units have smaller ones.
+double side_of(double side, std::int64_t size, DType type) {
+  const bool vector_units = type == DType::F32 || type == DType::F64;
+  return vector_units && side == kLeastSide ? std::min(side, kLane * std::ceil(double(size) / kLane)) : side;
+}
+
 /// One tile and split of k; keeps the better.
-void consider(const double* p, std::size_t t, double split, double tiles, double k, double bytes, const GpuFacts& g,
-              Choice& best) {
+void consider(const double* p, std::size_t t, const Tile& tile, double split, double tiles, double k, double bytes,
+              const GpuFacts& g, Choice& best) {
   const double units = tiles * split, waves = std::ceil(units / g.sms);
-  const double math =
-      waves * (2 * kTiles[t].m * kTiles[t].n * std::ceil(k / split) * g.sms / (g.peak * p[t]) + p[kWave]);
-  const double sums = split > 1 ? 8 * split * kTiles[t].m * kTiles[t].n * tiles * p[kPartial] : 0;
+  const double math = waves * (2 * tile.m * tile.n * std::ceil(k / split) * g.sms / (g.peak * p[t]) + p[kWave]);
+  const double sums = split > 1 ? 8 * split * tile.m * tile.n * tiles * p[kPartial] : 0;
   const double busy = std::min(1.0, units / g.sms), streams = std::min(1.0, busy / p[kFill]);
   const double memory = (bytes / streams + sums) / (g.bandwidth * p[kMemory]) + p[kLatency];
   const double fourth = power4(math) + power4(memory);
@@ -62,9 +69,10 @@ Choice choose(const double* p, const Gemm& g, double bytes, const GpuFacts& gpu)
   Choice best;
   for (std::size_t t = 0; t < kNumTiles; ++t) {
     const double tiles = double(g.batch) * std::ceil(double(g.m) / kTiles[t].m) * std::ceil(double(g.n) / kTiles[t].n);
+    const Tile tile{side_of(kTiles[t].m, g.m, g.arithmetic()), side_of(kTiles[t].n, g.n, g.arithmetic())};
     for (const double split : kSplits) {
       if (split > 1 && (tiles * split > 8 * gpu.sms || split > double(g.k) / 64)) break;
-      consider(p, t, split, tiles, double(g.k), bytes, gpu, best);
+      consider(p, t, tile, split, tiles, double(g.k), bytes, gpu, best);
     }
   }
   return best;
@@ -76,6 +84,7 @@ Choice choose(const double* p, const Gemm& g, double bytes, const GpuFacts& gpu)
 ///   math   = ⌈tiles·s / SMs⌉ · ( 2·tm·tn·⌈k/s⌉ / (peak/SMs · eff(tile)) + wave )
 ///   memory = ( bytes / min(1, busy SMs / (fill·SMs)) + partial sums · partial ) / (bandwidth · memory) + latency
 ///
+/// On vector units (32 and 64 bits) tm or tn of 64 is no more than m or n, to the next 8: tables have 64 and more.
 /// math grows by 1 + heat·ln(1 + math / 0.2 ms): clocks fall while a kernel lasts, where the op stands alone; in a plan
 /// by 1/sustained. Weights that are stored in fewer bits than they are multiplied in cost their bytes only. Leaves out
 /// the order in which tiles use L2. Parameters: fits of tables of kernels.

@@ -67,7 +67,8 @@ void basis_row(const GpuLawForm& form, const LawTime& at, double weight, std::sp
   each_term(form, at, [&](std::size_t i, double v) { row[i] += weight * v; });
 }
 
-FittedLaw::FittedLaw(const GpuLawForm& form, const GpuLaw& law) : form_{&form}, eager_loop_{law.eager_loop} {
+FittedLaw::FittedLaw(const GpuLawForm& form, const GpuLaw& law)
+    : form_{&form}, eager_loop_{law.eager_loop}, loop_clock_{law.loop_clock} {
   for (std::size_t i = 0; i < form.parameters.size(); ++i)
     parameters_[i] = law.parameters.at(std::string{form.parameters[i].name});
   for (const std::vector<double>& row : law.correction) correction_.insert(correction_.end(), row.begin(), row.end());
@@ -83,6 +84,10 @@ FittedLaw::FittedLaw(const GpuLawForm& form, const GpuLaw& law) : form_{&form}, 
 
 LawTime FittedLaw::in_place(const Work& work, const Bindings& bindings, GpuFacts gpu) const {
   const bool in_plan = gpu.sustained > 0;
+  if (eager_loop_ && in_plan && loop_clock_ > 0) {
+    gpu.peak *= gpu.sustained / loop_clock_;
+    gpu.vector_rate *= gpu.sustained / loop_clock_;
+  }
   if (eager_loop_) gpu.sustained = 0;
   LawTime t = form_->time(parameters_.data(), work, bindings, gpu);
   if (!eager_loop_ || !in_plan) return t;

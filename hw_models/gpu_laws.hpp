@@ -87,6 +87,7 @@ struct GpuLaw {
   std::map<std::string, std::vector<double>> range;  // least and most of each axis in the fit, in log₂
   std::string harness;
   bool eager_loop = false;
+  double loop_clock = 0;
   std::int64_t points = 0;
   double median_error = 0, p90_error = 0;                  // of the points of the fit
   double random_median_error = 0, random_p90_error = 0;    // of the random fifth that it did not see
@@ -102,6 +103,10 @@ struct GpuLaw {
     v.field("eager_loop", eager_loop,
             "whether it called kernels one after another and kept the device busy: launches are then its own, and the "
             "clock is that of lasting load");
+    v.field("loop_clock", loop_clock,
+            "clock that a power limit left to its card in that loop, over the best one: ops of a plan, between which "
+            "others draw less, run at `sustained_clock` in its place; 0: it was held by none",
+            between(0, 1));
     v.field("points", points, "measurements fitted");
     v.field("median_error", median_error, "of the points fitted");
     v.field("p90_error", p90_error, "of the points fitted");
@@ -131,7 +136,7 @@ class FittedLaw {
 
  private:
   /// The form's time. Of a law from an eager loop, in a plan: the launch takes no longer than where graphs were
-  /// measured, and the clock needs no lowering.
+  /// measured, and the clock needs no lowering; where a power limit held it in the loop it is raised to that of plans.
   LawTime in_place(const Work& work, const Bindings& bindings, GpuFacts gpu) const;
 
   const GpuLawForm* form_;
@@ -139,6 +144,7 @@ class FittedLaw {
   std::vector<double> correction_, spread_;
   std::vector<std::pair<double, double>> range_;
   bool eager_loop_;
+  double loop_clock_;
   double long_;  // log₂ of the seconds beyond which little was fitted
 };
 

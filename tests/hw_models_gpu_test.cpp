@@ -120,6 +120,35 @@ TEST_CASE("in a plan a law from an eager loop has neither the loop's launches no
   CHECK(both().second == Approx(2.5e-6 + math));
 }
 
+TEST_CASE("a loop that a power limit slowed gives a law whose ops run at the clock of plans", "[hw_models]") {
+  // As above, 134.2 us at 1 TFLOP/s as measured at half of the best clock; plans run at 0.8 of it.
+  GpuParameters p = simple_gpu();
+  p.sustained_clock = 0.8;
+  p.laws["gemm.bf16"].eager_loop = true;
+  p.laws["gemm.bf16"].loop_clock = 0.5;
+  const Gemm g{.m = 128, .n = 128, .k = 4096, .dtype = DType::BF16};
+  const double math = 2.0 * 128 * 128 * 4096 / 1e12;
+  Bindings in_a_plan;
+  in_a_plan.working_set = 1;
+  CHECK(seconds(p, g) == Approx(math));
+  CHECK(GpuModel{"gpu", p}.cost(g, in_a_plan, {}).duration.base() == Approx(math * 0.5 / 0.8));
+}
+
+TEST_CASE("a product of few rows takes a smaller tile of vector units, and a whole one of matrix units", "[hw_models]") {
+  // 20 rows are 24, of a tile of 64x128, on one of 100 SMs at 1 TFLOP/s.
+  GpuParameters p = simple_gpu();
+  p.peak["f32"] = 100.0_TFLOPps;
+  for (const char* type : {"gemm.bf16", "gemm.f32"}) {
+    p.laws[type] = simple_gemm();
+    p.laws[type].parameters["tile_128x128"] = 1e-3;
+    p.laws[type].parameters["tile_64x128"] = 1;
+  }
+  Gemm g{.m = 20, .n = 128, .k = 4096, .dtype = DType::BF16};
+  CHECK(seconds(p, g) == Approx(2.0 * 64 * 128 * 4096 / 1e12));
+  g.dtype = DType::F32;
+  CHECK(seconds(p, g) == Approx(2.0 * 24 * 128 * 4096 / 1e12));
+}
+
 TEST_CASE("decoding with shared keys reads the cache once at the bandwidth of the memory", "[hw_models]") {
   GpuParameters p = simple_gpu();
   p.memory_bandwidth = 1.0_TBps;
