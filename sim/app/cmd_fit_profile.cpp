@@ -56,6 +56,8 @@ class FitProfile final : public Command {
          [this](const std::string&) { memory_ = true; }},
         {"--experts", "", "fits the host's time per layer of experts in place of that of a launch",
          [this](const std::string&) { experts_ = true; }},
+        {"--sequences", "", "fits the host's time per sequence that chooses a token in place of that per pass",
+         [this](const std::string&) { sequences_ = true; }},
         {"--out", "FILE", "writes the parameter file", [this](const std::string& v) { out_ = v; }},
         {"--most", "N", "rows of servers that are fitted at most; default 60",
          [this](const std::string& v) { most_ = static_cast<std::size_t>(integer_option("--most", v, 1)); }},
@@ -75,7 +77,7 @@ class FitProfile final : public Command {
     for (std::size_t i = 1; i < arguments.size(); ++i) {
       const CsvTable table = read_csv(arguments[i]);
       const bool trains = table.column("iter_time_s") || table.column("benchmark");
-      numbers = !trains ? &pass_numbers() : experts_ ? &expert_numbers() : &step_numbers();
+      numbers = numbers_of(trains);
       std::vector<ProfileCase> more = trains ? training_cases(table, context.wiring, arguments[0])
                                              : inference_cases(table, context.wiring, arguments[0]);
       if (!more.empty()) files += (files.empty() ? "" : ", ") + stem(arguments[i]);
@@ -86,12 +88,18 @@ class FitProfile final : public Command {
           fmt::format("no row of these tables is of software with the profile {}", orrery::quoted(arguments[0]))};
     SoftwareProfile start = start_of_steps(arguments[0]);
     if (numbers == &pass_numbers()) start.host_step = Seconds{1e-4};
+    if (numbers == &sequence_numbers()) start.host_sequence = Seconds{1e-5};
     ProfileFit fit = fit_profile(start, cases_of_steps(cases, *numbers));
     fit.profile.provenance.source = fmt::format("{} of {} rows of {}", fit.fitted, fit.rows, files);
     return finish(context, std::move(fit));
   }
 
  private:
+  const std::vector<ProfileNumber>* numbers_of(bool trains) const {
+    if (trains) return experts_ ? &expert_numbers() : &step_numbers();
+    return sequences_ ? &sequence_numbers() : &pass_numbers();
+  }
+
   /// Where the tables have rows of servers: a fit of them.
   std::optional<ProfileFit> fit_servers(AppContext& context, const std::vector<std::string>& arguments) const {
     std::vector<CsvTable> tables;
@@ -199,7 +207,7 @@ class FitProfile final : public Command {
 
   std::size_t most_ = 60;
   std::string out_, date_ = "unknown";
-  bool memory_ = false, experts_ = false;
+  bool memory_ = false, experts_ = false, sequences_ = false;
 };
 
 }  // namespace

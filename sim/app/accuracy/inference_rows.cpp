@@ -58,6 +58,12 @@ std::string_view profile_of(const CsvRow& row) {
   return {};
 }
 
+/// Whether a token costs the host its time per sequence: steps of FasterTransformer's own example of GPT do, those of
+/// its server (NeMo's clients of Triton) do not. Both take the likeliest token; what the time goes to is not known.
+bool takes_time_for_tokens(const CsvRow& row, std::string_view profile) {
+  return profile != "fastertransformer" || !contains(lower_case(row["software"]), "triton");
+}
+
 /// TensorRT-LLM takes query heads that share keys together since its version of 2024 (0.8): groups of 8, on Hopper.
 /// Before, and with other groups, each head reads its keys by itself.
 std::optional<std::int64_t> shared_heads_of(const CsvRow& row, std::string_view profile) {
@@ -123,10 +129,10 @@ Layout layout_of(const CsvRow& row, std::int64_t batch, std::int64_t sequence) {
 
 /// Prefill, then decode steps whose context grows from the prompt to all but the last token.
 void add_generation(Passes& p, const RowNetwork& network, const GenerateOptions& o,
-                    const std::shared_ptr<Strategy>& strategy, bool stored_scores) {
+                    const std::shared_ptr<Strategy>& strategy, bool stored_scores, std::int64_t sequences) {
   const auto plans = [network, o, strategy] { return strategy->generation(network.model(network.layers), o, nullptr); };
   p.parts.push_back(
-      {1.0, o.batch,
+      {1.0, sequences,
        std::make_shared<PassModel>(
            [plans, stored_scores] { return stored_scores ? store_scores(plans().prefill) : plans().prefill; },
            std::vector<Bindings>(1))});
@@ -135,7 +141,7 @@ void add_generation(Passes& p, const RowNetwork& network, const GenerateOptions&
   contexts[0][Symbol::Context] = o.prompt;
   contexts[1][Symbol::Context] = o.prompt + o.tokens - 2;
   p.parts.push_back(
-      {double(o.tokens - 1), o.batch, std::make_shared<PassModel>([plans] { return plans().decode; }, contexts)});
+      {double(o.tokens - 1), sequences, std::make_shared<PassModel>([plans] { return plans().decode; }, contexts)});
 }
 
 PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
@@ -169,7 +175,7 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
     if (layout.stages > 1) return Skip{SkipReason::UnsupportedFeature, "generation over stages"};
     const GenerateOptions o{
         .batch = *batch, .prompt = *in, .tokens = *out, .quantised = quantised, .dtype = precision_of(row)};
-    add_generation(p, n, o, strategy, stored_scores);
+    add_generation(p, n, o, strategy, stored_scores, takes_time_for_tokens(row, p.profile) ? *batch : 0);
     return p;
   }
   const InferOptions o{.batch = *batch,

@@ -135,6 +135,15 @@ const std::vector<ProfileNumber>& pass_numbers() {
   return all;
 }
 
+const std::vector<ProfileNumber>& sequence_numbers() {
+  static const std::vector<ProfileNumber> all = [] {
+    std::vector<ProfileNumber> numbers = step_numbers();
+    numbers.back() = time_of_host<&SoftwareProfile::host_sequence>(1000, {10, 30, 100, 300});
+    return numbers;
+  }();
+  return all;
+}
+
 const std::vector<ProfileNumber>& server_numbers() {
   static const std::vector<ProfileNumber> all = {
       factor<&SoftwareProfile::products>(0.2, 2),          factor<&SoftwareProfile::streams>(0.2, 2),

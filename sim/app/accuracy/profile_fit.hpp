@@ -40,6 +40,8 @@ const std::vector<ProfileNumber>& step_numbers();
 const std::vector<ProfileNumber>& expert_numbers();
 /// The six of inference programs: in place of the network the host's time per pass.
 const std::vector<ProfileNumber>& pass_numbers();
+/// The same with the host's time per sequence that chooses a token in place of that per pass.
+const std::vector<ProfileNumber>& sequence_numbers();
 /// The seven of servers: rates of products and of what memory limits; launch time of ops that no graph starts; time of
 /// the host per step, per sequence of a step, per request and per token of a prompt.
 const std::vector<ProfileNumber>& server_numbers();
