@@ -59,7 +59,7 @@ std::string_view profile_of(const CsvRow& row) {
 }
 
 /// Whether a token costs the host its time per sequence: steps of FasterTransformer's own example of GPT do, those of
-/// its server (NeMo's clients of Triton) do not. Both take the likeliest token; what the time goes to is not known.
+/// its server (NeMo's clients of Triton) do not. What the time goes to is not known.
 bool takes_time_for_tokens(const CsvRow& row, std::string_view profile) {
   return profile != "fastertransformer" || !contains(lower_case(row["software"]), "triton");
 }
