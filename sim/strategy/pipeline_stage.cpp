@@ -141,7 +141,7 @@ void StageLowering::emit_forward(const Action& a, PassState& pass) {
     pass.tape->want(pass.in);
   }
   const BlockSpan span{step_.bounds[static_cast<std::size_t>(k)], step_.bounds[static_cast<std::size_t>(k) + 1], k == 0,
-                  k + 1 == s.parts};
+                       k + 1 == s.parts};
   const NetworkInputs none;
   pass.out = lower_span(layers, k == 0 ? inputs_[static_cast<std::size_t>(a.microbatch)] : none, sizes_, span, pass.in);
   if (span.head) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "calibrate/published/split.hpp"
 #include "sim/app/parallel.hpp"
@@ -107,6 +108,13 @@ double mean_relative(const std::vector<double>& logs) {
   return logs.empty() ? 0 : sum / double(logs.size());
 }
 
+/// The six numbers of steps, one of them replaced: 3 is the time of a launch, 5 the rate between nodes.
+std::vector<ProfileNumber> steps_with(std::size_t index, ProfileNumber number) {
+  std::vector<ProfileNumber> numbers = step_numbers();
+  numbers.at(index) = std::move(number);
+  return numbers;
+}
+
 }  // namespace
 
 const std::vector<ProfileNumber>& step_numbers() {
@@ -118,29 +126,20 @@ const std::vector<ProfileNumber>& step_numbers() {
 }
 
 const std::vector<ProfileNumber>& expert_numbers() {
-  static const std::vector<ProfileNumber> all = [] {
-    std::vector<ProfileNumber> numbers = step_numbers();
-    numbers[3] = time_of_host<&SoftwareProfile::host_experts>(50000, {1000, 3000, 10000});
-    return numbers;
-  }();
+  static const std::vector<ProfileNumber> all =
+      steps_with(3, time_of_host<&SoftwareProfile::host_experts>(50000, {1000, 3000, 10000}));
   return all;
 }
 
 const std::vector<ProfileNumber>& pass_numbers() {
-  static const std::vector<ProfileNumber> all = [] {
-    std::vector<ProfileNumber> numbers = step_numbers();
-    numbers.back() = time_of_host<&SoftwareProfile::host_step>(20000, {100, 300, 1000, 3000});
-    return numbers;
-  }();
+  static const std::vector<ProfileNumber> all =
+      steps_with(5, time_of_host<&SoftwareProfile::host_step>(20000, {100, 300, 1000, 3000}));
   return all;
 }
 
 const std::vector<ProfileNumber>& sequence_numbers() {
-  static const std::vector<ProfileNumber> all = [] {
-    std::vector<ProfileNumber> numbers = step_numbers();
-    numbers.back() = time_of_host<&SoftwareProfile::host_sequence>(1000, {10, 30, 100, 300});
-    return numbers;
-  }();
+  static const std::vector<ProfileNumber> all =
+      steps_with(5, time_of_host<&SoftwareProfile::host_sequence>(1000, {10, 30, 100, 300}));
   return all;
 }
 
