@@ -366,7 +366,9 @@ class Benches {
     const Gemm g{.m = side, .n = side, .k = side, .dtype = t};
     PlanBuilder b{"two at once"};
     for (const auto& [stream, of] : {std::pair{Stream::Compute, "1"}, {Stream::Comm, "2"}}) {
-      const auto square = [&](const char* name) { return persistent(b, std::string{name} + of, Shape{side, side}, t); };
+      const auto square = [&, of = of](const char* name) {
+        return persistent(b, std::string{name} + of, Shape{side, side}, t);
+      };
       measured(b, g, {reads(square("a")), reads(square("b")), writes(square("c"))}, stream);
     }
     add(to_text(g) + " beside another", "concurrency", b, amount(g));

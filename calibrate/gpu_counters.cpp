@@ -35,7 +35,7 @@ GpuCounts count_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuCampaign&
       executor->prepare(bench->plan);
       write_constants(*executor, bench->plan);
       executor->execute(bench->plan, {});  // what is done once only
-      const std::vector<double> v = source->measure([&] { executor->execute(bench->plan, {}); });
+      const std::vector<double> v = source->measure([&, &bench = bench] { executor->execute(bench->plan, {}); });
       counts.ops.push_back({bench->name, v[0], v[1], bench->bytes, v[2] / 100});
     }
   } catch (const DeviceError& e) {

@@ -25,6 +25,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(orrery_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread
                                                    -Wno-array-bounds)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # hints to GCC's optimiser
+  target_compile_options(orrery_options INTERFACE -Wno-unknown-pragmas)
+endif()
+if(BUILD_SHARED_LIBS)  # programs too: all share precompiled headers
+  target_compile_options(orrery_options INTERFACE -fPIC)
+endif()
 if(ORRERY_WERROR)
   target_compile_options(orrery_options INTERFACE -Werror)
 endif()
@@ -44,7 +50,7 @@ option(ORRERY_PRECOMPILE "compile common headers once" ON)
 # orrery_headers(NAME LINKS other … HEADERS <a> "b.hpp" …): headers that no macro of whoever uses them may change.
 function(orrery_headers name)
   cmake_parse_arguments(ARG "" "" "LINKS;HEADERS" ${ARGN})
-  if(NOT ORRERY_PRECOMPILE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT ORRERY_PRECOMPILE)
     return()
   endif()
   file(WRITE ${CMAKE_BINARY_DIR}/headers/${name}.cpp "")
@@ -58,7 +64,9 @@ function(use_headers target name)
   if(TARGET ${name})
     target_precompile_headers(${target} REUSE_FROM ${name})
     # Without it ccache passes precompiled headers by.
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>
+      $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>)
   endif()
 endfunction()
 
@@ -66,12 +74,12 @@ endfunction()
 # builds from nothing (./bootstrap), not for work on the code.
 option(ORRERY_UNITY "compile sources of a library eight at a time" OFF)
 
-# orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): a static library
-# of one folder, with a set of orrery_headers compiled before. Sources whose local names others of the folder have or see
+# orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
+# one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local names others of the folder have or see
 # too are compiled alone; with -DORRERY_UNITY=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 the compiler names all of them.
 function(orrery_library name)
   cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;ALONE;LINKS;PRIVATE" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  add_library(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY})
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PUBLIC orrery_options ${ARG_LINKS} PRIVATE ${ARG_PRIVATE})

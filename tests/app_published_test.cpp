@@ -43,7 +43,7 @@ PredictedStep simulated(const PublishedStep& s, const Machine& machine) {
   parallel.mesh = s.mesh.text(s.mesh.stages);
   const Plan plan = lower_train_step(s.network.model(s.network.layers), s.train, parallel, nullptr);
   Engine engine{*machine.cost, *machine.resources, {.record = Record::Totals}};
-  PredictedStep out{double(engine.execute(plan, {}).end_ps) * 1e-12, 0};
+  PredictedStep out{.seconds = double(engine.execute(plan, {}).end_ps) * 1e-12};
   for (const Peak& p : engine.take().peaks) out.last.peak = std::max(out.last.peak, double(p.bytes));
   return out;
 }

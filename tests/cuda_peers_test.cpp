@@ -92,7 +92,7 @@ TEST_CASE("collectives between processes give what they give in one", "[cuda][pe
   const auto alone = make_gpu_executor(std::make_shared<EmulatedGpu>());
   const std::string want = run(trial, *alone), at = free_place();
   const auto mailbox = std::make_shared<SharedMailbox>();
-  const auto ends = in_processes(processes, [&](int p) {
+  const auto ends = in_processes(processes, [&, ranks = ranks, processes = processes](int p) {
     const auto peers = std::make_shared<Peers>(MeetingPlace{p, processes, at});
     const auto gpu = std::make_shared<EmulatedGpu>(
         EmulationOptions{.devices = ranks / processes, .seed = std::uint64_t(p), .mailbox = mailbox});

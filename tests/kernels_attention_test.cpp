@@ -85,7 +85,9 @@ struct Result {
 
 /// Row (b, i, h) by the definition; writes o and lse where the arguments say.
 void naive_row(const AttentionArgs<double>& a, std::int64_t b, std::int64_t i, std::int64_t h, Result& out) {
-  const auto& [d, l, m] = std::tie(a.dims, a.layout, a.mask);
+  const auto& d = a.dims;
+  const auto& l = a.layout;
+  const auto& m = a.mask;
   const std::int64_t q_begin = l.cu_q ? l.cu_q[b] : 0, q_len = l.cu_q ? l.cu_q[b + 1] - q_begin : d.q_len;
   const std::int64_t kv_begin = l.cu_kv ? l.cu_kv[b] : 0;
   const std::int64_t kv_len = l.cu_kv ? l.cu_kv[b + 1] - kv_begin : l.kv_lens ? l.kv_lens[b] : d.kv_len;

@@ -15,7 +15,7 @@ using namespace orrery::kernels::testing;
 using Ids = std::vector<std::int32_t>;
 
 TEST_CASE("the allocation counter of these tests sees an allocation", "[kernels]") {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef ORRERY_SANITIZED
   const auto before = allocations();
   const auto p = std::make_unique<double[]>(100);
   const auto after = allocations();

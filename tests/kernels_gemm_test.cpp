@@ -60,7 +60,7 @@ Values naive(const Case& s, const Data& d) {
 template <class T>
 double error(const Case& s, unsigned seed) {
   const Data d{s, seed};
-  const auto [m, n, k] = s.dims;
+  const std::int64_t m = s.dims.m, n = s.dims.n;
   const auto a = as<T>(d.a), b = as<T>(d.b), bias = as<T>(d.bias);
   auto c = as<T>(d.c);
   if (s.write == Write::Overwrite)  // what is written is poisoned, the padding of the rows is not

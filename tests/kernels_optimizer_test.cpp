@@ -174,7 +174,7 @@ TEST_CASE("a symmetric solve inverts a positive definite matrix and leaves other
   INFO("seed 7");
   const Values r = random_values(n * n, 7), expected = random_values(n * rhs, 8);
   Values a(static_cast<std::size_t>(n * n), 0.0), x(static_cast<std::size_t>(n * rhs), 0.0);
-  const auto at = [n](std::int64_t i, std::int64_t j) { return static_cast<std::size_t>(i * n + j); };
+  const auto at = [](std::int64_t i, std::int64_t j) { return static_cast<std::size_t>(i * n + j); };
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) {  // A = R·Rᵀ + I
       for (std::int64_t p = 0; p < n; ++p) a[at(i, j)] += r[at(i, p)] * r[at(j, p)];

@@ -14,7 +14,7 @@ namespace orrery::kernels::testing {
 std::int64_t allocations() { return calls; }
 }  // namespace orrery::kernels::testing
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef ORRERY_SANITIZED
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);

@@ -21,7 +21,7 @@ std::atomic<std::int64_t> allocations{0};  // of this test program, by the opera
 }  // namespace
 
 // Inlined by halves they look like pairs that do not match.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers bring their own
+#ifndef ORRERY_SANITIZED  // sanitizers bring their own
 [[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* p = std::malloc(size == 0 ? 1 : size)) return p;

@@ -123,7 +123,7 @@ void RasterCanvas::bars(Rect r, const Bars& bars) {
   const Color* colors = bars.color.data() + skipped;
   for (int y = std::max(visible.y, first); y < std::min(visible.bottom(), last); ++y) {
     Color* to = image_.line(y) + visible.x;
-    for (int x = 0; x < visible.w; ++x) to[x] = (y >= tops[x]) & (y < bottoms[x]) ? colors[x] : to[x];
+    for (int x = 0; x < visible.w; ++x) to[x] = ((y >= tops[x]) & (y < bottoms[x])) ? colors[x] : to[x];
   }
 }
 

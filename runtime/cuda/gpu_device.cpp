@@ -26,7 +26,7 @@ void enqueued_with_its_meeting(const OpCall&) { bug("a meeting is enqueued for a
 
 template <std::size_t... I>
 void add_kinds(std::index_sequence<I...>, std::vector<std::size_t>& kinds) {
-  (void)((find_gpu_kernel(Work{std::in_place_index<I>}) && (kinds.push_back(I), true)), ...);
+  ((find_gpu_kernel(Work{std::in_place_index<I>}) ? kinds.push_back(I) : void()), ...);
 }
 
 class GpuDevice final : public Device {

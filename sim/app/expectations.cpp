@@ -93,7 +93,7 @@ std::vector<ExpectationResult> check_expectations(const Scenario& scenario, cons
   std::vector<ExpectationResult> results;
   for (const auto& [name, e] : scenario.options.expect) {
     const auto* m =
-        std::find_if(std::begin(kMetrics), std::end(kMetrics), [&](const Metric& k) { return k.name == name; });
+        std::find_if(std::begin(kMetrics), std::end(kMetrics), [&, &name = name](const Metric& k) { return k.name == name; });
     if (m == std::end(kMetrics))
       throw UserError{at(e.value, fmt::format("unknown metric {}", orrery::quoted(name)),
                          name_hint("metric", name, metric_names()))};

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <numeric>
 
@@ -108,10 +109,12 @@ std::vector<ParameterId> parameters_of(const Model& model, int part) {
 std::vector<HeldPart> whole_parts(const Model& model, std::int64_t passes) {
   HeldPart outside{kEmbeddingPart, 0, passes, {}};
   std::map<int, std::vector<ParameterId>> blocks;
+  const auto* t = std::get_if<Transformer>(&model.network);
+  const int num_blocks = t ? static_cast<int>(t->encoder.size() + t->decoder.size()) : INT_MAX;
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     const ParameterId id{i};
     const int layer = is_shared_bias(model, id) ? -1 : model.parameters[i].layer;
-    (layer < 0 ? outside.parameters : blocks[layer]).push_back(id);
+    if (layer < num_blocks) (layer < 0 ? outside.parameters : blocks[layer]).push_back(id);
   }
   std::vector<HeldPart> out{std::move(outside)};
   for (auto& [layer, ids] : blocks) out.push_back({layer, 0, passes, std::move(ids)});

@@ -20,7 +20,8 @@ std::vector<int> part_bounds(std::vector<std::int64_t> sizes, std::int64_t block
 /// table is in both.
 std::vector<ParameterId> parameters_of(const Model& model, int part);
 
-/// A whole model, as one stage passes through it.
+/// A whole model, as one stage passes through it. Parameters of blocks that the network was cut by (its first layers
+/// stand for all) are left out.
 std::vector<HeldPart> whole_parts(const Model& model, std::int64_t passes);
 
 }  // namespace orrery

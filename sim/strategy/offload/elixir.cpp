@@ -64,7 +64,6 @@ class Profiled {
  public:
   Profiled(const Plan& plan, ClassId c, const Updates& updates, const WorkspaceModel* workspaces)
       : plan_{plan},
-        updates_{updates},
         layout_{lay_out_chunks(plan, updates, 1, std::vector<bool>(updates.all.size(), true))},
         actions_{chunk_actions(plan, c, updates, layout_, true)},
         trace_{trace_chunks(plan, c, updates, layout_, actions_, workspaces)} {}
@@ -117,7 +116,6 @@ class Profiled {
 
  private:
   const Plan& plan_;
-  const Updates& updates_;
   ChunkLayout layout_;
   std::vector<ChunkAction> actions_;
   ChunkTrace trace_;
