@@ -92,8 +92,8 @@ std::vector<std::string> metric_names() {
 std::vector<ExpectationResult> check_expectations(const Scenario& scenario, const Report& report) {
   std::vector<ExpectationResult> results;
   for (const auto& [name, e] : scenario.options.expect) {
-    const auto* m =
-        std::find_if(std::begin(kMetrics), std::end(kMetrics), [&, &name = name](const Metric& k) { return k.name == name; });
+    const auto* m = std::find_if(std::begin(kMetrics), std::end(kMetrics),
+                                 [&, &name = name](const Metric& k) { return k.name == name; });
     if (m == std::end(kMetrics))
       throw UserError{at(e.value, fmt::format("unknown metric {}", orrery::quoted(name)),
                          name_hint("metric", name, metric_names()))};
