@@ -75,8 +75,9 @@ endfunction()
 option(ORRERY_UNITY "compile sources of a library eight at a time" OFF)
 
 # orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
-# one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local names others of the folder have or see
-# too are compiled alone; with -DORRERY_UNITY=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 the compiler names all of them.
+# one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local
+# names others of the folder have or see too are compiled alone; with -DORRERY_UNITY=ON
+# -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 the compiler names all of them.
 function(orrery_library name)
   cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;ALONE;LINKS;PRIVATE" ${ARGN})
   add_library(${name} ${ARG_SOURCES})
