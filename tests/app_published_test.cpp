@@ -113,6 +113,12 @@ TEST_CASE("what memory is made of is told by stage", "[published]") {
   CHECK(stages[1].parameters == Approx((layers + table + 2 * 2048) / 2));     // and the last norm
   CHECK(stages[0].states == Approx(stages[0].parameters / 2));
   CHECK(stages[0].passing == Approx(4e9));
+  // Over four of eight replicas: neighbours share, and a rank has a quarter of a stage's states.
+  const PublishedStep some = step(
+      "r1,GPT,16,2048,16,8192,gelu,51200,1024,A100-80GB-SXM4,16,8,,InternEvo,bf16,2,1,,8,ZeRO-1 over 4 ranks,full,2,32,1");
+  CHECK(some.mesh.text(1) == "dp2 fsdp4 tp2");
+  const std::vector<MemoryShape> shared = memory_shapes(some, {.seconds = 1, .first = {9e9, 5e9}, .last = {8e9, 6e9}});
+  CHECK(shared[0].states == Approx(shared[0].parameters / 4));
   // The fuller stage counts, with a share of what comes and goes.
   SoftwareProfile p;
   p.memory_fragments = 0.5;

@@ -15,6 +15,7 @@ namespace {
 constexpr int kSweeps = 2000, kRounds = 4;
 constexpr double kLeastDeviation = 0.03;
 constexpr double kReserve = 0.94;  // of a device's memory is there for tensors
+constexpr double kInside = 0.999;  // of that room, for fits to end inside of it
 
 std::int64_t ranks_on(const Mesh& mesh, std::string_view axis) {
   for (const Axis& a : mesh.axes)
@@ -62,7 +63,7 @@ Parts least_squares(const SoftwareProfile& now, const std::vector<const MemoryCa
       for (const MemoryCase* c : cases) {
         const MemoryShape& stage = fullest(now, c->stages);
         const Parts parts = parts_of(stage);
-        const double aim = c->measured > 0 ? c->measured : c->room;
+        const double aim = c->measured > 0 ? c->measured : kInside * c->room;
         double rest = aim - stage.live;
         for (std::size_t j = 0; j < x.size(); ++j) rest -= j == k ? 0 : x[j] * parts[j];
         if (c->measured <= 0 && rest - x[k] * parts[k] >= 0) continue;
@@ -97,12 +98,12 @@ double parameters_with(const PublishedStep& step, int outside) {
 std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const PredictedStep& predicted) {
   const Mesh mesh = parse_mesh(step.mesh.inner.empty() ? "dp1" : step.mesh.inner);
   const auto split = double(ranks_on(mesh, "tp"));
-  const auto replicas = double(step.mesh.replicas);
+  const auto sharers = double(step.mesh.sharers);
   const DataKind kind = step.parallel.data.kind;
   const auto shape = [&](const StageBytes& bytes, double parameters) {
     return MemoryShape{.live = bytes.peak,
-                       .parameters = parameters / (split * (kind == DataKind::Zero3 ? replicas : 1)),
-                       .states = parameters / (split * (kind == DataKind::Ddp ? 1 : replicas)),
+                       .parameters = parameters / (split * (kind == DataKind::Zero3 ? sharers : 1)),
+                       .states = parameters / (split * (kind == DataKind::Ddp ? 1 : sharers)),
                        .passing = bytes.peak - bytes.kept};
   };
   std::vector<MemoryShape> out;

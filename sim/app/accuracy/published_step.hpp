@@ -27,9 +27,10 @@ struct RowNetwork {
 /// How a step is spread: `stages` of a pipeline with `chunks` parts each, outermost, then the axes of `inner`.
 struct RowMesh {
   std::int64_t stages = 1, chunks = 1;
-  std::string inner;             // "dp4 tp8"
+  std::string inner;             // "dp4 tp8", "dp2 fsdp4 tp8"
   std::int64_t inner_ranks = 1;  // of one stage
   std::int64_t replicas = 1;     // that split the samples of a microbatch
+  std::int64_t sharers = 1;      // of the replicas: each has a part of what its strategy splits
   std::int64_t samples = 1;      // of a replica in a microbatch
 
   std::string text(std::int64_t stages) const;

@@ -107,15 +107,24 @@ nlohmann::json skipped_json(const EvaluatedTable& t) {
 
 nlohmann::json rows_json(const EvaluatedTable& t) {
   nlohmann::json all = nlohmann::json::array();
-  for (std::size_t i = 0; i < t.results.size(); ++i)
-    if (const auto* row = std::get_if<RowPrediction>(&t.results[i]))
-      for (const Observation& o : row->observations)
-        all.push_back({{"row_id", t.row_ids[i]},
-                       {"quantity", o.quantity},
-                       {"measured", o.measured},
-                       {"predicted", o.predicted},
-                       {"low", o.low},
-                       {"high", o.high}});
+  for (std::size_t i = 0; i < t.results.size(); ++i) {
+    const auto* row = std::get_if<RowPrediction>(&t.results[i]);
+    if (!row) continue;
+    for (const Observation& o : row->observations)
+      all.push_back({{"row_id", t.row_ids[i]},
+                     {"quantity", o.quantity},
+                     {"measured", o.measured},
+                     {"predicted", o.predicted},
+                     {"low", o.low},
+                     {"high", o.high}});
+    for (const YesNo& o : row->outcomes)
+      all.push_back({{"row_id", t.row_ids[i]},
+                     {"quantity", o.name},
+                     {"measured", o.measured},
+                     {"predicted", o.predicted()},
+                     {"amount", o.amount},
+                     {"limit", o.limit}});
+  }
   return all;
 }
 
@@ -127,9 +136,9 @@ std::vector<JudgedOutcome> judge_outcomes(const EvaluatedTable& table) {
         JudgedOutcome& j = by_name[o.name];
         j.name = o.name;
         ++j.rows;
-        j.right += o.measured == o.predicted;
+        j.right += o.measured == o.predicted();
         j.yes += o.measured;
-        j.yes_right += o.measured && o.predicted;
+        j.yes_right += o.measured && o.predicted();
       }
   std::vector<JudgedOutcome> all;
   for (auto& [name, j] : by_name) all.push_back(std::move(j));

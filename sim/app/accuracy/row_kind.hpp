@@ -28,10 +28,14 @@ struct Observation {
   double size = 0;    // of the work, for decades and for the largest fifth
 };
 
-/// A yes or no that a row tells, such as whether a layout fits into memory.
+/// A yes or no that a row tells, such as whether a layout does not fit into memory: predicted where the `amount` is
+/// more than the `limit`.
 struct YesNo {
   std::string name;
-  bool measured = false, predicted = false;
+  bool measured = false;
+  double amount = 0, limit = 0;
+
+  bool predicted() const { return amount > limit; }
 };
 
 struct RowPrediction {

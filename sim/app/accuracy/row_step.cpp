@@ -141,6 +141,16 @@ std::string axis(std::string_view name, std::int64_t size) {
   return size > 1 ? fmt::format("{}{} ", name, size) : std::string{};
 }
 
+/// How many of the replicas split states, in a group of neighbours: "ZeRO-1 over 8 ranks".
+std::int64_t sharers_of(const CsvRow& row, std::int64_t replicas) {
+  const std::string_view said = row["shard_mode"];
+  if (!contains(said, " over ")) return replicas;
+  const std::vector<double> sizes = numbers_in(said.substr(said.find(" over ")));
+  if (sizes.empty()) return replicas;  // "over all data-parallel ranks"
+  const auto n = static_cast<std::int64_t>(sizes.front());
+  return n > 1 && replicas % n == 0 ? n : replicas;
+}
+
 /// tp has neighbours, then cp, ep, dp; stages are farthest apart (Megatron's order of ranks).
 std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
   const auto size = [&](std::string_view column) { return std::max<std::int64_t>(1, row.integer(column).value_or(1)); };
@@ -157,11 +167,14 @@ std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
     if (ep % dp != 0) return incomplete(fmt::format("ep {} does not fit {} replicas", ep, dp));
     ep = dp;
   }
-  m.inner = axis("dp", dp / ep) + axis("ep", ep) + axis("cp", cp) + axis("tp", tp);
+  const std::int64_t sharers = ep == 1 ? sharers_of(row, dp) : dp;
+  m.inner = sharers < dp ? axis("dp", dp / sharers) + axis("fsdp", sharers) : axis("dp", dp / ep) + axis("ep", ep);
+  m.inner += axis("cp", cp) + axis("tp", tp);
   if (m.inner.empty()) m.inner = "dp1 ";
   m.inner.pop_back();
   m.inner_ranks = ranks / m.stages;
   m.replicas = dp;
+  m.sharers = sharers;
   return m;
 }
 

@@ -53,7 +53,7 @@ class TrainingPredictor final : public RowPredictor {
     if (m.seconds > 0) out.observations.push_back(observe(row, "step time", m.seconds, seconds, profile.deviation));
     if (m.peak_bytes)
       out.observations.push_back(observe(row, "peak memory", *m.peak_bytes, peak, profile.memory_deviation));
-    out.outcomes.push_back({"out of memory", m.out_of_memory, peak > room_of(machine)});
+    out.outcomes.push_back({"out of memory", m.out_of_memory, peak, room_of(machine)});
     return out;
   }
 
