@@ -69,13 +69,16 @@ template <class T>
 void run(const ScaleRows& s, const GpuContext<T>& c) {
   const int out = c.output();
   const auto factor = static_cast<float>(s.factor);
-  if (!s.by_row) return map(c, gpu::Scaled{factor}, s.rows, s.cols, {0}, {out});
-  gpu::MapKernel<T, gpu::ProductOfTwo> kernel{.f = {factor}, .rows = s.rows, .cols = s.cols, .in = {}, .out = {}};
-  kernel.in[0] = c.matrix_view(0, s.rows, s.cols);
+  const std::int64_t rows = rows_of(s, c);
+  const int count = s.counted ? out - 1 : -1;
+  if (!s.by_row) return map(c, gpu::Scaled{factor}, rows, s.cols, {0}, {out}, count);
+  gpu::MapKernel<T, gpu::ProductOfTwo> kernel{.f = {factor}, .rows = rows, .cols = s.cols, .in = {}, .out = {}};
+  kernel.in[0] = c.matrix_view(0, rows, s.cols);
   kernel.in[1] = {.at = c.dense(1), .stride = 1, .by_row = true};
-  kernel.out[0] = c.matrix_view(out, s.rows, s.cols);
-  kernel.wide = c.is_wide(0, s.rows, s.cols) && c.is_wide(out, s.rows, s.cols);
-  c.over(kernel, s.rows * s.cols / (kernel.wide ? gpu::kPack<T> : 1));
+  kernel.out[0] = c.matrix_view(out, rows, s.cols);
+  kernel.wide = c.is_wide(0, rows, s.cols) && c.is_wide(out, rows, s.cols);
+  if (count >= 0) kernel.count = c.ints(count) + c.elements(count) - 1;
+  c.over(kernel, rows * s.cols / (kernel.wide ? gpu::kPack<T> : 1));
 }
 
 template <class T>

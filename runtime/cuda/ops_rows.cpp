@@ -289,7 +289,8 @@ void run(const RowMax& w, const GpuContext<T>& c) {
 }
 template <class T>
 void run(const RowDot& w, const GpuContext<T>& c) {
-  row_value(c, gpu::RowValue::Dot, w.rows, w.cols, 1, 2);
+  const std::int64_t rows = w.counted ? c.elements(0) / w.cols : w.rows;  // those that are in use come first
+  row_value(c, gpu::RowValue::Dot, rows, w.cols, 1, c.output());
 }
 
 Kernel find_gpu_rows(const Work& work) {

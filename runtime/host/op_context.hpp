@@ -49,6 +49,11 @@ class OpContextBase {
     return element<U>(i);
   }
   const std::int32_t* ints(int i) const { return elements_of<std::int32_t>(i); }
+  /// The rows of an op in use: as many as it says, or where they are counted the last of the offsets of operand i.
+  template <class K>
+  std::int64_t rows_in_use(const K& k, int i) const {
+    return k.counted ? ints(i)[elements(i) - 1] : k.rows;
+  }
 
   /// Distance between the rows of an operand read as [rows, cols] with dense rows.
   std::int64_t row_stride(int i, std::int64_t rows, std::int64_t cols) const;

@@ -36,17 +36,11 @@ void over_rows(const OpContext<T>& c, std::int64_t rows, std::int64_t cols, cons
   }
 }
 
-/// Rows of an activation with so many inputs.
-template <class K, class T>
-std::int64_t rows_in_use(const K& k, const OpContext<T>& c, int inputs) {
-  return k.counted ? c.ints(inputs)[c.elements(inputs) - 1] : k.rows;
-}
-
 }  // namespace
 
 template <class T>
 void run(const ActivationForward& a, const OpContext<T>& c) {
-  const std::int64_t rows = rows_in_use(a, c, 1);
+  const std::int64_t rows = c.rows_in_use(a, 1);
   const int y = c.output();
   kernels::activation(kernels::ActivationArgs<T>{.kind = activation_of(a.kind),
                                                  .rows = rows,
@@ -59,7 +53,7 @@ void run(const ActivationForward& a, const OpContext<T>& c) {
 
 template <class T>
 void run(const ActivationBackward& a, const OpContext<T>& c) {
-  const std::int64_t rows = rows_in_use(a, c, 2);
+  const std::int64_t rows = c.rows_in_use(a, 2);
   const int dx = c.output();
   kernels::activation_backward(kernels::ActivationBackwardArgs<T>{.kind = activation_of(a.kind),
                                                                   .rows = rows,
@@ -74,7 +68,7 @@ void run(const ActivationBackward& a, const OpContext<T>& c) {
 
 template <class T>
 void run(const GatedForward& g, const OpContext<T>& c) {
-  const std::int64_t rows = rows_in_use(g, c, 2);
+  const std::int64_t rows = c.rows_in_use(g, 2);
   const int y = c.output();
   kernels::gated_activation(kernels::GatedArgs<T>{.kind = activation_of(g.kind),
                                                   .rows = rows,
@@ -89,7 +83,7 @@ void run(const GatedForward& g, const OpContext<T>& c) {
 
 template <class T>
 void run(const GatedBackward& g, const OpContext<T>& c) {
-  const std::int64_t rows = rows_in_use(g, c, 3);
+  const std::int64_t rows = c.rows_in_use(g, 3);
   const int out = g.counted ? 4 : 3;
   const auto stride = [&](int i) { return c.row_stride(i, rows, g.cols); };
   kernels::gated_activation_backward(kernels::GatedBackwardArgs<T>{.kind = activation_of(g.kind),

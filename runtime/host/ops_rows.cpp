@@ -13,20 +13,22 @@ void run(const ScaleRows& s, const OpContext<T>& c) {
   const int out = c.output();
   const T* x = c.data(0);
   T* y = c.data(out);
-  if (!s.by_row && c.operand(0).contiguous && c.operand(out).contiguous)
+  if (!s.by_row && !s.counted && c.operand(0).contiguous && c.operand(out).contiguous)
     return kernels::scale(s.rows * s.cols, T(s.factor), x, y);
   const T* factors = s.by_row ? c.dense(1) : nullptr;
-  const std::int64_t from = c.row_stride(0, s.rows, s.cols), to = c.row_stride(out, s.rows, s.cols);
-  for (std::int64_t r = 0; r < s.rows; ++r)
+  const std::int64_t rows = c.rows_in_use(s, out - 1);
+  const std::int64_t from = c.row_stride(0, rows, s.cols), to = c.row_stride(out, rows, s.cols);
+  for (std::int64_t r = 0; r < rows; ++r)
     kernels::scale(s.cols, factors ? T(s.factor) * factors[r] : T(s.factor), x + r * from, y + r * to);
 }
 
 template <class T>
 void run(const RowDot& d, const OpContext<T>& c) {
   const T *a = c.data(0), *b = c.data(1);
-  T* out = c.dense(2);
-  const std::int64_t sa = c.row_stride(0, d.rows, d.cols), sb = c.row_stride(1, d.rows, d.cols);
-  for (std::int64_t r = 0; r < d.rows; ++r) {
+  T* out = c.dense(c.output());
+  const std::int64_t rows = c.rows_in_use(d, 2);
+  const std::int64_t sa = c.row_stride(0, rows, d.cols), sb = c.row_stride(1, rows, d.cols);
+  for (std::int64_t r = 0; r < rows; ++r) {
     T sum = 0;
     for (std::int64_t i = 0; i < d.cols; ++i) sum += a[r * sa + i] * b[r * sb + i];
     out[r] = sum;

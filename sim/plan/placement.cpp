@@ -93,7 +93,7 @@ void check_inside(const ElementRun& r, std::size_t parameter, std::size_t tensor
 
 std::vector<ElementRun> runs_of(const Plan& plan, const Stored& stored, std::span<const std::int64_t> coordinates) {
   if (stored.tensor.is_none()) return {};
-  if (stored.held_axis >= 0 && coordinates[static_cast<std::size_t>(stored.held_axis)] != stored.held_at) return {};
+  if (position(plan.mesh, stored.held_axes, coordinates).at != stored.held_at) return {};
   std::vector<ElementRun> runs = shard_runs(plan.mesh, stored.shard, coordinates);
   if (stored.flat_axes[0] < 0) return runs;
   const Position p = position(plan.mesh, stored.flat_axes, coordinates);

@@ -105,8 +105,8 @@ struct Port {
 struct Stored {
   TensorId tensor;  // none: not there
   Shard shard;
-  /// Not −1: only ranks at `held_at` on this axis hold it (an expert).
-  std::int8_t held_axis = -1;
+  /// With axes: only ranks at place `held_at` of them, the first varies slowest, hold it (an expert).
+  AxisList held_axes = kNoAxes;
   std::int32_t held_at = 0;
   /// Of a piece of a flat buffer that is cut evenly over `flat_axes`: where the rank's part of the parameter begins in
   /// the uncut buffer. `tensor` is then the rank's piece, or with `in_place` the whole buffer, in which only the piece

@@ -48,7 +48,12 @@ bool contains(const std::vector<std::int8_t>& axes, std::int8_t axis) {
 
 /// Communicators of the axes, and what else a rank needs to know of its place.
 void complete(Roles& r, PlanBuilder& b, const ParallelOptions& p, bool sequence_parallel) {
-  for (Split* s : {&r.tp, &r.cp, &r.ep, &r.row, &r.col, &r.x, &r.y, &r.z})
+  if (p.whole_experts && r.tp && sequence_parallel) {
+    r.experts.axes.insert(r.experts.axes.end(), r.tp.axes.begin(), r.tp.axes.end());
+    std::sort(r.experts.axes.begin(), r.experts.axes.end());
+    r.experts.ranks = r.ep.ranks * r.tp.ranks;
+  }
+  for (Split* s : {&r.tp, &r.cp, &r.ep, &r.experts, &r.row, &r.col, &r.x, &r.y, &r.z})
     if (!s->axes.empty()) s->group = b.group_over(s->axes);
   if (sequence_parallel && (r.row || r.x))
     throw UserError{"sequence_parallel splits rows over tp, which the mesh does not have",

@@ -252,13 +252,17 @@ void Rules::operator()(const Multiply& m) {
 
 /// out = factor·s[r]·x: dx = factor·s[r]·dout; ds[r] = factor·Σ x·dout.
 void Rules::operator()(const ScaleRows& s) {
-  const std::size_t out = s.by_row ? 2 : 1;
+  const std::size_t out = 1 + (s.by_row ? 1u : 0u) + (s.counted ? 1u : 0u);
   const TensorId dy = tape_.gradient(in(out));
   if (dy.is_none()) return;
-  std::vector<Operand> operands{reads(dy)};
+  std::vector<Operand> operands{reads(dy)}, products{reads(dy)};
   if (s.by_row) operands.push_back(reads(saved(1)));
+  for (std::vector<Operand>* of : {&operands, &products})
+    if (s.counted) of->push_back(reads(saved(out - 1)));
   one(0, s, operands);
-  if (s.by_row) one(1, RowDot{s.rows, s.cols, s.dtype}, {reads(saved(0)), reads(dy)});
+  if (!s.by_row || !tape_.wants(in(1))) return;
+  products.insert(products.begin(), reads(saved(0)));
+  one(1, RowDot{s.rows, s.cols, s.dtype, s.counted}, products);
 }
 
 void Rules::operator()(const AddRows& a) {

@@ -119,16 +119,16 @@ class Localiser {
 
   void localise(MoE& m) {
     whole(m.router, true);
-    const auto n = static_cast<std::int64_t>(m.experts.size()), each = n / roles_.ep.ranks;
-    require_divides("ep", roles_.ep.ranks, n, "experts");
+    const auto n = static_cast<std::int64_t>(m.experts.size()), each = n / roles_.experts.ranks;
+    require_divides(roles_.fold_experts() ? "ep and tp together" : "ep", roles_.experts.ranks, n, "experts");
     for (std::int64_t e = 0; e < n; ++e) {
       Mlp& x = m.experts[static_cast<std::size_t>(e)];
-      localise(x);
+      if (!roles_.fold_experts()) localise(x);
       for (const Linear* l : {x.gate ? &*x.gate : nullptr, &x.up, &x.down})
         for (const ParameterId id : {l ? l->weight : ParameterId{}, l ? l->bias : ParameterId{}}) {
           if (id.is_none()) continue;
           cut(id).expert = true;
-          if (roles_.ep) cut(id).held_at = static_cast<std::int32_t>(e / each);
+          if (roles_.experts) cut(id).held_at = static_cast<std::int32_t>(e / each);
         }
     }
     if (m.shared) localise(*m.shared);
@@ -240,6 +240,7 @@ Roles roles_of(const Mesh& mesh) {
       throw UserError{fmt::format("the mesh has two axes `{}`", name), "give each axis once, with all of its ranks"};
     *found->second = {{static_cast<std::int8_t>(i)}, mesh.axes[i].size, {}};
   }
+  r.experts = r.ep;
   check_sides(r);
   return r;
 }

@@ -29,6 +29,9 @@ enum class ContextKind : std::uint8_t { Ring, Ulysses, Rsa };
 /// (`cp`), experts and samples (`ep`).
 struct Roles {
   Split dp, fsdp, pp, tp, cp, ep, row, col, depth, x, y, z;
+  /// Over which experts lie, each whole on one rank: ep, or ep and tp together (in order of the mesh), whose ranks then
+  /// route the rows that they have between blocks.
+  Split experts;
   bool sequence_parallel = false;  // between blocks the rows of an activation are split over tp
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;           // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys
@@ -37,6 +40,7 @@ struct Roles {
   /// tp splits samples, and inside of feed-forward layers matrices; all else is whole on each rank.
   bool data_attention = false;
 
+  bool fold_experts() const { return experts.axes.size() > ep.axes.size(); }
   /// What splits the samples of a microbatch between blocks, the first varies slowest.
   std::vector<Split> sample_splits() const { return {dp, fsdp, ep, depth, row, x, y, data_attention ? tp : Split{}}; }
 };
@@ -89,7 +93,7 @@ Roles roles_of(const Mesh& mesh);
 /// How one parameter lies on the mesh.
 struct Cut {
   Shard shard;
-  std::int32_t held_at = -1;         // an expert: the coordinate on the axis ep that holds it
+  std::int32_t held_at = -1;         // an expert: the place on Roles::experts that holds it
   std::vector<std::int8_t> partial;  // axes, but for replicas: equal weights, parts of their gradient
   bool expert = false;               // its gradient is summed over dp, fsdp and cp only
 };

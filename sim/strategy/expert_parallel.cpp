@@ -11,7 +11,7 @@
 namespace orrery {
 
 ExpertExchange::ExpertExchange(Layers& layers, std::string_view name, const ExpertTraffic& traffic)
-    : l_{layers}, name_{name}, traffic_{traffic}, ep_{layers.roles().ep} {
+    : l_{layers}, name_{name}, traffic_{traffic}, ep_{layers.roles().experts} {
   const std::int64_t worst = ep_.ranks * traffic_.tokens * std::min(traffic_.top_k, held());
   const double factor = l_.sizes().room.buffer;
   buffer_ = factor > 0 ? std::min(worst, static_cast<std::int64_t>(std::ceil(factor * double(sent())))) : worst;
@@ -24,13 +24,14 @@ std::int64_t ExpertExchange::sent() const {
   return traffic_.capacity > 0 ? traffic_.experts * traffic_.capacity : traffic_.tokens * traffic_.top_k;
 }
 
-Collective ExpertExchange::all_to_all(std::int64_t row) const {
+/// Of rows that are counted where there is no capacity.
+Collective ExpertExchange::all_to_all(std::int64_t cols) const {
   const DType dtype = l_.sizes().dtype;
   return {.kind = CollectiveKind::AllToAll,
           .group = ep_.group,
-          .bytes = size_of(dtype, sent() * traffic_.cols),
+          .bytes = size_of(dtype, sent() * cols),
           .dtype = dtype,
-          .row = row};
+          .row = traffic_.capacity > 0 ? 0 : cols};
 }
 
 ExpertRows ExpertExchange::dispatch(const ExpertRows& home) {
@@ -40,10 +41,7 @@ ExpertRows ExpertExchange::dispatch(const ExpertRows& home) {
     const TensorId x = exchange_rows("dispatch", home.x, Shape{buffer_, cols}, home_, away_);
     return {.x = x, .offsets = offsets_, .experts = held(), .rows = sent(), .buffer = buffer_, .counted = true};
   }
-  const TensorId arrived = exchange_equal("dispatch", home.x),
-                 x = l_.activation_tensor(part("arrived"), {sent(), cols});
-  l_.tape().add(part("arrived"), SwapAxes{1, ep_.ranks, held(), traffic_.capacity * cols, l_.sizes().dtype},
-                {reads(arrived), writes(x)});
+  const TensorId x = arrange("arrived", exchange_equal("dispatch", home.x, cols), cols);
   const std::int64_t each = ep_.ranks * traffic_.capacity, n = held();
   const TensorId offsets =
       l_.constant(fmt::format("{}_experts_of_{}_rows", n, each), Shape{n + 1}, DType::I32, [each, n] {
@@ -54,12 +52,25 @@ ExpertRows ExpertExchange::dispatch(const ExpertRows& home) {
   return {.x = x, .offsets = offsets, .experts = n, .rows = sent(), .buffer = sent(), .counted = false};
 }
 
+TensorId ExpertExchange::dispatch_weights(TensorId weights) {
+  if (traffic_.capacity == 0) return exchange_rows("dispatch_weights", weights, Shape{buffer_, 1}, home_, away_);
+  return arrange("arrived_weights", exchange_equal("dispatch_weights", weights, 1), 1);
+}
+
+/// What has arrived in order of the ranks, in order of the experts.
+TensorId ExpertExchange::arrange(std::string_view suffix, TensorId arrived, std::int64_t cols) {
+  const TensorId x = l_.activation_tensor(part(suffix), {sent(), cols});
+  l_.tape().add(part(suffix), SwapAxes{1, ep_.ranks, held(), traffic_.capacity * cols, l_.sizes().dtype},
+                {reads(arrived), writes(x)});
+  return x;
+}
+
 TensorId ExpertExchange::combine(TensorId y) {
   if (traffic_.capacity == 0) return exchange_rows("combine", y, Shape{sent(), traffic_.cols}, away_, home_);
   const TensorId leaving = l_.activation_tensor(part("leaving"), {sent(), traffic_.cols});
   l_.tape().add(part("leaving"), SwapAxes{1, held(), ep_.ranks, traffic_.capacity * traffic_.cols, l_.sizes().dtype},
                 {reads(y), writes(leaving)});
-  return exchange_equal("combine", leaving);
+  return exchange_equal("combine", leaving, traffic_.cols);
 }
 
 /// The ranks tell one another which rows each sends to each expert. The first row of an expert and the next one's are
@@ -88,7 +99,7 @@ TensorId ExpertExchange::exchange_rows(std::string_view suffix, TensorId x, cons
                                        TensorId to) {
   Tape& tape = l_.tape();
   const TensorId y = l_.activation_tensor(part(suffix), out);
-  const Collective exchange = all_to_all(traffic_.cols);
+  const Collective exchange = all_to_all(out[1]);
   tape.add_plain(part(suffix), exchange, {reads(x), reads(from), reads(to), writes(y)}, stream());
   tape.on_backward([&tape, stream = stream(), x, y, from, to, exchange, name = part(suffix) + ".back"] {
     const TensorId dy = tape.gradient(y);
@@ -100,10 +111,10 @@ TensorId ExpertExchange::exchange_rows(std::string_view suffix, TensorId x, cons
   return y;
 }
 
-TensorId ExpertExchange::exchange_equal(std::string_view suffix, TensorId x) {
+TensorId ExpertExchange::exchange_equal(std::string_view suffix, TensorId x, std::int64_t cols) {
   Tape& tape = l_.tape();
-  const TensorId y = l_.activation_tensor(part(suffix), Shape{sent(), traffic_.cols});
-  const Collective exchange = all_to_all(0);
+  const TensorId y = l_.activation_tensor(part(suffix), Shape{sent(), cols});
+  const Collective exchange = all_to_all(cols);
   tape.add_plain(part(suffix), exchange, {reads(x), writes(y)}, stream());
   tape.on_backward([&tape, stream = stream(), x, y, exchange, name = part(suffix) + ".back"] {
     const TensorId dy = tape.gradient(y);

@@ -12,6 +12,7 @@ struct ExpertRows {
   std::int64_t rows = 0;     // as expected: every expert is chosen equally often
   std::int64_t buffer = 0;   // rows that x has
   bool counted = false;      // how many rows there are is known at run time, from the offsets
+  TensorId weights;          // of each row, where rows are weighted at the experts
 };
 
 /// The rows of a layer: the `top_k` of a token go to different experts.
@@ -30,6 +31,8 @@ class ExpertExchange {
 
   /// From the rows of this rank's tokens, sorted by all experts, to the rows for the experts of this rank.
   ExpertRows dispatch(const ExpertRows& home);
+  /// The same way, for one number per row.
+  TensorId dispatch_weights(TensorId weights);
   /// What the experts have made of the rows, where the rows came from.
   TensorId combine(TensorId y);
 
@@ -38,10 +41,11 @@ class ExpertExchange {
   std::int64_t held() const { return traffic_.experts / ep_.ranks; }
   std::int64_t sent() const;
   Stream stream() const { return l_.sizes().expert_overlap ? Stream::Ring : Stream::Compute; }
-  Collective all_to_all(std::int64_t row) const;
+  Collective all_to_all(std::int64_t cols) const;
+  TensorId arrange(std::string_view suffix, TensorId arrived, std::int64_t cols);
   void agree(TensorId offsets);
   TensorId exchange_rows(std::string_view suffix, TensorId x, const Shape& out, TensorId from, TensorId to);
-  TensorId exchange_equal(std::string_view suffix, TensorId x);
+  TensorId exchange_equal(std::string_view suffix, TensorId x, std::int64_t cols);
 
   Layers& l_;
   std::string name_;

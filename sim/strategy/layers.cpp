@@ -204,7 +204,7 @@ TensorId Layers::mlp_inner(std::string_view name, TensorId x, std::int64_t rows,
 
 TensorId Layers::mlp(std::string_view name, TensorId x, const Mlp& m) {
   const RecomputeScope scope{tape_, recomputes(RecomputePart::FeedForward)};
-  const TensorId all = ffn_scheme_->enter(*this, name, x);
+  const TensorId all = enter_feed_forward(name, x);
   return ffn_scheme_->project_back(*this, fmt::format("{}.down", name),
                                    mlp_inner(name, all, tape_.plan().shape(all)[0], m), m.down);
 }
@@ -213,8 +213,10 @@ TensorId Layers::feed_forward(std::string_view name, TensorId x, const Block& b)
   if (const auto* m = std::get_if<Mlp>(&b.ffn)) return mlp(fmt::format("{}.mlp", name), x, *m);
   const std::string moe_name = fmt::format("{}.moe", name);
   const RecomputeScope scope{tape_, recomputes(RecomputePart::Experts)};
-  const TensorId all = ffn_scheme_->enter(*this, moe_name, x);
-  return ffn_scheme_->leave(*this, moe_name, moe(moe_name, all, tape_.plan().shape(all)[0], std::get<MoE>(b.ffn)));
+  const auto& experts = std::get<MoE>(b.ffn);
+  if (roles().fold_experts()) return moe(moe_name, x, outer_rows(), experts);
+  const TensorId all = enter_feed_forward(moe_name, x);
+  return leave_feed_forward(moe_name, moe(moe_name, all, tape_.plan().shape(all)[0], experts));
 }
 
 namespace {

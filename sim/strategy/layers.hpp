@@ -80,6 +80,7 @@ class Layers {
     ExpertRoom room;
     bool expert_overlap = false;  // exchanges of experts run on a stream of their own
     bool waits_for_experts = false;
+    bool weigh_inside = false;  // rows of experts, in front of the product back
   };
 
   /// Begins in the arrangement of what lies outside of blocks.
@@ -127,6 +128,9 @@ class Layers {
 
   // What ranks may compute together, in the way of the mesh: see TensorScheme.
   TensorId enter(std::string_view name, TensorId x) { return scheme_->enter(*this, name, x); }
+  /// Of feed-forward layers, which may be split in a way of their own.
+  TensorId enter_feed_forward(std::string_view name, TensorId x) { return ffn_scheme_->enter(*this, name, x); }
+  TensorId leave_feed_forward(std::string_view name, TensorId y) { return ffn_scheme_->leave(*this, name, y); }
   TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
     return scheme_->linear(*this, name, x, rows, l);
   }

@@ -19,18 +19,19 @@ class MoeLowering {
 
   TensorId run(TensorId x) {
     choose(x);
-    const ExpertRows home = route(x);
-    if (!l_.roles().ep && capacity() == 0) l_.wait_for_rows(name_, home.offsets);
+    ExpertRows home = route(x);
+    if (l_.sizes().weigh_inside) home.weights = sorted_weights(home.rows);
+    if (!l_.roles().experts && capacity() == 0) l_.wait_for_rows(name_, home.offsets);
     TensorId y;
-    if (l_.roles().ep) {
+    if (l_.roles().experts) {
       ExpertExchange ranks{l_, name_, {rows_, m_.top_k, experts(), hidden(), capacity() * groups()}};
-      y = ranks.combine(compute(ranks.dispatch(home)));
+      ExpertRows away = ranks.dispatch(home);
+      if (!home.weights.is_none()) away.weights = ranks.dispatch_weights(home.weights);
+      y = ranks.combine(compute(away));
     } else {
       y = compute(home);
     }
-    const TensorId out = l_.activation_tensor(part("unpermute"), Shape{rows_, hidden()});
-    l_.tape().add(part("unpermute"), Unpermute{rows_, m_.top_k, hidden(), dtype_, padded_rows()},
-                  {reads(y), reads(row_), reads(choice_), writes(out)});
+    const TensorId out = home.weights.is_none() ? unpermute(y) : add_up(y);
     return m_.shared ? l_.add(part("sum"), out, shared(x)) : out;
   }
 
@@ -78,20 +79,75 @@ class MoeLowering {
         .tokens = rows_, .top_k = m_.top_k, .experts = experts(), .capacity = capacity(), .groups = groups()};
     const std::int64_t n = map.rows();
     const TensorId offsets = l_.index_tensor(part("offsets"), Shape{experts() + 1});
-    const TensorId source = l_.index_tensor(part("source"), Shape{n});
+    source_ = l_.index_tensor(part("source"), Shape{n});
     row_ = l_.index_tensor(part("row"), Shape{rows_, m_.top_k});
-    l_.tape().add(part("route"), map, {reads(indices_), writes(offsets), writes(source), writes(row_)});
+    l_.tape().add(part("route"), map, {reads(indices_), writes(offsets), writes(source_), writes(row_)});
     const TensorId sorted = l_.activation_tensor(part("permute"), Shape{n, hidden()});
     l_.tape().add(part("permute"), Permute{rows_, m_.top_k, hidden(), dtype_, padded_rows()},
-                  {reads(x), reads(source), reads(row_), writes(sorted)});
+                  {reads(x), reads(source_), reads(row_), writes(sorted)});
     return {.x = sorted, .offsets = offsets, .experts = experts(), .rows = n, .buffer = n, .counted = false};
+  }
+
+  /// The weights of the choices in order of the rows; 0 for rows without a choice.
+  TensorId sorted_weights(std::int64_t n) {
+    Tape& tape = l_.tape();
+    const std::int64_t choices = rows_ * m_.top_k;
+    const TensorId w = l_.activation_tensor(part("row_weights"), Shape{n, 1});
+    tape.add_plain(part("row_weights.zero"), Fill{.elements = n, .dtype = dtype_}, {writes(w)});
+    tape.add_plain(part("row_weights"), ScatterRows{choices, 1, n, dtype_}, {reads(choice_), reads(row_), updates(w)});
+    const Gather back{.rows = choices, .cols = 1, .table_rows = n, .first = 0, .last = n, .dtype = dtype_};
+    tape.on_backward([&tape, w, back, choice = choice_, row = row_, name = part("row_weights.dx")] {
+      const TensorId d = tape.gradient(w);
+      if (d.is_none()) return;
+      const TensorId dw = tape.contribution(choice);
+      tape.emit(name, back, {reads(d), reads(tape.saved(row)), writes(dw)});
+      tape.contribute(choice, dw);
+    });
+    return w;
+  }
+
+  /// The sum of the rows of a token by their weights.
+  TensorId unpermute(TensorId y) {
+    const TensorId out = l_.activation_tensor(part("unpermute"), Shape{rows_, hidden()});
+    l_.tape().add(part("unpermute"), Unpermute{rows_, m_.top_k, hidden(), dtype_, padded_rows()},
+                  {reads(y), reads(row_), reads(choice_), writes(out)});
+    return out;
+  }
+
+  /// The sum of the rows of a token, as they are: what the gradient of `permute` computes, and the other way round.
+  TensorId add_up(TensorId y) {
+    Tape& tape = l_.tape();
+    const TensorId out = l_.activation_tensor(part("unpermute"), Shape{rows_, hidden()});
+    tape.add_plain(part("unpermute"), PermuteBackward{rows_, m_.top_k, hidden(), dtype_},
+                   {reads(y), reads(row_), writes(out)});
+    const Permute back{rows_, m_.top_k, hidden(), dtype_, padded_rows()};
+    tape.on_backward([&tape, y, out, back, source = source_, row = row_, name = part("unpermute.dx")] {
+      const TensorId d = tape.gradient(out);
+      if (d.is_none()) return;
+      const TensorId dy = tape.contribution(y);
+      tape.emit(name, back, {reads(d), reads(tape.saved(source)), reads(tape.saved(row)), writes(dy)});
+      tape.contribute(y, dy);
+    });
+    return out;
   }
 
   /// The experts that are at hand on their rows.
   TensorId compute(const ExpertRows& e) {
     const Mlp& first = m_.experts.front();
     const TensorId up = grouped("up", e, e.x, first.up);
-    return grouped("down", e, activate(e, up, first), first.down);
+    const TensorId inner = activate(e, up, first);
+    return grouped("down", e, e.weights.is_none() ? inner : weigh(e, inner, first.up.out), first.down);
+  }
+
+  TensorId weigh(const ExpertRows& e, TensorId inner, std::int64_t width) {
+    const TensorId out = l_.activation_tensor(part("weigh"), Shape{e.buffer, width});
+    std::vector<Operand> operands{reads(inner), reads(e.weights)};
+    if (e.counted) operands.push_back(reads(e.offsets));
+    operands.push_back(writes(out));
+    const RecomputeScope scope{l_.tape(), l_.recomputes(RecomputePart::Activations)};
+    const ScaleRows scale{.rows = e.rows, .cols = width, .by_row = true, .dtype = dtype_, .counted = e.counted};
+    l_.tape().add(part("weigh"), scale, operands);
+    return out;
   }
 
   TensorId grouped(std::string_view suffix, const ExpertRows& e, TensorId in, const Linear& first) {
@@ -116,7 +172,8 @@ class MoeLowering {
     if (e.counted) operands.push_back(reads(e.offsets));
     const TensorId act = l_.activation_tensor(part("act"), Shape{e.buffer, width});
     operands.push_back(writes(act));
-    const RecomputeScope scope{l_.tape(), l_.recomputes(RecomputePart::Activations)};
+    // Weighted rows are kept in place of them.
+    const RecomputeScope scope{l_.tape(), !e.weights.is_none() || l_.recomputes(RecomputePart::Activations)};
     if (first.gate)
       l_.tape().add(part("act"), GatedForward{first.activation, e.rows, width, dtype_, e.counted}, operands);
     else
@@ -126,8 +183,10 @@ class MoeLowering {
 
   /// The expert that every token visits, weighted by a sigmoid where the model has a gate for it.
   TensorId shared(TensorId x) {
-    const TensorId inner = l_.mlp_inner(part("shared"), x, rows_, *m_.shared);
-    const TensorId y = l_.linear(part("shared.down"), inner, rows_, m_.shared->down);  // a part of the sum over tp
+    const TensorId y =
+        l_.roles().fold_experts()
+            ? l_.leave_feed_forward(part("shared"), shared_product(l_.enter_feed_forward(part("shared"), x)))
+            : shared_product(x);
     if (!m_.shared_gate) return y;
     const TensorId g = l_.activation(part("shared_gate.act"), ActivationKind::Sigmoid,
                                      l_.linear(part("shared_gate"), x, rows_, *m_.shared_gate), rows_, 1);
@@ -137,13 +196,19 @@ class MoeLowering {
     return scaled;
   }
 
+  /// A part of the sum over tp.
+  TensorId shared_product(TensorId x) {
+    const std::int64_t rows = l_.tape().plan().shape(x)[0];
+    return l_.linear(part("shared.down"), l_.mlp_inner(part("shared"), x, rows, *m_.shared), rows, m_.shared->down);
+  }
+
   Layers& l_;
   const ParameterStorage& weights_;
   std::string name_;
   std::int64_t rows_;
   const MoE& m_;
   DType dtype_;
-  TensorId choice_, indices_, row_;
+  TensorId choice_, indices_, source_, row_;
 };
 
 }  // namespace
@@ -151,7 +216,8 @@ class MoeLowering {
 void Layers::wait_for_rows(std::string_view name, TensorId offsets) {
   if (!sizes_.waits_for_experts) return;
   const Bytes bytes = tape_.plan().size(offsets);
-  tape_.add_plain(fmt::format("{}.wait", name), HostWork{.bytes = bytes, .experts = true}, {reads(offsets)}, Stream::Host);
+  tape_.add_plain(fmt::format("{}.wait", name), HostWork{.bytes = bytes, .experts = true}, {reads(offsets)},
+                  Stream::Host);
 }
 
 TensorId Layers::moe(std::string_view name, TensorId x, std::int64_t rows, const MoE& m) {

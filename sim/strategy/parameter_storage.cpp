@@ -123,7 +123,8 @@ Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id,
     const auto at = static_cast<std::int64_t>(expert - p.experts.begin());
     first = at % p.shape[0] * p.shape[1] * p.shape[2];
     if (cut.held_at >= 0) {
-      s.held_axis = b.arrangement->roles().ep.axes.front();
+      const auto& axes = b.arrangement->roles().experts.axes;
+      std::copy(axes.begin(), axes.end(), s.held_axes.begin());
       s.held_at = cut.held_at;
     }
   }

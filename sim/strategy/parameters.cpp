@@ -124,7 +124,7 @@ void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids) {
           .first = 0,
           .decay = (*model_)[ids.front()].decay};
   if (unit.arrangement->local.cuts[ids.front().index()].expert) {
-    const auto held = static_cast<std::int64_t>(ids.size()) / unit.arrangement->roles().ep.ranks;
+    const auto held = static_cast<std::int64_t>(ids.size()) / unit.arrangement->roles().experts.ranks;
     p.shape = Shape{held, p.shape[0], p.shape[1]};
     p.experts = std::move(ids);
   }
@@ -175,7 +175,8 @@ void ParameterStorage::set_axes(Bucket& b, const Cut& cut) const {
     for (const std::int8_t a : axes)
       if (a >= 0) distinct[static_cast<std::size_t>(a)] = true;
   for (const std::int8_t a : b.scatter) distinct[static_cast<std::size_t>(a)] = true;
-  if (cut.expert && roles.ep) distinct[static_cast<std::size_t>(roles.ep.axes.front())] = true;
+  for (const std::int8_t a : roles.experts.axes)
+    if (cut.expert) distinct[static_cast<std::size_t>(a)] = true;
   if (!roles.pp.axes.empty()) distinct[static_cast<std::size_t>(roles.pp.axes.front())] = true;
   for (std::size_t a = 0; a < distinct.size(); ++a)
     if (!distinct[a]) b.copies *= double(builder_->plan().mesh.axes[a].size);

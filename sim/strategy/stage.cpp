@@ -137,7 +137,8 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                           .capacity_groups = o.capacity_groups,
                           .buffer = step_.parallel.expert_buffer},
                  .expert_overlap = step_.parallel.expert_overlap,
-                 .waits_for_experts = o.waits_for_experts}};
+                 .waits_for_experts = o.waits_for_experts,
+                 .weigh_inside = o.weigh_inside}};
 }
 
 void StageLowering::make_ports() {

@@ -80,18 +80,35 @@ void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices
   if (!(p.expert_buffer >= 0))
     throw UserError{fmt::format("expert_buffer is {}", p.expert_buffer),
                     "1 has room for even experts, 0 for the worst case"};
-  if (p.expert_buffer > 0 && (!s.roles.ep || o.capacity_factor > 0))
+  if (p.expert_buffer > 0 && (!s.roles.experts || o.capacity_factor > 0))
     throw UserError{"expert_buffer is for experts on an axis ep that take all tokens",
                     o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};
-  if (p.expert_overlap && !s.roles.ep)
+  if (p.expert_overlap && !s.roles.experts)
     throw UserError{"expert_overlap hides exchanges of experts, and no axis has any",
                     "leave it out, or use an axis ep"};
+  if (p.whole_experts && !s.roles.fold_experts())
+    throw UserError{
+        "whole_experts lays experts on the ranks of tp, too, which route the rows that they have",
+        "leave it out, or use an axis tp and sequence_parallel: {mesh: dp2 ep2 tp2, sequence_parallel: true}"};
+  if (p.whole_experts && o.capacity_factor > 0)
+    throw UserError{"whole_experts and capacity_factor: ranks of tp would each count the rows of an expert",
+                    "leave one of them out"};
   if (o.capacity_groups == 0) return;
   require_multiple(o.capacity_groups, s.blocks(), "capacity_groups", "the replicas of the mesh");
   if (const std::int64_t samples = s.batch * s.replicas(); samples % o.capacity_groups != 0)
     throw UserError{
         fmt::format("{} capacity_groups do not divide the {} samples of a microbatch", o.capacity_groups, samples),
         fmt::format("capacity_groups can be {} or {}", s.blocks(), samples)};
+}
+
+/// Options of layers that the model has not.
+void check_has_experts(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
+  const auto blocks = blocks_of(model);
+  if (std::any_of(blocks.begin(), blocks.end(), [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); }))
+    return;
+  for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts}, {"weigh_inside", o.weigh_inside}})
+    if (on)
+      throw UserError{fmt::format("{} is for models of experts, and {} has none", name, model.name), "leave it out"};
 }
 
 void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
@@ -199,6 +216,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_stored_scores(o, roles);
   check_recompute(o, p);
   check_loss(o);
+  check_has_experts(model, o, p);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());

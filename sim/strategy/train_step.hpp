@@ -29,7 +29,7 @@ struct ParallelOptions {
   std::int64_t chunks = 0;
   std::vector<std::int64_t> stage_layers;
   double expert_buffer = 0;
-  bool expert_overlap = false, data_attention = false, blocking = false;
+  bool whole_experts = false, expert_overlap = false, data_attention = false, blocking = false;
   std::vector<LayerOptions> layers;
 
   template <class V>
@@ -57,6 +57,9 @@ struct ParallelOptions {
     v.field(
         "expert_buffer", expert_buffer,
         "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case");
+    v.field("whole_experts", whole_experts,
+            "sequence_parallel: experts lie whole on the ranks of ep and tp together, which route the rows that they "
+            "have between blocks, where otherwise ranks of tp have stripes of the same experts (MoE parallel folding)");
     v.field("expert_overlap", expert_overlap,
             "training: passes of neighbouring microbatches take turns between exchanges of experts, which run beside");
     v.field("data_attention", data_attention,

@@ -132,7 +132,7 @@ struct TrainOptions {
   bool stored_scores = false;
   bool wide_gradients = false;
   LossKind loss = LossKind::Fused;
-  bool waits_for_loss = false, waits_for_experts = false;
+  bool waits_for_loss = false, waits_for_experts = false, weigh_inside = false;
   Narrow narrow = Narrow::None;
   bool frozen = false;
   double dropout = 0;
@@ -178,6 +178,9 @@ struct TrainOptions {
     v.field("waits_for_experts", waits_for_experts,
             "in each layer of experts that take all rows the host waits for their numbers before it starts what moves "
             "and multiplies them, as where a program gives them to its calls");
+    v.field("weigh_inside", weigh_inside,
+            "rows of experts are weighted in front of the product back, to where their weights go with them; what "
+            "comes back is then not kept for the gradients of the weights (Megatron-Core)");
     v.field("narrow", narrow,
             "what products with weights of blocks cast both operands to first: eight_bits (fp8 training) or four_bits "
             "(NVFP4, 16 numbers to a scale)");

@@ -32,6 +32,7 @@ struct RowMesh {
   std::int64_t replicas = 1;     // that split the samples of a microbatch
   std::int64_t sharers = 1;      // of the replicas: each has a part of what its strategy splits
   std::int64_t samples = 1;      // of a replica in a microbatch
+  bool whole_experts = false;    // on the ranks of tp, too
 
   std::string text(std::int64_t stages) const;
 };

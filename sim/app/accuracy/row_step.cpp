@@ -163,6 +163,9 @@ std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
   if (ranks % split != 0)
     return incomplete(fmt::format("tp {} · pp {} · cp {} do not make {} GPUs", tp, m.stages, cp, ranks));
   const std::int64_t dp = ranks / split;
+  // Where more ranks hold experts than there are replicas, and where it is said, experts are not cut by tp (etp 1).
+  const bool whole = ep > dp || contains(row["extra"], "etp=1");
+  if (whole && tp > 1 && ep % tp == 0 && dp % (ep / tp) == 0) m.whole_experts = true, ep /= tp;
   if (dp % ep != 0) {
     if (ep % dp != 0) return incomplete(fmt::format("ep {} does not fit {} replicas", ep, dp));
     ep = dp;
@@ -231,8 +234,9 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   const bool said = row.has("seq_parallel");
   const bool splits_rows = said ? contains(row["seq_parallel"], "yes") : software.sequence_parallel;
   s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
+  s.parallel.whole_experts = s.mesh.whole_experts && s.parallel.sequence_parallel;
   s.parallel.tensor_overlap = release_of(row) >= software.tensor_overlap && contains(s.mesh.inner, "tp");
-  const bool exchanges = contains(s.mesh.inner, "ep");
+  const bool exchanges = contains(s.mesh.inner, "ep") || s.parallel.whole_experts;
   s.parallel.expert_buffer = exchanges && s.train.capacity_factor == 0 ? 1 : 0;
   s.parallel.expert_overlap = exchanges && hides_exchanges(row);
 }
@@ -276,6 +280,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.train.narrow = narrow_of(row);
   if (drops_tokens(row)) s.train.capacity_factor = 1;
   s.train.waits_for_experts = software->profile == "megatron_core_2024" && waits_for_experts(row);
+  s.train.weigh_inside = software->profile == "megatron_core_2024" && row.has("n_experts");
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
   s.train.recompute_parts = recomputed.parts;

@@ -145,13 +145,15 @@ struct Multiply {
   bool operator==(const Multiply&) const = default;
 };
 
-/// out[r,:] = factor·x[r,:] (times s[r] when `by_row`).  Operands: x [s] → out.
+/// out[r,:] = factor·x[r,:] (times s[r] when `by_row`); `counted` as of ActivationForward.  Operands: x [s] [offsets] →
+/// out.
 struct ScaleRows {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   double factor = 1;
   bool by_row = false;
   DType dtype = DType::F32;
+  bool counted = false;
 
   static constexpr std::string_view kName = "scale_rows";
   static constexpr OpClass kClass = OpClass::Elementwise;
@@ -162,6 +164,7 @@ struct ScaleRows {
     v("factor", factor);
     v("by_row", by_row);
     v("dtype", dtype);
+    v("counted", counted);
   }
   Amount amount(const Bindings&) const {
     return {Flops{1.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
@@ -169,11 +172,12 @@ struct ScaleRows {
   bool operator==(const ScaleRows&) const = default;
 };
 
-/// out[r] = Σ a[r,:]·b[r,:].  Operands: a b → out.
+/// out[r] = Σ a[r,:]·b[r,:]; `counted` as of ActivationForward.  Operands: a b [offsets] → out.
 struct RowDot {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   DType dtype = DType::F32;
+  bool counted = false;
 
   static constexpr std::string_view kName = "row_dot";
   static constexpr OpClass kClass = OpClass::Elementwise;
@@ -182,6 +186,7 @@ struct RowDot {
     v("rows", rows);
     v("cols", cols);
     v("dtype", dtype);
+    v("counted", counted);
   }
   Amount amount(const Bindings&) const {
     return {Flops{2.0 * double(rows * cols)}, size_of(dtype, 2 * rows * cols), size_of(dtype, rows), {}};

@@ -34,7 +34,9 @@ struct Find {
   }
   std::optional<RowWise> operator()(const Add& a) const { return all_but(a.rows, num, {}); }
   std::optional<RowWise> operator()(const Multiply& m) const { return all_but(m.rows, num, {}); }
-  std::optional<RowWise> operator()(const ScaleRows& s) const { return all_but(s.rows, num, {}); }
+  std::optional<RowWise> operator()(const ScaleRows& s) const {
+    return s.counted ? std::nullopt : all_but(s.rows, num, {});
+  }
   std::optional<RowWise> operator()(const Dropout& d) const { return all_but(d.rows, num, {}); }
   std::optional<RowWise> operator()(const AddRows& a) const { return all_but(a.rows, num, {1}, a.period); }
   /// Rows of one sequence turn by the angles that follow on those before them.
