@@ -93,6 +93,13 @@ TEST_CASE("a row tells what is hidden, replayed and split", "[published]") {
   CHECK(told("Megatron-Bridge", "1,1,16,16", "", "cuda_graph=none:full_iteration;a2a_overlap=False,").graphs == 0);
   CHECK(told("Megatron-Bridge", "2,1,8,4", "", ",").parallel.sequence_parallel);  // by its recipes
   CHECK(told("Megatron-Bridge", "2,1,8,4", "full x6 layers per stage", ",").recomputed == Approx(6.0 / 48));
+  const PublishedStep all = told("Megatron-Bridge", "2,1,8,16", "", ",");  // 16 ranks of experts, 8 replicas
+  CHECK(all.mesh.text(1) == "ep8 tp2");
+  CHECK(all.parallel.whole_experts);
+  CHECK(told("Megatron-Bridge", "2,1,8,4", "", "etp=1").mesh.text(1) == "dp4 ep2 tp2");
+  CHECK_FALSE(told("Megatron-Bridge", "2,1,8,4", "", ",").parallel.whole_experts);
+  CHECK(all.train.weigh_inside);
+  CHECK_FALSE(all.train.optimizer.narrow_moments);
   const PublishedStep titan = told("torchtitan (FSDP2)", "1,1,16,1", "selective layer", ",");
   CHECK(titan.recomputed == Approx(0.5));
   CHECK(titan.train.loss == LossKind::Torch);
@@ -115,7 +122,8 @@ TEST_CASE("what memory is made of is told by stage", "[published]") {
   CHECK(stages[0].passing == Approx(4e9));
   // Over four of eight replicas: neighbours share, and a rank has a quarter of a stage's states.
   const PublishedStep some = step(
-      "r1,GPT,16,2048,16,8192,gelu,51200,1024,A100-80GB-SXM4,16,8,,InternEvo,bf16,2,1,,8,ZeRO-1 over 4 ranks,full,2,32,1");
+      "r1,GPT,16,2048,16,8192,gelu,51200,1024,A100-80GB-SXM4,16,8,,InternEvo,bf16,2,1,,8,ZeRO-1 over 4 "
+      "ranks,full,2,32,1");
   CHECK(some.mesh.text(1) == "dp2 fsdp4 tp2");
   const std::vector<MemoryShape> shared = memory_shapes(some, {.seconds = 1, .first = {9e9, 5e9}, .last = {8e9, 6e9}});
   CHECK(shared[0].states == Approx(shared[0].parameters / 4));

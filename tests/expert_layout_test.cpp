@@ -123,7 +123,7 @@ TEST_CASE("with whole experts a rank sends the choices of its own rows", "[exper
   CHECK(sent("{mesh: ep2 tp2, sequence_parallel: true, whole_experts: true}") == Bytes{rows / 2 * top_k * h * element});
 }
 
-TEST_CASE("layouts of experts that cannot be are refused", "[expert]") {
+TEST_CASE("layouts of experts, and moments, that cannot be are refused", "[expert]") {
   const auto error = [](const char* family, const char* strategy, double factor, bool inside) {
     TrainOptions o = options();
     o.capacity_factor = factor;
@@ -140,6 +140,11 @@ TEST_CASE("layouts of experts that cannot be are refused", "[expert]") {
         "them out");
   CHECK(error("mixtral", "{mesh: ep4 tp2, sequence_parallel: true, whole_experts: true}", 0, false) ==
         "ep and tp together 8 does not divide 4 experts\n  hint: ep and tp together can be 1, 2, 4");
+  TrainOptions narrow = options();
+  narrow.optimizer.narrow_moments = true;
+  CHECK(
+      user_error([&] { single()->train_step(small_model("llama"), narrow, nullptr); }) ==
+      "narrow_moments keeps AdamW's moments as weights in bf16 are\n  hint: leave it out, or train in bf16 with adamw");
   CHECK(error("llama", "{mesh: dp2}", 0, true) ==
         "weigh_inside is for models of experts, and llama has none\n  hint: leave it out");
 }

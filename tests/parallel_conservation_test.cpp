@@ -289,6 +289,9 @@ TEST_CASE("model state per rank is that of the ZeRO table", "[parallel]") {
   CHECK(states("zero1") == std::array{2 * psi, 2 * psi, 12 * psi / n});
   CHECK(states("zero2") == std::array{2 * psi, 2 * psi / n, 12 * psi / n});
   CHECK(states("zero3") == std::array{2 * psi / n, 2 * psi / n, 12 * psi / n});
+  o.optimizer.narrow_moments = true;  // of 2 bytes: K = 8
+  CHECK(states("ddp") == std::array{2 * psi, 2 * psi, 8 * psi});
+  CHECK(states("zero1") == std::array{2 * psi, 2 * psi, 8 * psi / n});
 }
 
 /// Stages hold every parameter once, but the tied table twice; two directions hold all twice.

@@ -21,15 +21,16 @@ struct UpdateControl {
   KERNELS_GPU_INLINE bool decays(std::int64_t i) const { return !decayed || i < *decayed; }
 };
 
-/// One step of AdamW over states in float. T: weights, G: gradient. With a master copy the arithmetic is on it.
-template <class T, class G>
+/// One step of AdamW in float. T: weights, G: gradient, M: moments. With a master copy the arithmetic is on it.
+template <class T, class G, class M = float>
 struct AdamWKernel {
   static constexpr int kThreads = 256;
   static constexpr bool kCooperates = false;
   std::int64_t elements;
   T* w;
   const G* g;
-  float *m, *v, *master;  // master may be null
+  M *m, *v;
+  float* master;  // may be null
   UpdateControl control;
   float beta1, beta2, keep1, keep2;
   float rate, correction, epsilon, shrink;  // rate/(1 − β₁ᵗ), 1/√(1 − β₂ᵗ), ε, 1 − rate·decay
@@ -52,8 +53,8 @@ struct AdamWKernel {
     else
       load<T, N>(w + i, weight);
     load<G, N>(g + i, gradient);
-    load<float, N>(m + i, first);
-    load<float, N>(v + i, second);
+    load<M, N>(m + i, first);
+    load<M, N>(v + i, second);
     for (int j = 0; j < N; ++j) {
       const float d = gradient[j] * factor;
       first[j] = beta1 * first[j] + keep1 * d;
@@ -61,8 +62,8 @@ struct AdamWKernel {
       weight[j] = weight[j] * (control.decays(i + j) ? shrink : 1.0f) -
                   rate * first[j] / (sqrtf(second[j]) * correction + epsilon);
     }
-    store<float, N>(m + i, first);
-    store<float, N>(v + i, second);
+    store<M, N>(m + i, first);
+    store<M, N>(v + i, second);
     if (master) store<float, N>(master + i, weight);
     store<T, N>(w + i, weight);
   }
@@ -97,8 +98,8 @@ struct SgdKernel {
   }
 };
 
-using UpdateKernels =
-    KernelList<AdamWKernel<float, float>, AdamWKernel<bf16, bf16>, AdamWKernel<f16, f16>, AdamWKernel<bf16, float>,
-               AdamWKernel<f16, float>, SgdKernel<float>, SgdKernel<bf16>, SgdKernel<f16>>;
+using UpdateKernels = KernelList<AdamWKernel<float, float>, AdamWKernel<bf16, bf16>, AdamWKernel<f16, f16>,
+                                 AdamWKernel<bf16, float>, AdamWKernel<f16, float>, AdamWKernel<bf16, bf16, bf16>,
+                                 AdamWKernel<bf16, float, bf16>, SgdKernel<float>, SgdKernel<bf16>, SgdKernel<f16>>;
 
 }  // namespace orrery::kernels::cuda

@@ -196,7 +196,8 @@ Kernel find_gpu_host_update(const Work& work) {
   if (!runs_on_host(work)) return nullptr;
   const auto legal = [](DType t) { return t == DType::F32 || t == DType::BF16 || t == DType::F16; };
   if (const auto* a = std::get_if<AdamW>(&work))
-    return legal(a->dtype) && legal(a->gradient) && a->state == DType::F32 ? &enqueue<AdamW, void> : nullptr;
+    return legal(a->dtype) && legal(a->gradient) && !a->narrow_moments && a->state == DType::F32 ? &enqueue<AdamW, void>
+                                                                                                 : nullptr;
   if (const auto* s = std::get_if<Sgd>(&work)) return legal(s->dtype) ? &enqueue<Sgd, void> : nullptr;
   if (const auto* s = std::get_if<SumSquares>(&work)) return legal(s->dtype) ? &enqueue<SumSquares, void> : nullptr;
   return nullptr;

@@ -22,29 +22,29 @@ gpu::UpdateControl control_of(double max_norm, bool partly, int norm_operand, co
   return control;
 }
 
-template <class T, class G>
+template <class T, class G, class M = float>
 void adamw(const AdamW& a, const GpuContext<void>& c) {
   const std::int64_t step = c.at(a.step);
   if (step < 0) c.fail(fmt::format("step {}; steps count from 1", step));
   if (step == 0) return;  // of a delayed update: there is no gradient yet
   const double t = static_cast<double>(step);
   const int states = a.master ? 5 : 4;
-  gpu::AdamWKernel<T, G> k{.elements = a.elements,
-                           .w = c.elements_of<T>(0),
-                           .g = c.elements_of<G>(1),
-                           .m = c.elements_of<float>(2),
-                           .v = c.elements_of<float>(3),
-                           .master = a.master ? c.elements_of<float>(4) : nullptr,
-                           .control = control_of(a.max_norm, a.partly, states, c),
-                           .beta1 = static_cast<float>(a.beta1),
-                           .beta2 = static_cast<float>(a.beta2),
-                           .keep1 = static_cast<float>(1 - a.beta1),
-                           .keep2 = static_cast<float>(1 - a.beta2),
-                           .rate = static_cast<float>(a.rate / (1 - std::pow(a.beta1, t))),
-                           .correction = static_cast<float>(1 / std::sqrt(1 - std::pow(a.beta2, t))),
-                           .epsilon = static_cast<float>(a.epsilon),
-                           .shrink = static_cast<float>(1 - a.rate * a.decay),
-                           .wide = true};
+  gpu::AdamWKernel<T, G, M> k{.elements = a.elements,
+                              .w = c.elements_of<T>(0),
+                              .g = c.elements_of<G>(1),
+                              .m = c.elements_of<M>(2),
+                              .v = c.elements_of<M>(3),
+                              .master = a.master ? c.elements_of<float>(4) : nullptr,
+                              .control = control_of(a.max_norm, a.partly, states, c),
+                              .beta1 = static_cast<float>(a.beta1),
+                              .beta2 = static_cast<float>(a.beta2),
+                              .keep1 = static_cast<float>(1 - a.beta1),
+                              .keep2 = static_cast<float>(1 - a.beta2),
+                              .rate = static_cast<float>(a.rate / (1 - std::pow(a.beta1, t))),
+                              .correction = static_cast<float>(1 / std::sqrt(1 - std::pow(a.beta2, t))),
+                              .epsilon = static_cast<float>(a.epsilon),
+                              .shrink = static_cast<float>(1 - a.rate * a.decay),
+                              .wide = true};
   for (int i = 0; i < states; ++i) k.wide = k.wide && c.call().place(c.operand(i)) % 16 == 0;
   c.over(k, a.elements / (k.wide ? 4 : 1) + 1);
 }
@@ -56,6 +56,8 @@ Kernel adamw_kernel(const AdamW& a);
 static void run(const AdamW& a, const GpuContext<void>& c) {
   const bool wide_gradient = a.gradient == DType::F32;
   if (a.dtype == DType::F32) return adamw<float, float>(a, c);
+  if (a.narrow_moments)
+    return wide_gradient ? adamw<gpu::bf16, float, gpu::bf16>(a, c) : adamw<gpu::bf16, gpu::bf16, gpu::bf16>(a, c);
   if (a.dtype == DType::BF16) return wide_gradient ? adamw<gpu::bf16, float>(a, c) : adamw<gpu::bf16, gpu::bf16>(a, c);
   return wide_gradient ? adamw<gpu::f16, float>(a, c) : adamw<gpu::f16, gpu::f16>(a, c);
 }
@@ -65,7 +67,8 @@ namespace {
 Kernel adamw_kernel(const AdamW& a) {
   const bool weights = a.dtype == DType::F32 || a.dtype == DType::BF16 || a.dtype == DType::F16;
   const bool gradients = a.gradient == a.dtype || a.gradient == DType::F32;
-  return weights && gradients && a.state == DType::F32 ? &enqueue<AdamW, void> : nullptr;
+  const bool moments = !a.narrow_moments || a.dtype == DType::BF16;
+  return weights && gradients && moments && a.state == DType::F32 ? &enqueue<AdamW, void> : nullptr;
 }
 
 }  // namespace

@@ -122,6 +122,12 @@ void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
     throw UserError{"recompute_parts are for `recompute: selective`", "leave them out"};
 }
 
+void check_optimizer(const TrainOptions& o) {
+  if (o.optimizer.narrow_moments && (o.optimizer.kind != OptimizerKind::AdamW || o.dtype != Precision::BF16))
+    throw UserError{"narrow_moments keeps AdamW's moments as weights in bf16 are",
+                    "leave it out, or train in bf16 with adamw"};
+}
+
 void check_loss(const TrainOptions& o) {
   const bool copies = o.loss == LossKind::Widened || o.loss == LossKind::Torch;
   if (copies && o.dtype != Precision::BF16 && o.dtype != Precision::F16)
@@ -216,6 +222,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_stored_scores(o, roles);
   check_recompute(o, p);
   check_loss(o);
+  check_optimizer(o);
   check_has_experts(model, o, p);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });

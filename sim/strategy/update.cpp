@@ -52,10 +52,11 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
   const bool master = is_low_precision(dtype_) && o.kind == OptimizerKind::AdamW;
   const DType state = is_low_precision(dtype_) ? DType::F32 : dtype_;
   std::vector<Operand> operands{updates(b.own_weight), reads(b.own_gradient)};
-  const auto add_state = [&](std::string_view what) {
+  const DType moments = o.narrow_moments ? dtype_ : state;
+  const auto add_state = [&](std::string_view what, DType type) {
     operands.push_back(
         updates(builder_->tensor(b.name + std::string{what}, plan.shape(b.own_weight),
-                                 {.dtype = state, .role = TensorRole::OptimizerState, .persistent = true})));
+                                 {.dtype = type, .role = TensorRole::OptimizerState, .persistent = true})));
   };
   const double decay = b.decayed > 0 ? o.decay : 0.0;
   Work work = Sgd{.elements = n,
@@ -66,7 +67,7 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
                   .partly = partly,
                   .dtype = dtype_};
   if (o.kind == OptimizerKind::Sgd) {
-    if (o.momentum != 0) add_state(".velocity");
+    if (o.momentum != 0) add_state(".velocity", state);
   } else {
     work = AdamW{.elements = n,
                  .rate = o.rate,
@@ -80,10 +81,11 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
                  .partly = partly,
                  .dtype = dtype_,
                  .gradient = gradient_,
-                 .state = state};
-    add_state(".m");
-    add_state(".v");
-    if (master) add_state(".master");
+                 .state = state,
+                 .narrow_moments = o.narrow_moments};
+    add_state(".m", moments);
+    add_state(".v", moments);
+    if (master) add_state(".master", state);
   }
   if (!norm2.is_none()) operands.push_back(reads(norm2));
   if (partly) operands.push_back(reads(decayed_elements(b, n)));

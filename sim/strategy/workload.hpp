@@ -105,6 +105,7 @@ struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::AdamW;
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.9, decay = 0.01;
   double clip = 1.0;
+  bool narrow_moments = false;
 
   template <class V>
   void visit(V& v) {
@@ -116,6 +117,9 @@ struct OptimizerOptions {
     v.field("momentum", momentum, "sgd: decay of the velocity");
     v.field("decay", decay, "weight decay of matrices; norms and biases have none");
     v.field("clip", clip, "largest global norm of the gradient; 0: not clipped");
+    v.field("narrow_moments", narrow_moments,
+            "adamw: both moments in the 16 bits of the weights, 8 bytes a parameter in place of 12 (Megatron-Core's "
+            "precision-aware optimizer)");
   }
 };
 

@@ -209,6 +209,13 @@ bool keeps_gradients_narrow(const CsvRow& row, const Software& software) {
   return software.profile == "megatron_deepspeed_2022" && contains(lower_case(row["precision"]), "fp16");
 }
 
+/// Megatron-Bridge's recipes of DeepSeek-V3 and Moonlight say so (exp_avg_dtype and exp_avg_sq_dtype are bf16).
+bool has_narrow_moments(const CsvRow& row) {
+  const std::string model = lower_case(row["model"]);
+  return contains(lower_case(row["software"]), "megatron-bridge") &&
+         (contains(model, "deepseek") || contains(model, "moonlight"));
+}
+
 void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   DataOptions& d = s.parallel.data;
   d.kind = software.data;
@@ -281,6 +288,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   if (drops_tokens(row)) s.train.capacity_factor = 1;
   s.train.waits_for_experts = software->profile == "megatron_core_2024" && waits_for_experts(row);
   s.train.weigh_inside = software->profile == "megatron_core_2024" && row.has("n_experts");
+  s.train.optimizer.narrow_moments = has_narrow_moments(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
   s.train.recompute_parts = recomputed.parts;

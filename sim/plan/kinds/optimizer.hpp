@@ -82,6 +82,7 @@ struct AdamW {
   DType dtype = DType::F32;     // of w
   DType gradient = DType::F32;  // of g
   DType state = DType::F32;     // of m, v and the master copy
+  bool narrow_moments = false;  // m and v in the type of w
   bool on_host = false;
 
   static constexpr std::string_view kName = "adamw";
@@ -101,10 +102,12 @@ struct AdamW {
     v("dtype", dtype);
     v("gradient", gradient);
     v("state", state);
+    v("narrow_moments", narrow_moments);
     v("on_host", on_host);
   }
+  DType moments() const { return narrow_moments ? dtype : state; }
   Amount amount(const Bindings&) const {
-    const Bytes states = size_of(state, (master ? 3 : 2) * elements);
+    const Bytes states = size_of(moments(), 2 * elements) + size_of(state, master ? elements : 0);
     return {Flops{14.0 * double(elements)},
             states + size_of(gradient, elements) + size_of(dtype, master ? 0 : elements),
             states + size_of(dtype, elements),

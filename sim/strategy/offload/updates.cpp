@@ -55,6 +55,7 @@ Work with_master(Work work) {
 }
 
 DType state_type(const Plan& plan, const Update& u) {
+  if (const auto* adam = std::get_if<AdamW>(&plan.work(u.op))) return adam->state;
   return plan.tensors[u.states.empty() ? u.weight.index() : u.states.front().index()].dtype;
 }
 
