@@ -89,7 +89,7 @@ endfunction()
 
 # Sources of a library compiled several at a time take less than half as long, but each change then costs several: for
 # builds from nothing (./bootstrap), not for work on the code.
-option(ORRERY_UNITY "compile sources of a library eight at a time" OFF)
+option(ORRERY_UNITY "compile sources of a library, and tests of a program, eight at a time" OFF)
 
 # orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
 # one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local
