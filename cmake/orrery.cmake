@@ -44,8 +44,13 @@ if(ORRERY_MOLD)
 endif()
 
 # Most of the time of a source is the headers of others: sets of them are compiled once. A source still names all that
-# it uses, as builds without them show (clang's for fuzzing, -DORRERY_PRECOMPILE=OFF).
+# it uses, as builds without them show (-DORRERY_PRECOMPILE=OFF).
 option(ORRERY_PRECOMPILE "compile common headers once" ON)
+
+# Libraries that the fuzz targets read with tell the fuzzer which branches they take, and are optimised: it then reads
+# many times as many inputs. Their common headers are compiled in the same way.
+set(fuzzed_libraries orrery_base orrery_model orrery_plan orrery_machine orrery_timeline)
+set(fuzzed_options -O2)
 
 # orrery_headers(NAME LINKS other … HEADERS <a> "b.hpp" …): headers that no macro of whoever uses them may change.
 function(orrery_headers name)
@@ -54,13 +59,25 @@ function(orrery_headers name)
     return()
   endif()
   file(WRITE ${CMAKE_BINARY_DIR}/headers/${name}.cpp "")
-  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/headers/${name}.cpp)
-  target_link_libraries(${name} PRIVATE orrery_options ${ARG_LINKS})
-  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  set(sets ${name})
+  if(ORRERY_FUZZ)
+    list(APPEND sets fuzzed_${name})
+  endif()
+  foreach(set ${sets})
+    add_library(${set} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/headers/${name}.cpp)
+    target_link_libraries(${set} PRIVATE orrery_options ${ARG_LINKS})
+    target_precompile_headers(${set} PRIVATE ${ARG_HEADERS})
+  endforeach()
+  if(ORRERY_FUZZ)
+    target_compile_options(fuzzed_${name} PRIVATE ${fuzzed_options})
+  endif()
 endfunction()
 
 # use_headers(TARGET NAME): reads these headers before its sources.
 function(use_headers target name)
+  if(ORRERY_FUZZ AND target IN_LIST fuzzed_libraries)
+    set(name fuzzed_${name})
+  endif()
   if(TARGET ${name})
     target_precompile_headers(${target} REUSE_FROM ${name})
     # Without it ccache passes precompiled headers by.
@@ -72,7 +89,7 @@ endfunction()
 
 # Sources of a library compiled several at a time take less than half as long, but each change then costs several: for
 # builds from nothing (./bootstrap), not for work on the code.
-option(ORRERY_UNITY "compile sources of a library eight at a time" OFF)
+option(ORRERY_UNITY "compile sources of a library, and tests of a program, eight at a time" OFF)
 
 # orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
 # one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local
@@ -86,5 +103,9 @@ function(orrery_library name)
   target_link_libraries(${name} PUBLIC orrery_options ${ARG_LINKS} PRIVATE ${ARG_PRIVATE})
   if(ARG_HEADERS)
     use_headers(${name} ${ARG_HEADERS})
+  endif()
+  if(ORRERY_FUZZ AND name IN_LIST fuzzed_libraries)
+    target_compile_options(${name} PRIVATE ${fuzzed_options}
+      -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table)
   endif()
 endfunction()

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <mutex>
 
 #include "hw_models/gpu_model.hpp"
 #include "hw_models/host_model.hpp"
+#include "sim/base/yaml.hpp"
 
 namespace orrery {
 namespace {
@@ -24,14 +27,32 @@ std::optional<std::string> file_of(std::string_view device, const Folders& folde
   return {};
 }
 
+/// The document of a parameter file, parsed again only when its text has changed: each prediction reads a few of them.
+std::shared_ptr<const Node> document_of(const std::string& path) {
+  struct Parsed {
+    std::string text;
+    std::shared_ptr<const Node> document;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Parsed> all;  // by path
+  std::string text = read_file(path, ReadLimits{}.bytes);
+  const std::lock_guard lock{mutex};
+  Parsed& parsed = all[path];
+  if (parsed.document == nullptr || parsed.text != text) {
+    parsed.document = std::make_shared<const Node>(parse_yaml(text, path));
+    parsed.text = std::move(text);
+  }
+  return parsed.document;
+}
+
 /// The laws of the devices that this one is said to be like.
 std::vector<BorrowedLaws> borrowed_laws(const GpuParameters& p, const Folders& folders) {
   std::vector<BorrowedLaws> all;
   for (const std::string& device : p.like) {
     const std::optional<std::string> file = file_of(device, folders);
     if (!file) throw unknown_name("device", device, device_names(folders));
-    const Node document = read_yaml(*file);
-    const Node* gpu = document.find("gpu");
+    const std::shared_ptr<const Node> document = document_of(*file);
+    const Node* gpu = document->find("gpu");
     if (!gpu) throw UserError{fmt::format("device '{}' is no GPU", device), "name GPUs under `like`"};
     all.push_back({device, read_gpu_parameters(*gpu).laws});
   }
@@ -70,7 +91,7 @@ std::unique_ptr<DeviceModel> read_device(const Node& document, std::string_view 
 }
 
 std::unique_ptr<DeviceModel> load_device(const std::string& path) {
-  return read_device(read_yaml(path), fs::path{path}.stem().string(), {fs::path{path}.parent_path().string()});
+  return read_device(*document_of(path), fs::path{path}.stem().string(), {fs::path{path}.parent_path().string()});
 }
 
 std::vector<std::string> device_names(const std::vector<std::string>& folders) {
@@ -87,7 +108,7 @@ std::vector<std::string> device_names(const std::vector<std::string>& folders) {
 
 std::unique_ptr<DeviceModel> find_device(std::string_view name, const std::vector<std::string>& folders) {
   if (const std::optional<std::string> file = file_of(name, folders))
-    return read_device(read_yaml(*file), name, folders);
+    return read_device(*document_of(*file), name, folders);
   throw unknown_name("device", name, device_names(folders));
 }
 

@@ -43,12 +43,12 @@ TEST_CASE("the caret counts code points, not bytes", "[base][error]") {
 TEST_CASE("control characters of the input never reach the terminal", "[base][error]") {
   CHECK(to_text({.message = "m", .file = "f", .line = 1, .column = 1, .source = "a\x1b[31m"}) ==
         "f:1:1: m\n  a [31m\n  ^");
-  CHECK(quoted("a\nb\x1b") == "'a\\x0ab\\x1b'");
+  CHECK(orrery::quoted("a\nb\x1b") == "'a\\x0ab\\x1b'");
 }
 
 TEST_CASE("a long text is quoted with its middle cut out", "[base][error]") {
-  CHECK(quoted(std::string(80, 'a')) == "'" + std::string(80, 'a') + "'");
-  CHECK(quoted(std::string(81, 'a')) == "'" + std::string(40, 'a') + "..." + std::string(20, 'a') + "'");
+  CHECK(orrery::quoted(std::string(80, 'a')) == "'" + std::string(80, 'a') + "'");
+  CHECK(orrery::quoted(std::string(81, 'a')) == "'" + std::string(40, 'a') + "..." + std::string(20, 'a') + "'");
 }
 
 TEST_CASE("a user error joins all its problems", "[base][error]") {

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "sim/base/yaml.hpp"
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 namespace fs = std::filesystem;

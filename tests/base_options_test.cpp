@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;

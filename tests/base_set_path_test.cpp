@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/yaml.hpp"
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 

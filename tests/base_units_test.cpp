@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "sim/base/random.hpp"
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;

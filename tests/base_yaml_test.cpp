@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 

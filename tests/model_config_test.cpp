@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "sim/model/load.hpp"
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 

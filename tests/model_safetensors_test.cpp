@@ -9,7 +9,7 @@
 
 #include "sim/model/load.hpp"
 #include "sim/model/safetensors.hpp"
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 

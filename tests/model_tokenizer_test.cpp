@@ -6,7 +6,7 @@
 #include "sim/model/pretokenize.hpp"
 #include "sim/model/tokenizer.hpp"
 #include "sim/model/unicode.hpp"
-#include "user_error.hpp"
+#include "tests/user_error.hpp"
 
 using namespace orrery;
 using nlohmann::json;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the fuzz targets and runs each for an equal share of the time, from the seeds in corpus/. Exit 1 on a crash, a
-# time-out or too much memory; the input that did it lies in build/fuzz/crashes/.
+# time-out or too much memory; the input that did it lies in build/asan/fuzz/crashes/.
 #
 #   tests/fuzz/run.sh SECONDS_TOTAL
 set -eu
@@ -12,15 +12,15 @@ if [ $# -ne 1 ] || ! [ "$1" -gt 0 ] 2>/dev/null; then
 fi
 seconds=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$root/build/fuzz
+build=$root/build/asan/fuzz
 
 cd "$root"
-cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz
+cmake --preset asan >/dev/null
+cmake --build --preset asan --target fuzz_targets
 
 # One process a core; each target gets the time that is left when the targets share the cores evenly.
 mkdir -p "$build/crashes"
-set -- "$build"/fuzz/fuzz_*
+set -- "$build"/bin/fuzz_*
 cores=$(nproc)
 share=$((seconds * cores / $#))
 [ "$share" -gt 0 ] || share=1

@@ -107,17 +107,22 @@ double chunk_utilisation(const Plan& plan, std::int64_t elements) {
 void place_chunks(PlanRewriter& r, ClassId c, const Updates& updates, const ChunkLayout& layout,
                   const ChunkCopies& copies) {
   const Plan& plan = r.from();
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> updates_of_owner;
+  for (std::uint32_t i = 0; i < updates.all.size(); ++i)
+    updates_of_owner[plan.owner(updates.all[i].weight).value].push_back(i);
+  std::unordered_map<std::uint32_t, TensorId> old_weights;  // by parameter: where its first part lies
+  for (const ParameterPlacement& q : plan.placements)
+    if (q.rank_class == c) old_weights.try_emplace(q.parameter.value, q.weight.tensor);
   std::vector<ParameterPlacement> more;
   std::vector<ParameterPlacement>& all = r.builder().plan().placements;
   for (ParameterPlacement& p : all) {
     if (p.rank_class != c) continue;
-    const auto old = std::find_if(plan.placements.begin(), plan.placements.end(), [&](const ParameterPlacement& q) {
-      return q.parameter == p.parameter && q.rank_class == c;
-    });
-    for (std::uint32_t i = 0; i < updates.all.size(); ++i) {
-      if (plan.owner(updates.all[i].weight) != plan.owner(old->weight.tensor)) continue;
+    const TensorId old = old_weights.at(p.parameter.value);
+    const auto found = updates_of_owner.find(plan.owner(old).value);
+    if (found == updates_of_owner.end()) continue;
+    for (const std::uint32_t i : found->second) {
       p.gradient = {};
-      Layout part = plan.layouts[plan.tensors[old->weight.tensor.index()].layout.index()];
+      Layout part = plan.layouts[plan.tensors[old.index()].layout.index()];
       part.offset += layout.slots[i].offset;
       for (const auto& [name, tensor] : copies(layout.slots[i].chunk)) {
         more.push_back(p);
