@@ -96,7 +96,7 @@ TEST_CASE("a row tells what is hidden, replayed and split", "[published]") {
   const PublishedStep all = told("Megatron-Bridge", "2,1,8,16", "", ",");  // 16 ranks of experts, 8 replicas
   CHECK(all.mesh.text(1) == "ep8 tp2");
   CHECK(all.parallel.whole_experts);
-  CHECK(told("Megatron-Bridge", "2,1,8,4", "", "etp=1").mesh.text(1) == "dp4 ep2 tp2");
+  CHECK(told("Megatron-Bridge", "2,1,8,4", "", "etp=1,").mesh.text(1) == "dp4 ep2 tp2");
   CHECK_FALSE(told("Megatron-Bridge", "2,1,8,4", "", ",").parallel.whole_experts);
   CHECK(all.train.weigh_inside);
   CHECK_FALSE(all.train.optimizer.narrow_moments);
