@@ -140,6 +140,11 @@ TEST_CASE("layouts of experts, and moments, that cannot be are refused", "[exper
         "them out");
   CHECK(error("mixtral", "{mesh: ep4 tp2, sequence_parallel: true, whole_experts: true}", 0, false) ==
         "ep and tp together 8 does not divide 4 experts\n  hint: ep and tp together can be 1, 2, 4");
+  const auto infer = [](const char* strategy) {
+    return user_error(
+        [&] { parallel(strategy)->inference(small_model("mixtral"), {.batch = 4, .sequence = 8}, nullptr); });
+  };
+  CHECK(infer("{mesh: ep2 tp2, whole_experts: true}") == "whole_experts is for training\n  hint: leave it out");
   TrainOptions narrow = options();
   narrow.optimizer.narrow_moments = true;
   CHECK(
