@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/update.hpp"
@@ -23,7 +24,7 @@ gpu::UpdateControl control_of(double max_norm, bool partly, int norm_operand, co
 }
 
 template <class T, class G, class M = float>
-void adamw(const AdamW& a, const GpuContext<void>& c) {
+void adamw(const AdamW& a, const GpuContextBase& c) {
   const std::int64_t step = c.at(a.step);
   if (step < 0) c.fail(fmt::format("step {}; steps count from 1", step));
   if (step == 0) return;  // of a delayed update: there is no gradient yet
@@ -49,26 +50,25 @@ void adamw(const AdamW& a, const GpuContext<void>& c) {
   c.over(k, a.elements / (k.wide ? 4 : 1) + 1);
 }
 
-Kernel adamw_kernel(const AdamW& a);
-
 }  // namespace
 
-static void run(const AdamW& a, const GpuContext<void>& c) {
+template <class T>
+void run(const AdamW& a, const GpuContext<T>& c) {
   const bool wide_gradient = a.gradient == DType::F32;
-  if (a.dtype == DType::F32) return adamw<float, float>(a, c);
-  if (a.narrow_moments)
-    return wide_gradient ? adamw<gpu::bf16, float, gpu::bf16>(a, c) : adamw<gpu::bf16, gpu::bf16, gpu::bf16>(a, c);
-  if (a.dtype == DType::BF16) return wide_gradient ? adamw<gpu::bf16, float>(a, c) : adamw<gpu::bf16, gpu::bf16>(a, c);
-  return wide_gradient ? adamw<gpu::f16, float>(a, c) : adamw<gpu::f16, gpu::f16>(a, c);
+  if constexpr (std::is_same_v<T, gpu::bf16>)
+    if (a.narrow_moments) return wide_gradient ? adamw<T, float, T>(a, c) : adamw<T, T, T>(a, c);
+  wide_gradient ? adamw<T, float>(a, c) : adamw<T, T>(a, c);
 }
 
 namespace {
 
+/// By the type of weights: `enqueue` without one is that of updates on the host.
 Kernel adamw_kernel(const AdamW& a) {
-  const bool weights = a.dtype == DType::F32 || a.dtype == DType::BF16 || a.dtype == DType::F16;
   const bool gradients = a.gradient == a.dtype || a.gradient == DType::F32;
-  const bool moments = !a.narrow_moments || a.dtype == DType::BF16;
-  return weights && gradients && moments && a.state == DType::F32 ? &enqueue<AdamW, void> : nullptr;
+  if (!gradients || a.state != DType::F32) return nullptr;
+  if (a.dtype == DType::F32 && !a.narrow_moments) return &enqueue<AdamW, float>;
+  if (a.dtype == DType::BF16) return &enqueue<AdamW, gpu::bf16>;
+  return a.dtype == DType::F16 && !a.narrow_moments ? &enqueue<AdamW, gpu::f16> : nullptr;
 }
 
 }  // namespace
