@@ -13,34 +13,18 @@ namespace {
 
 constexpr double kTolerance = 1e-9;
 
-TrainOptions options() {
-  TrainOptions o;
-  o.batch = 16;
-  o.microbatches = 4;
-  o.sequence = 12;
-  o.steps = 3;
-  o.dtype = Precision::F64;
-  o.dropout = 0.1;
-  o.optimizer = clipped_optimizer();
-  return o;
-}
+TrainOptions options() { return double_steps(16, 4, 12, 3); }
 
 std::string folded(const std::string& mesh) {
   return "{mesh: " + mesh + ", sequence_parallel: true, whole_experts: true}";
 }
 
 /// What one device computes, of each model once.
-const Trained& alone(const std::string& family, Recompute recompute = Recompute::None) {
-  static std::map<std::pair<std::string, Recompute>, Trained> known;
-  const auto it = known.find({family, recompute});
+const Trained& alone(const std::string& family) {
+  static std::map<std::string, Trained> known;
+  const auto it = known.find(family);
   if (it != known.end()) return it->second;
-  TrainOptions o = options();
-  o.recompute = recompute;
-  return known.emplace(std::pair{family, recompute}, train(small_model(family), o, *single())).first->second;
-}
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+  return known.emplace(family, train(small_model(family), options(), *single())).first->second;
 }
 
 /// How many operands of the backward pass are what has come back from the experts.
@@ -49,7 +33,7 @@ std::size_t kept_behind_experts(const Plan& plan) {
   for (const Op& op : plan.ops)
     for (const Operand& o : plan.operands_of(op)) {
       const std::string_view name = plan.names[plan.tensors[plan.owner(o.tensor()).index()].name];
-      kept += op.phase == Phase::Backward && ends_with(name, ".moe.combine");
+      kept += op.phase == Phase::Backward && name.ends_with(".moe.combine");
     }
   return kept;
 }

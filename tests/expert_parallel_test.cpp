@@ -12,17 +12,7 @@ namespace {
 
 constexpr double kTolerance = 1e-9;
 
-TrainOptions options() {
-  TrainOptions o;
-  o.batch = 16;
-  o.microbatches = 4;
-  o.sequence = 12;
-  o.steps = 3;
-  o.dtype = Precision::F64;
-  o.dropout = 0.1;
-  o.optimizer = clipped_optimizer();
-  return o;
-}
+TrainOptions options() { return double_steps(16, 4, 12, 3); }
 
 double difference(const std::string& family, const std::string& strategy, const TrainOptions& o) {
   const Model model = small_model(family);

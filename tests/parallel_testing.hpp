@@ -24,6 +24,20 @@ inline OptimizerOptions clipped_optimizer(OptimizerKind kind = OptimizerKind::Ad
   return {.kind = kind, .rate = 0.01, .epsilon = 1e-3, .decay = 0.1, .clip = 0.5};
 }
 
+/// Steps in float64, with dropout and that optimizer.
+inline TrainOptions double_steps(std::int64_t batch, std::int64_t microbatches, std::int64_t sequence,
+                                 std::int64_t steps) {
+  TrainOptions o;
+  o.batch = batch;
+  o.microbatches = microbatches;
+  o.sequence = sequence;
+  o.steps = steps;
+  o.dtype = Precision::F64;
+  o.dropout = 0.1;
+  o.optimizer = clipped_optimizer();
+  return o;
+}
+
 inline Trained train(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
   auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();

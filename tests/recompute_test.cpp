@@ -15,17 +15,7 @@ namespace {
 
 constexpr double kTolerance = 1e-9;
 
-TrainOptions options() {
-  TrainOptions o;
-  o.batch = 8;
-  o.microbatches = 2;
-  o.sequence = 16;
-  o.steps = 2;
-  o.dtype = Precision::F64;
-  o.dropout = 0.1;
-  o.optimizer = clipped_optimizer();
-  return o;
-}
+TrainOptions options() { return double_steps(8, 2, 16, 2); }
 
 TrainOptions rotor_of(std::int64_t budget) {
   TrainOptions o = options();

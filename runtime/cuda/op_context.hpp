@@ -41,6 +41,13 @@ class GpuContextBase : public OpContextBase {
   U* scratch(std::size_t byte_offset = 0) const {
     return reinterpret_cast<U*>(static_cast<std::byte*>(workspace()) + byte_offset);
   }
+  /// Rows that operand 0 has room for, of activations whose rows are counted at run time; else those of the op.
+  template <class K>
+  std::int64_t rows_of(const K& k) const {
+    return k.counted ? elements(0) / k.cols : k.rows;
+  }
+  /// How many of them are in use: the last of the offsets of operand i.
+  const std::int32_t* count_at(int i) const { return ints(i) + elements(i) - 1; }
   gpu::MatrixView matrix_view(int i, std::int64_t rows, std::int64_t cols) const {
     return {element<void>(i), row_stride(i, rows, cols)};
   }

@@ -27,34 +27,28 @@ void map(const GpuContext<T>& c, const F& f, std::int64_t rows, std::int64_t col
   for (std::size_t k = 0; k < in.size(); ++k) kernel.in[k] = place(in[k]);
   for (std::size_t k = 0; k < out.size(); ++k) kernel.out[k] = place(out[k]);
   kernel.wide = wide;
-  if (count >= 0) kernel.count = c.ints(count) + c.elements(count) - 1;
+  if (count >= 0) kernel.count = c.count_at(count);
   c.over(kernel, rows * cols / (wide ? gpu::kPack<T> : 1));
-}
-
-/// Rows that an operand has room for, of activations whose rows are counted at run time.
-template <class K, class T>
-std::int64_t rows_of(const K& k, const GpuContext<T>& c) {
-  return k.counted ? c.elements(0) / k.cols : k.rows;
 }
 
 }  // namespace
 
 template <class T>
 void run(const ActivationForward& a, const GpuContext<T>& c) {
-  map(c, gpu::ActivationOf{activate(a.kind)}, rows_of(a, c), a.cols, {0}, {c.output()}, a.counted ? 1 : -1);
+  map(c, gpu::ActivationOf{activate(a.kind)}, c.rows_of(a), a.cols, {0}, {c.output()}, a.counted ? 1 : -1);
 }
 template <class T>
 void run(const ActivationBackward& a, const GpuContext<T>& c) {
-  map(c, gpu::ActivationSlope{activate(a.kind)}, rows_of(a, c), a.cols, {0, 1}, {c.output()}, a.counted ? 2 : -1);
+  map(c, gpu::ActivationSlope{activate(a.kind)}, c.rows_of(a), a.cols, {0, 1}, {c.output()}, a.counted ? 2 : -1);
 }
 template <class T>
 void run(const GatedForward& g, const GpuContext<T>& c) {
-  map(c, gpu::GatedOf{activate(g.kind)}, rows_of(g, c), g.cols, {0, 1}, {c.output()}, g.counted ? 2 : -1);
+  map(c, gpu::GatedOf{activate(g.kind)}, c.rows_of(g), g.cols, {0, 1}, {c.output()}, g.counted ? 2 : -1);
 }
 template <class T>
 void run(const GatedBackward& g, const GpuContext<T>& c) {
   const int out = g.counted ? 4 : 3;
-  map(c, gpu::GatedSlope{activate(g.kind)}, rows_of(g, c), g.cols, {0, 1, 2}, {out, out + 1}, g.counted ? 3 : -1);
+  map(c, gpu::GatedSlope{activate(g.kind)}, c.rows_of(g), g.cols, {0, 1, 2}, {out, out + 1}, g.counted ? 3 : -1);
 }
 template <class T>
 void run(const Add& a, const GpuContext<T>& c) {
@@ -69,7 +63,7 @@ template <class T>
 void run(const ScaleRows& s, const GpuContext<T>& c) {
   const int out = c.output();
   const auto factor = static_cast<float>(s.factor);
-  const std::int64_t rows = rows_of(s, c);
+  const std::int64_t rows = c.rows_of(s);
   const int count = s.counted ? out - 1 : -1;
   if (!s.by_row) return map(c, gpu::Scaled{factor}, rows, s.cols, {0}, {out}, count);
   gpu::MapKernel<T, gpu::ProductOfTwo> kernel{.f = {factor}, .rows = rows, .cols = s.cols, .in = {}, .out = {}};
@@ -77,7 +71,7 @@ void run(const ScaleRows& s, const GpuContext<T>& c) {
   kernel.in[1] = {.at = c.dense(1), .stride = 1, .by_row = true};
   kernel.out[0] = c.matrix_view(out, rows, s.cols);
   kernel.wide = c.is_wide(0, rows, s.cols) && c.is_wide(out, rows, s.cols);
-  if (count >= 0) kernel.count = c.ints(count) + c.elements(count) - 1;
+  if (count >= 0) kernel.count = c.count_at(count);
   c.over(kernel, rows * s.cols / (kernel.wide ? gpu::kPack<T> : 1));
 }
 

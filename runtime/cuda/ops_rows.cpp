@@ -289,8 +289,7 @@ void run(const RowMax& w, const GpuContext<T>& c) {
 }
 template <class T>
 void run(const RowDot& w, const GpuContext<T>& c) {
-  const std::int64_t rows = w.counted ? c.elements(0) / w.cols : w.rows;  // those that are in use come first
-  row_value(c, gpu::RowValue::Dot, rows, w.cols, 1, c.output());
+  row_value(c, gpu::RowValue::Dot, c.rows_of(w), w.cols, 1, c.output());  // those in use come first
 }
 
 Kernel find_gpu_rows(const Work& work) {

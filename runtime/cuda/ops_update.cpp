@@ -65,10 +65,8 @@ namespace {
 /// By the type of weights: `enqueue` without one is that of updates on the host.
 Kernel adamw_kernel(const AdamW& a) {
   const bool gradients = a.gradient == a.dtype || a.gradient == DType::F32;
-  if (!gradients || a.state != DType::F32) return nullptr;
-  if (a.dtype == DType::F32 && !a.narrow_moments) return &enqueue<AdamW, float>;
-  if (a.dtype == DType::BF16) return &enqueue<AdamW, gpu::bf16>;
-  return a.dtype == DType::F16 && !a.narrow_moments ? &enqueue<AdamW, gpu::f16> : nullptr;
+  const bool moments = !a.narrow_moments || a.dtype == DType::BF16;
+  return gradients && moments && a.state == DType::F32 ? gpu_kernel<AdamW>(a.dtype) : nullptr;
 }
 
 }  // namespace

@@ -47,14 +47,14 @@ bool is_shared_bias(const Model& model, ParameterId id) {
   return false;
 }
 
+}  // namespace
+
 bool has_experts(const Model& model) {
   const auto* t = std::get_if<Transformer>(&model.network);
   const auto is_moe = [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); };
   return t && (std::any_of(t->encoder.begin(), t->encoder.end(), is_moe) ||
                std::any_of(t->decoder.begin(), t->decoder.end(), is_moe));
 }
-
-}  // namespace
 
 void check_meaning(const Model& model, const Roles& roles) {
   if (roles.ep && !has_experts(model))

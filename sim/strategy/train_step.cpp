@@ -103,9 +103,7 @@ void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices
 
 /// Options of layers that the model has not.
 void check_has_experts(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
-  const auto blocks = blocks_of(model);
-  if (std::any_of(blocks.begin(), blocks.end(), [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); }))
-    return;
+  if (has_experts(model)) return;
   for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts}, {"weigh_inside", o.weigh_inside}})
     if (on)
       throw UserError{fmt::format("{} is for models of experts, and {} has none", name, model.name), "leave it out"};
