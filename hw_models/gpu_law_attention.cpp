@@ -62,9 +62,10 @@ struct Step {
   double batch, kv, heads, kv_heads, group, key_bytes;  // key_bytes: key and value of one token and head
   double traffic;                                       // q, k, v and output of the step
   double width;                                         // work per token over that of a head of 128 numbers, at most 1
+  double stream;  // seconds in which an SM's share of the bandwidth brings key and value of a head of that width
   // Rows of a token tree count as heads of a group: they read the same keys.
 
-  Step(const AttentionShape& s, const Bindings& b)
+  Step(const AttentionShape& s, const Bindings& b, const GpuFacts& gpu)
       : batch{double(s.batch)},
         kv{std::max<double>(1, double(s.window > 0 ? std::min(s.window, s.kv.at(b)) : s.kv.at(b)))},
         heads{double(s.heads) * (s.contexts ? double(s.q) : 1.0)},
@@ -74,13 +75,14 @@ struct Step {
             (size_quantised(s.cache, s.dtype, s.qk_dim, s.qk_dim) + size_quantised(s.cache, s.dtype, s.v_dim, s.v_dim))
                 .base()},
         traffic{batch * double(s.q) * (double(s.heads) + 2 * kv_heads) * double(s.qk_dim) * bits(s.dtype) / 8.0},
-        width{std::min(1.0, double(s.qk_dim + s.v_dim) / (2 * kTile))} {}
+        width{std::min(1.0, double(s.qk_dim + s.v_dim) / (2 * kTile))},
+        stream{width * 2 * kTile * key_bytes / double(s.qk_dim + s.v_dim) * gpu.sms / gpu.bandwidth} {}
 };
 
-enum Grouped : std::size_t { kGLaunch, kGBlock, kGToken, kGMemory, kGMerge, kGTraffic, kGCache, kGGroup };
-constexpr LawParameter kGroupedDecode[] = {{"launch", 7e-6, 0.1}, {"block", 4e-6, 0.1},   {"token", 5e-9, 0.1},
+enum Grouped : std::size_t { kGLaunch, kGBlock, kGToken, kGMemory, kGMerge, kGTraffic, kGGroup };
+constexpr LawParameter kGroupedDecode[] = {{"launch", 7e-6, 0.1}, {"block", 4e-6, 0.1},   {"token", 0.5, 0.1},
                                            {"memory", 0.9, 10},   {"merge", 0.7e-6, 0.1}, {"traffic", 0.2, 0.1},
-                                           {"cache", 1.0, 1.0},   {"group", 1.0, 0.1}};
+                                           {"group", 1.0, 0.1}};
 constexpr double kTokenKnots[] = {6, 7, 8, 9, 10, 12, 14}, kFillKnots[] = {-6, -4, -2, 0, 1, 2, 4, 6},
                  kShareKnots[] = {0, 2, 3, 4, 5};
 constexpr LawAxis kGroupedAxes[] = {
@@ -90,22 +92,21 @@ constexpr std::string_view kGroupedMarks[] = {"quantised"};
 /// Time of one token per sequence where heads that share keys are taken together; keys are split over up to 8 blocks
 /// per SM of at least 128 tokens:
 ///
-///   t = launch + waves·block + ( (waves·token·width·tokens·(1 + group·(g/16 − 1)⁺))⁴ + (cache bytes·cache /
-///   bandwidth)⁴ )^¼
+///   t = launch + waves·block + ( (waves·token·stream·tokens·(1 + group·(g/16 − 1)⁺))⁴ + (cache/bandwidth)⁴ )^¼
 ///       + merge·waves + traffic
 ///
 /// Leaves out pages. Parameters: fits of tables of kernels (TensorRT-LLM's XQA).
 LawTime grouped_decode_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   constexpr double kLeastTokens = 128, kMostBlocks = 8, kFloor = 64, kWide = 16;
-  const Step s{shape_of(work), b};
+  const Step s{shape_of(work), b, gpu};
   const double sequences = s.batch * s.kv_heads;
   const double split = std::max(1.0, std::floor(std::min(s.kv / kLeastTokens, kMostBlocks * gpu.sms / sequences)));
   const double units = sequences * split, waves = std::ceil(units / gpu.sms), tokens = std::max(s.kv / split, kFloor);
   LawTime t;
   t.launch = p[kGLaunch] * gpu.launch;
   const double block = waves * p[kGBlock];
-  t.math = waves * p[kGToken] * s.width * tokens * (1 + p[kGGroup] * std::max(0.0, s.group / kWide - 1));
-  const double cache = sequences * s.kv * s.key_bytes * p[kGCache] / (gpu.bandwidth * p[kGMemory]);
+  t.math = waves * p[kGToken] * s.stream * tokens * (1 + p[kGGroup] * std::max(0.0, s.group / kWide - 1));
+  const double cache = sequences * s.kv * s.key_bytes / (gpu.bandwidth * p[kGMemory]);
   const double merge = split > 1 ? p[kGMerge] * waves : 0, traffic = s.traffic / (gpu.bandwidth * p[kGTraffic]);
   t.memory = cache + traffic;
   t.seconds = t.launch + block + root4(power4(t.math) + power4(cache)) + merge + traffic;
@@ -116,7 +117,7 @@ LawTime grouped_decode_time(const double* p, const Work& work, const Bindings& b
 }
 
 enum Single : std::size_t { kSLaunch, kSBlock, kSToken, kSMemory, kSMerge, kSTraffic, kSCache, kSTwo, kSFour };
-constexpr LawParameter kDecode[] = {{"launch", 3e-6, 0.1}, {"block", 7e-6, 0.1}, {"token", 1.5e-8, 0.1},
+constexpr LawParameter kDecode[] = {{"launch", 3e-6, 0.1}, {"block", 7e-6, 0.1}, {"token", 0.8, 0.1},
                                     {"memory", 0.9, 10},   {"merge", 1e-6, 0.1}, {"traffic", 0.6, 0.1},
                                     {"shared", 1.7, 0.1},  {"two", 0.95, 0.1},   {"four", 0.95, 0.1}};
 constexpr double kAllTokenKnots[] = {1, 4, 6, 7, 8, 9, 10, 11, 13}, kRowKnots[] = {-6, -3, -1, 0, 1, 2, 4, 6, 9};
@@ -128,14 +129,14 @@ constexpr std::string_view kDecodeMarks[] = {"one_per_sm", "two_per_sm", "quanti
 /// heads there are; the keys of few heads are split. Where there are many, more blocks of narrow heads than four share
 /// an SM: `block` then counts by their width (no table has heads of less than 128 numbers).
 ///
-///   t = launch + ( (waves·(block + token·width·tokens)·(1, two or four))⁴ + (cache/bandwidth)⁴ + (all heads' keys
+///   t = launch + ( (waves·(block + token·stream·tokens)·(1, two or four))⁴ + (cache/bandwidth)⁴ + (all heads' keys
 ///   through L2)⁴ )^¼ + …
 ///
 /// Parameters: fits of tables of kernels (TensorRT-LLM's masked multi-head attention).
 LawTime decode_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   constexpr double kLeastTokens = 512, kOne = 4.0 / 3, kTwo = 4.2;  // heads per SM up to which a block takes 1, 1/2
   constexpr double kMostPerSm = 4;                                  // blocks, of heads of 128 numbers
-  const Step s{shape_of(work), b};
+  const Step s{shape_of(work), b, gpu};
   const double rows = s.batch * s.heads;
   const double split = std::max(1.0, std::floor(std::min(s.kv / kLeastTokens, gpu.sms / rows)));
   const double per_sm = rows * split / gpu.sms, tokens = s.kv / split;
@@ -144,7 +145,7 @@ LawTime decode_time(const double* p, const Work& work, const Bindings& b, const 
   LawTime t;
   t.launch = p[kSLaunch] * gpu.launch;
   const double block = p[kSBlock] * (share == kMostPerSm ? s.width : 1.0);
-  t.math = waves * (block + p[kSToken] * s.width * tokens) * slower;
+  t.math = waves * (block + p[kSToken] * s.stream * tokens) * slower;
   const double cache = s.batch * s.kv_heads * s.kv * s.key_bytes / (gpu.bandwidth * p[kSMemory]);
   const double through_l2 = rows * s.kv * s.key_bytes / (gpu.bandwidth * p[kSCache]);
   const double traffic = s.traffic / (gpu.bandwidth * p[kSTraffic]);

@@ -16,7 +16,7 @@ struct Tile {
 };
 constexpr Tile kTiles[] = {{128, 128, 1.0}, {64, 128, 0.85}, {32, 128, 0.6}, {16, 128, 0.4}};
 constexpr double kRowKnots[] = {-6, -3, -1, 1, 3, 5, 7, 9, 12, 15}, kGroupKnots[] = {0, 2, 4, 6, 8},
-                 kWidthKnots[] = {6, 9, 11, 13, 16}, kSkewKnots[] = {0, 1, 2, 3};
+                 kWidthKnots[] = {6, 9, 11, 13, 16}, kSkewKnots[] = {2, 3, 4};
 constexpr LawAxis kAxes[] = {
     {"rows_per_group", kRowKnots}, {"groups", kGroupKnots}, {"narrow_side", kWidthKnots}, {"skew", kSkewKnots}};
 constexpr std::size_t kQuantiles = 8;

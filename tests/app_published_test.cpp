@@ -208,7 +208,7 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   const ServedRow chunks = served(
       "deepseek-ai/DeepSeek-R1-0528,H200-141GB-SXM,8,sglang,0.5.9,agg,fp8,1024,1024,64,64,8,419,33", "db-dump/2026");
   CHECK(chunks.options.replica.max_tokens == 32768);
-  CHECK(chunks.options.replica.activations_aside);
+  CHECK(chunks.options.replica.memory_of == MemoryOf::WeightsAndPool);
   const ServedRow again =
       served("nvidia/Llama-3.1-8B-Instruct-FP8,H200-141GB-SXM,1,vllm,0.12.0,agg,fp8,4000,100,32,32,1,184,12");
   CHECK(again.options.replica.prefix_sharing);
@@ -222,6 +222,40 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   CHECK(burst.options.traffic.requests == 64);
   CHECK(burst.first == 0);
   CHECK(burst.at_once == 0);
+}
+
+TEST_CASE("an engine that is given all requests at once builds for what finds room", "[published]") {
+  constexpr std::string_view kHead =
+      "row_id,model,layers,hidden,heads,kv_heads,head_dim,ffn,vocab,gpu,n_gpus,software,precision,tp,pp,isl,osl,"
+      "tokens_per_s,tokens_per_s_per_gpu";
+  const auto offline = [&](const std::string& rest) {
+    const CsvTable table{fmt::format("{}\na,Llama 3.1 8B,32,4096,32,8,128,14336,128256,{}\n", kHead, rest), "offline"};
+    CHECK(kind_of(table).name == "served_offline");
+    return read_offline_row(table.row(0), wiring().locations());
+  };
+  const ServedRow row = std::get<ServedRow>(offline("H200-141GB-SXM,1,TensorRT-LLM 0.17,FP8,1,1,128,2048,25000,25000"));
+  const ReplicaOptions& replica = row.options.replica;
+  CHECK(replica.kv_type == KvType::F8);
+  CHECK(replica.memory_of == MemoryOf::Free);
+  CHECK(row.options.traffic.requests == 3000);
+  const auto tokens = [&](const ServedRow& of, std::int64_t sequences) {
+    ServeOptions o = of.options;
+    of.limits({.blocks = sequences * (128 + 2048) / o.replica.block}, o);
+    return o.replica.max_tokens;
+  };
+  CHECK(tokens(row, 800) == 2048);   // 800·(1 + 128/2048) = 850, and at least 2048
+  CHECK(tokens(row, 3000) == 3328);  // 3187.5, in steps of 256
+  const ServedRow prompts =
+      std::get<ServedRow>(offline("A100-SXM4-80GB,2,TensorRT-LLM 0.17,FP16,2,1,2048,128,800,400"));
+  CHECK(prompts.options.replica.kv_type == KvType::Model);
+  CHECK(prompts.measured.front().second == 800);
+  CHECK(tokens(prompts, 1000) == 17408);  // 1000·17, in steps of 1024
+  CHECK(std::get<Skip>(offline("H200-141GB-SXM,2,TensorRT-LLM 0.17,FP8,1,2,128,128,1,1")).reason ==
+        SkipReason::UnsupportedFeature);
+  CHECK(std::get<Skip>(offline("H200-141GB-SXM,1,TensorRT-LLM 0.17,FP8,1,1,128,128,,")).reason ==
+        SkipReason::NoMeasurement);
+  const CsvTable together{fmt::format("{},batch\n", kHead), "static"};
+  CHECK(kind_of(together).name == "static_batch");
 }
 
 TEST_CASE("a run names its engine's version, and pods do not see that they share a node", "[published]") {

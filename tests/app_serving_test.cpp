@@ -132,8 +132,12 @@ TEST_CASE("a replica's pool is what weights and activations leave", "[serving]")
   // less than a block
   CHECK((m.capacity - s.options.replica.reserved - m.weights - m.activations - m.pool).base() < 16 * 131072);
   ReplicaOptions aside = s.options.replica;
-  aside.activations_aside = true;
+  aside.memory_of = MemoryOf::WeightsAndPool;
   CHECK((m.capacity - aside.memory * aside.reserved - m.weights - times.memory(aside).pool).base() < 16 * 131072);
+  ReplicaOptions free = s.options.replica;
+  free.memory_of = MemoryOf::Free;
+  const Bytes room = m.capacity / s.options.replica.memory - free.reserved - m.weights - m.activations;
+  CHECK((free.memory * room - times.memory(free).pool).base() == Approx(0).margin(16 * 131072));
   s.options.weights = "fp8";
   CHECK(PlanTimes{s.deployment()}.memory(s.options.replica).weights < 0.6 * m.weights);
   s.options.replica.kv_type = KvType::F8;

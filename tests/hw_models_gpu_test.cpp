@@ -151,7 +151,7 @@ TEST_CASE("a product of few rows takes a smaller tile of vector units, and a who
 TEST_CASE("decoding with shared keys reads the cache once at the bandwidth of the memory", "[hw_models]") {
   GpuParameters p = simple_gpu();
   p.memory_bandwidth = 1.0_TBps;
-  p.laws["grouped_decode"] = law(grouped_decode_law(), {{"memory", 0.5}, {"cache", 1}, {"traffic", 1e9}});
+  p.laws["grouped_decode"] = law(grouped_decode_law(), {{"memory", 0.5}, {"traffic", 1e9}});
   AttentionShape s{
       .batch = 64, .heads = 32, .kv_heads = 8, .q = 1, .kv = 4096, .qk_dim = 128, .v_dim = 128, .dtype = DType::BF16};
   // 64·8·4096 tokens of 512 B are 1.07 GB; at 0.5 TB/s 2.15 ms

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "sim/app/accuracy/published_step.hpp"
-#include "sim/app/accuracy/serving_rows.hpp"
+#include "sim/app/accuracy/server_defaults.hpp"
 #include "sim/model/load.hpp"
 
 namespace orrery {
@@ -20,7 +20,6 @@ struct Named {
 constexpr Named kModels[] = {{"qwen3-32b", "qwen3-32b"},       {"llama-3.1-8b", "llama-3-8b"},
                              {"deepseek-v3", "deepseek-v3"},   {"deepseek-r1", "deepseek-v3"},
                              {"llama-3.1-70b", "llama-3-70b"}, {"llama-3.3-70b", "llama-3-70b"}};
-constexpr std::int64_t kLongContext = 131072;  // later Llamas of equal shape know more positions
 
 /// gpt-oss-120b by its model card (OpenAI 2025): 36 layers of 128 experts, 4 of them chosen, 64 heads of 64 over 8,
 /// every second layer with a window of 128 tokens. Left out: sinks and biases.
@@ -51,27 +50,6 @@ std::variant<std::shared_ptr<const Model>, Skip> model_named(std::string_view na
   return Skip{SkipReason::UnknownModel, std::string{name}};
 }
 
-/// What servers do when nobody says anything else, by their documentation: limits of a step on large GPUs, and the part
-/// of the memory that weights and pool take (SGLang keeps 1.5 MB per token of a chunk aside).
-struct Server {
-  std::string_view part, profile, scheduler;
-  std::int64_t max_sequences, max_tokens;
-  double memory;
-};
-constexpr Server kServers[] = {{"vllm", "vllm", "vllm_v1", 1024, 8192, 0.9},
-                               {"sglang", "sglang", "sglang", 4096, 8192, 0.82},
-                               {"trtllm", "tensorrt_llm", "tensorrt_llm", 2048, 8192, 0.9},
-                               {"tensorrt", "tensorrt_llm", "tensorrt_llm", 2048, 8192, 0.9}};
-constexpr std::int64_t kMostSequences = 256;  // that vLLM's server takes on other GPUs, and for gpt-oss
-constexpr std::int64_t kSmallStep = 2048;     // vLLM on GPUs with less than 70 GB, and on A100
-
-const Server* server_of(std::string_view software) {
-  const std::string low = lower_case(software);
-  for (const Server& e : kServers)
-    if (contains(low, e.part)) return &e;
-  return nullptr;
-}
-
 /// The part of the memory that SGLang took by default until 2025, by the number of GPUs of a replica
 /// (python/sglang/srt/server_args.py of 0.4, `mem_fraction_static`).
 double sglang_memory_2024(std::int64_t tp) {
@@ -84,20 +62,6 @@ std::optional<double> extra(const CsvRow& row, std::string_view key) {
   const std::size_t at = text.find(wanted);
   if (at == std::string::npos) return {};
   return std::strtod(text.c_str() + at + wanted.size(), nullptr);
-}
-
-void apply_server(ServedRow& r, const Server& e) {
-  r.profile = e.profile;
-  r.options.replica.scheduler = e.scheduler;
-  r.options.replica.max_sequences = e.max_sequences;
-  r.options.replica.max_tokens = e.max_tokens;
-  r.options.replica.memory = e.memory;
-  r.options.replica.prefix_sharing = false;
-  const bool small = contains(r.cluster.device, "a100") || contains(r.cluster.device, "rtx");
-  if (e.profile == "vllm" && small) {
-    r.options.replica.max_tokens = kSmallStep;
-    r.options.replica.max_sequences = kMostSequences;
-  }
 }
 
 /// SGLang's own benchmark sends all requests at once; the others keep a number of clients busy.
@@ -162,7 +126,7 @@ void set_recipe(const CsvRow& row, ServedRow& r) {
     o.max_sequences = clients;
   } else if (o.scheduler == "sglang") {
     o.max_tokens = 32768;
-    o.activations_aside = true;
+    o.memory_of = MemoryOf::WeightsAndPool;
   } else {
     const bool is_gpt_oss = r.options.weights == "fp4_experts";
     o.max_tokens = is_gpt_oss ? 20000 : clients + row.integer("isl").value_or(0) + 64;
@@ -202,12 +166,6 @@ void set_requests(const CsvRow& row, ServedRow& r) {
   r.options.replica.prefix_sharing = true;
   t.groups = kEntries;
   t.shared = row.integer("isl").value_or(1);
-}
-
-/// Experts of gpt-oss are in 4 bits (MXFP4), all else in 16: tables call that nvfp4.
-std::string weights_of(std::string_view model, const std::string& quant) {
-  if (contains(lower_case(model), "gpt-oss")) return "fp4_experts";
-  return quant.starts_with("fp8") ? "fp8" : contains(quant, "fp4") ? "fp4" : "model";
 }
 
 /// Benchmarks that draw prompts with a fixed seed send the same ones again when they are started again: earlier runs
@@ -280,7 +238,7 @@ void read_measured_run(const CsvRow& row, ServedRow& r) {
 ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   ServedRow r{.row_id = std::string{row["row_id"]}};
   if (row["mode"] != "agg") return Skip{SkipReason::UnsupportedFeature, "prompts and answers on different workers"};
-  const Server* server = server_of(row["software"]);
+  const ServerDefaults* server = find_server(row["software"]);
   if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   const auto model = model_named(row["model"], locations);
   if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
@@ -295,7 +253,7 @@ ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   const auto ttft = row.number("ttft_ms"), tpot = row.number("tpot_ms");
   apply_server(r, *server);
   if (!ttft || !tpot) return Skip{SkipReason::NoMeasurement, "ttft_ms or tpot_ms is empty"};
-  if (r.options.replica.scheduler == "vllm_v1" && *clients > kMostSequences)
+  if (r.options.replica.scheduler == "vllm_v1" && *clients > kVllmSequences)
     return Skip{SkipReason::Incomplete, "more clients than vLLM takes sequences, and the limit is not named"};
   r.tp = *tp;
   r.options.weights = weights_of(row["model"], lower_case(row["gemm_quant"]));
@@ -320,21 +278,18 @@ ServedRowOf served_run(std::string_view gpu, std::string_view model_name, const 
   if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
   ServedRow r{
       .model_name = std::string{model_name}, .model = std::get<0>(model), .cluster = std::get<Cluster>(cluster)};
-  apply_server(r, kServers[0]);
+  apply_server(r, *find_server("vllm"));
   if (r.cluster.device == "rtx_4090") r.profile = "vllm_rtx_4090";
   return r;
 }
 
 ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
   ServedRow r{.row_id = std::string{row["row_id"]}};
-  const Server* server = server_of(row["software"]);
+  const ServerDefaults* server = find_server(row["software"]);
   if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
-  const auto network = read_network(row);
-  if (const auto* skip = std::get_if<Skip>(&network)) return *skip;
-  const RowNetwork& n = std::get<RowNetwork>(network);
-  Model model = n.model(n.layers);
-  std::get<Transformer>(model.network).max_positions = kLongContext;
-  r.model = std::make_shared<const Model>(std::move(model));
+  const auto model = model_of_sizes(row);
+  if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
+  r.model = std::get<0>(model);
   r.model_name = row["model"];
   const auto cluster = read_cluster_of(row, locations.clusters());
   if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;

@@ -36,13 +36,12 @@ ProfileCases served_cases(const std::vector<CsvTable>& tables, const Wiring& wir
   ProfileCases out{.rows = {}, .numbers = &server_numbers(), .last_step = kLastStep, .errors = {}};
   const auto rows = std::make_shared<std::vector<ServedRow>>();
   for (const CsvTable& table : tables) {
-    const std::string_view kind = kind_of(table).name;
-    if (kind != "served_clients" && kind != "served_runs") continue;
+    const ReadServed reader = served_reader(kind_of(table).name);
+    if (!reader) continue;
     for (std::size_t i = 0; i < table.num_rows(); ++i) {
       const CsvRow row = table.row(i);
       if (left_out(row)) continue;
-      auto read = kind == "served_clients" ? read_silicon_row(row, wiring.locations())
-                                           : read_serving_run(row, wiring.locations());
+      auto read = reader(row, wiring.locations());
       auto* served = std::get_if<ServedRow>(&read);
       if (!served || served->profile != profile) continue;
       out.rows.push_back({served->row_id, served->model_name});

@@ -85,8 +85,12 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
   SoftwareProfile host = profile;
   host.host_token = row.reading * profile.host_token;
   entry.times->set_host(host);
-  const ServeOptions& o = row.options;
-  const ReplicaMemory memory = entry.times->memory(o.replica);
+  ServeOptions o = row.options;
+  ReplicaMemory memory = entry.times->memory(o.replica);
+  if (row.limits) {
+    row.limits(memory, o);
+    memory = entry.times->memory(o.replica);
+  }
   if (memory.blocks == 0) throw UserError{"weights and activations leave no room for keys and values"};
   const std::unique_ptr<RequestSource> source =
       row.requests ? row.requests()
@@ -115,11 +119,13 @@ namespace {
 /// Times of the requests that count.
 struct Times {
   std::vector<double> ttft, tpot, e2e;
+  std::int64_t tokens = 0;
   double start = std::numeric_limits<double>::infinity(), end = 0;
 
   void add(const Answer& a) {
     ttft.push_back(a.ttft());
     e2e.push_back(a.e2e());
+    tokens += a.output;
     if (a.output > 1) tpot.push_back(a.tpot());
     start = std::min(start, a.arrival);
     end = std::max(end, a.last_token);
@@ -151,13 +157,12 @@ std::map<std::string, double> Deployments::predict(const ServedRow& row, const S
   out["itl"] = result.itl.mean();
   out["itl_median"] = result.itl.quantile(0.5);
   out["duration"] = times.end - times.start;
+  out["rate"] = double(times.tokens) / out["duration"];
   if (row.at_once > 0) out["ttft"] += row.at_once * (first_wave(row, profile) - out["ttft"]);
   return out;
 }
 
 namespace {
-
-using ReadServed = ServedRowOf (*)(const CsvRow& row, const Locations& locations);
 
 class ServedPredictor final : public RowPredictor {
  public:
@@ -195,6 +200,15 @@ std::unique_ptr<RowPredictor> make_silicon_predictor(const Wiring& wiring) {
 }
 std::unique_ptr<RowPredictor> make_serving_run_predictor(const Wiring& wiring) {
   return std::make_unique<ServedPredictor>(wiring, read_serving_run);
+}
+std::unique_ptr<RowPredictor> make_offline_predictor(const Wiring& wiring) {
+  return std::make_unique<ServedPredictor>(wiring, read_offline_row);
+}
+
+ReadServed served_reader(std::string_view kind) {
+  if (kind == "served_clients") return read_silicon_row;
+  if (kind == "served_runs") return read_serving_run;
+  return kind == "served_offline" ? read_offline_row : nullptr;
 }
 
 }  // namespace orrery

@@ -16,6 +16,8 @@ namespace orrery {
 std::unique_ptr<RowPredictor> make_silicon_predictor(const Wiring& wiring);
 /// The same of runs of which the table says more: lengths, rate and number of requests.
 std::unique_ptr<RowPredictor> make_serving_run_predictor(const Wiring& wiring);
+/// Predicts the tokens per second of engines that were given all requests at once.
+std::unique_ptr<RowPredictor> make_offline_predictor(const Wiring& wiring);
 /// Predicts single requests of a trace: a whole run is simulated, and each row compared with its request.
 std::unique_ptr<RowPredictor> make_served_request_predictor(const Wiring& wiring);
 
@@ -28,16 +30,23 @@ struct ServedRow {
   ServeOptions options;
   /// Makes the requests; empty: as the options say.
   std::function<std::unique_ptr<RequestSource>()> requests = {};
+  /// What the program derives from the room that it finds; empty: nothing.
+  std::function<void(const ReplicaMemory& memory, ServeOptions& options)> limits = {};
   std::int64_t first = 0;  // requests from here on count: those before fill the server, or its cache of prompts
   double at_once = 0;      // part of the requests that came together at the start
   double reading = 1;      // times as long as text takes to be read
   /// Seconds by what they are: "ttft", "tpot", "e2e", "itl" are means over requests that count, with "_median" behind
-  /// it their median; "duration" is from the first of these to the last token.
+  /// it their median; "duration" is from the first of these to the last token, and "rate" the tokens of their answers
+  /// in each of its seconds.
   std::vector<std::pair<std::string, double>> measured;
 };
 using ServedRowOf = std::variant<ServedRow, Skip>;
 ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations);
 ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations);
+ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations);
+/// A reader of rows of one kind of table; null for kinds that tell of no server's rows.
+using ReadServed = ServedRowOf (*)(const CsvRow& row, const Locations& locations);
+ReadServed served_reader(std::string_view kind);
 /// vLLM on one GPU with its defaults, by names of GPU and model.
 ServedRowOf served_run(std::string_view gpu, std::string_view model, const Locations& locations);
 

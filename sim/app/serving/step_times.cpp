@@ -378,12 +378,15 @@ ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
               two = parameter_bytes(lower(twice_, 1, 1), types, as_is);
   const Bytes block = two - one;
   ReplicaMemory m;
-  m.capacity = o.memory * eager_.cost->capacity(Tier::Device);
+  const Bytes all = eager_.cost->capacity(Tier::Device);
   m.weights = one + double(layers_.times - 1) * block;
   m.activations =
       most_live(lower(once_, std::min<std::int64_t>(o.max_tokens, 1 << 20), std::min(o.max_sequences, o.max_tokens)));
   const Bytes each = double(o.block) * kv_bytes_per_token(d_.model, kv_dtype(d_.options), ranks);
-  const Bytes aside = o.activations_aside ? o.memory * o.reserved : o.reserved + m.activations;
+  const Bytes others = o.reserved + m.activations;
+  m.capacity =
+      o.memory_of == MemoryOf::Free ? m.weights + others + o.memory * (all - m.weights - others) : o.memory * all;
+  const Bytes aside = o.memory_of == MemoryOf::WeightsAndPool ? o.memory * o.reserved : others;
   const Bytes left = m.capacity - m.weights - aside;
   m.blocks =
       o.kv_tokens > 0 ? o.kv_tokens / o.block : std::max<std::int64_t>(0, static_cast<std::int64_t>(left / each));

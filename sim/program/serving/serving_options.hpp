@@ -31,6 +31,16 @@ inline std::span<const EnumName<KvType>> enum_names(KvType) {
   return names;
 }
 
+/// What a replica's `memory` is a part of: of all of the device, for weights, activations and pool; of all, for weights
+/// and pool, and activations take of the rest (SGLang's `mem-fraction-static`); of what weights and activations leave
+/// free, for the pool (TensorRT-LLM's `kv_cache_free_gpu_mem_fraction`).
+enum class MemoryOf : std::uint8_t { Device, WeightsAndPool, Free };
+inline std::span<const EnumName<MemoryOf>> enum_names(MemoryOf) {
+  static constexpr EnumName<MemoryOf> names[] = {
+      {MemoryOf::Device, "device"}, {MemoryOf::WeightsAndPool, "weights_and_pool"}, {MemoryOf::Free, "free"}};
+  return names;
+}
+
 /// What is promised to each request: the first token within `ttft`, the others each `tpot` apart in the mean.
 struct SloOptions {
   Seconds ttft{1e9}, tpot{1e9};
@@ -49,7 +59,7 @@ struct ReplicaOptions {
   std::int64_t block = 16;
   std::int64_t kv_tokens = 0;
   double memory = 0.9;
-  bool activations_aside = false;
+  MemoryOf memory_of = MemoryOf::Device;
   Bytes reserved{1.5e9};
   KvType kv_type = KvType::Model;
   Bytes swap{0};
@@ -64,10 +74,11 @@ struct ReplicaOptions {
     v.field("block", block, "tokens of a block of keys and values", at_least(1));
     v.field("kv_tokens", kv_tokens, "tokens that the pool has room for; 0: what the device's memory leaves",
             at_least(0));
-    v.field("memory", memory, "part of the device's memory for weights, pool and activations", between(0, 1));
-    v.field("activations_aside", activations_aside,
-            "`memory` is for weights and pool alone, and activations take of the rest (SGLang's mem-fraction-static)");
-    v.field("reserved", reserved, "of that: the driver's context, graphs and scratch of kernels", at_least(Bytes{0}));
+    v.field("memory", memory, "part of the memory that `memory_of` names", between(0, 1));
+    v.field("memory_of", memory_of,
+            "of the device, for weights, pool and activations; the same for weights and pool, activations taking of "
+            "the rest; or of what weights and activations leave free, for the pool");
+    v.field("reserved", reserved, "besides: the driver's context, graphs and scratch of kernels", at_least(Bytes{0}));
     v.field("kv_type", kv_type, "type of keys and values in the pool");
     v.field("swap", swap, "memory of the host for swapped sequences, per rank", at_least(Bytes{0}));
     v.field("preemption", preemption, "what becomes of a sequence that makes room");
@@ -100,8 +111,10 @@ struct ServeOptions {
     v.field("max_waiting", max_waiting, "requests that may wait at once; further ones are refused", at_least(1));
     v.field("slo", slo, "what is promised to each request");
     v.field("dtype", dtype, "type of weights, activations and cache");
-    v.field("weights", weights, "type of the matrices of blocks: model, fp8, int8, fp4, or fp4_experts, where those of experts alone are in 4 "
-            "bits (predictions only)");
+    v.field(
+        "weights", weights,
+        "type of the matrices of blocks: model, fp8, int8, fp4, or fp4_experts, where those of experts alone are in 4 "
+        "bits (predictions only)");
     v.field("bucket", bucket,
             "predictions: mean context lengths are rounded up to multiples of this, which saves time and widens the "
             "interval; 1: exact",

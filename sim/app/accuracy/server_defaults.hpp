@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sim/app/accuracy/serving_rows.hpp"
+
+namespace orrery {
+
+/// What servers do when nobody says anything else, by their documentation: limits of a step on large GPUs, and the part
+/// of the memory that weights and pool take (SGLang keeps 1.5 MB per token of a chunk aside).
+struct ServerDefaults {
+  std::string_view part;  // of the software's name in small letters
+  std::string_view profile, scheduler;
+  std::int64_t max_sequences, max_tokens;
+  double memory;
+};
+/// Null for software that is no server known here.
+const ServerDefaults* find_server(std::string_view software);
+/// Takes them over for the row's cluster, without shared prefixes.
+void apply_server(ServedRow& row, const ServerDefaults& server);
+
+/// Sequences that vLLM's server takes on GPUs with less than 70 GB, on A100, and for gpt-oss.
+constexpr std::int64_t kVllmSequences = 256;
+/// Later models of equal shape know more positions than the first of them.
+constexpr std::int64_t kLongContext = 131072;
+
+/// The model of a row that gives its sizes, with positions for long contexts.
+std::variant<std::shared_ptr<const Model>, Skip> model_of_sizes(const CsvRow& row);
+/// `ServeOptions::weights` for what a table calls the type of a model's products, in small letters.
+std::string weights_of(std::string_view model, const std::string& quant);
+
+}  // namespace orrery
