@@ -8,8 +8,8 @@ set(ORRERY_HAS_CUDA OFF)
 if(ORRERY_CUDA STREQUAL "OFF" OR ORRERY_SANITIZE)
   message(STATUS "built without the cuda device")
 else()
-  # Compute capability 8.0 (A100) and 9.0 (H100, H200).
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  # Compute capability 8.0 (A100) and 9.0 (H100, H200), unless the environment names others in CUDAARCHS.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   endif()
   find_program(ORRERY_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_PATH PATHS /usr/local/cuda/bin)

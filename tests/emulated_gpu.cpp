@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "tests/emulated_graph.hpp"
@@ -53,23 +55,34 @@ double as_tf32(double x) {
 
 double scale_of(const GpuProduct::Matrix& x) { return x.scale == 0 ? 1.0 : *reinterpret_cast<const float*>(x.scale); }
 
+/// Matrix b of a batch as rows × cols numbers, each read once: products read them many times.
+std::vector<double> numbers(const GpuProduct& p, const GpuProduct::Matrix& x, std::int64_t b, std::int64_t rows,
+                            std::int64_t cols, bool transposed) {
+  std::vector<double> out;
+  out.reserve(static_cast<std::size_t>(rows * cols));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const double v = number(x, b * x.batch + (transposed ? c * x.row + r : r * x.row + c));
+      out.push_back(p.fast_f32 && x.dtype == DType::F32 ? as_tf32(v) : v);
+    }
+  return out;
+}
+
 void multiply_now(const GpuProduct& p) {
   const double alpha = p.alpha * scale_of(p.a) * scale_of(p.b);
-  const auto operand = [&](const GpuProduct::Matrix& x, std::int64_t i) {
-    return p.fast_f32 && x.dtype == DType::F32 ? as_tf32(number(x, i)) : number(x, i);
-  };
   const GpuProduct::Matrix bias{p.bias, p.c.dtype, 0, 0};
-  for (std::int64_t b = 0; b < p.count; ++b)
+  for (std::int64_t b = 0; b < p.count; ++b) {
+    const std::vector<double> rows = numbers(p, p.a, b, p.m, p.k, p.transpose_a);
+    const std::vector<double> columns = numbers(p, p.b, b, p.n, p.k, !p.transpose_b);
     for (std::int64_t i = 0; i < p.m; ++i)
       for (std::int64_t j = 0; j < p.n; ++j) {
-        double sum = 0;
-        for (std::int64_t k = 0; k < p.k; ++k)
-          sum += operand(p.a, b * p.a.batch + (p.transpose_a ? k * p.a.row + i : i * p.a.row + k)) *
-                 operand(p.b, b * p.b.batch + (p.transpose_b ? j * p.b.row + k : k * p.b.row + j));
+        const double sum =
+            std::inner_product(rows.data() + i * p.k, rows.data() + (i + 1) * p.k, columns.data() + j * p.k, 0.0);
         const std::int64_t at = b * p.c.batch + i * p.c.row + j;
         set_number(p.c, at,
                    alpha * sum + (p.accumulate ? number(p.c, at) : 0.0) + (p.bias != 0 ? number(bias, j) : 0.0));
       }
+  }
 }
 
 }  // namespace
