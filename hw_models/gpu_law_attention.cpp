@@ -119,7 +119,7 @@ LawTime grouped_decode_time(const double* p, const Work& work, const Bindings& b
 enum Single : std::size_t { kSLaunch, kSBlock, kSToken, kSMemory, kSMerge, kSTraffic, kSCache, kSTwo, kSFour };
 constexpr LawParameter kDecode[] = {{"launch", 3e-6, 0.1}, {"block", 7e-6, 0.1}, {"token", 0.8, 0.1},
                                     {"memory", 0.9, 10},   {"merge", 1e-6, 0.1}, {"traffic", 0.6, 0.1},
-                                    {"shared", 1.7, 0.1},  {"two", 0.95, 0.1},   {"four", 0.95, 0.1}};
+                                    {"shared", 1.7, 10},  {"two", 0.95, 0.1},   {"four", 0.95, 0.1}};
 constexpr double kAllTokenKnots[] = {1, 4, 6, 7, 8, 9, 10, 11, 13}, kRowKnots[] = {-6, -3, -1, 0, 1, 2, 4, 6, 9};
 constexpr LawAxis kDecodeAxes[] = {
     {"tokens_per_block", kAllTokenKnots}, {"heads_per_sm", kRowKnots}, {"group", kGroupKnots}};

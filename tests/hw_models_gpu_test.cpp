@@ -158,6 +158,44 @@ TEST_CASE("decoding with shared keys reads the cache once at the bandwidth of th
   CHECK(seconds(p, AttentionForward{s}) == Approx(64.0 * 8 * 4096 * 512 / 0.5e12).epsilon(1e-3));
 }
 
+TEST_CASE("decoding for many sequences takes what the memory needs for their keys, whatever type they have",
+          "[hw_models]") {
+  AttentionForward decode{.shape = {.batch = 512,
+                                    .heads = 32,
+                                    .kv_heads = 8,
+                                    .q = 1,
+                                    .kv = Extent{2048},
+                                    .qk_dim = 128,
+                                    .v_dim = 128,
+                                    .dtype = DType::BF16},
+                          .keep_lse = false};
+  const double bytes = 512.0 * 2048 * 8 * 2 * 128 * 2;
+  std::map<std::string, double> of;
+  for (const char* name : {"a100_80g", "h100_sxm", "h200_sxm", "l40s", "b200"}) {
+    const auto gpu = find_device(name, {parameters_folder()});
+    const double least = bytes / dynamic_cast<const GpuModel&>(*gpu).parameters().memory_bandwidth.base();
+    of[name] = seconds(*gpu, decode);
+    INFO(name);
+    CHECK(of[name] > least);
+    CHECK(of[name] < 1.6 * least);
+    AttentionForward narrow = decode;
+    narrow.shape.cache = Quantised::F8;
+    CHECK(seconds(*gpu, narrow) < 0.62 * of[name]);
+  }
+  CHECK(of["h200_sxm"] / of["h100_sxm"] == Approx(3.35 / 4.8).epsilon(0.05));
+}
+
+TEST_CASE("products of experts with even loads take no longer than those of skewed ones", "[hw_models]") {
+  for (const char* name : {"a100_80g", "h100_sxm"}) {
+    const auto gpu = find_device(name, {parameters_folder()});
+    for (const std::int64_t rows : {32, 256, 2048}) {  // of each; of fewer, skewed loads leave out experts
+      GroupedGemm even{.rows = 8 * rows, .n = 14336, .k = 4096, .groups = 8, .dtype = DType::BF16}, skewed = even;
+      skewed.skew = 4;
+      CHECK(seconds(*gpu, even) < 1.1 * seconds(*gpu, skewed));
+    }
+  }
+}
+
 TEST_CASE("a program without kernels for shared keys reads them once for each head", "[hw_models]") {
   const auto gpu = find_device("h100_sxm", {parameters_folder()});
   const AttentionForward decode{.shape = {.batch = 64,

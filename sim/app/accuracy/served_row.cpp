@@ -98,10 +98,9 @@ bool lacks_a_place(const CsvRow& row) {
   return row["software"] == "trtllm" && row["software_version"] == "1.0.0rc3" && !row["gemm_quant"].starts_with("fp8");
 }
 
-/// Checkpoints of NVIDIA in 8 bits hold keys and values in 8 bits too; TensorRT-LLM is measured with those.
+/// TensorRT-LLM keeps keys and values in 8 bits where weights are, vLLM and SGLang in 16 unless they are told so.
 KvType kv_type_of(const ServedRow& r) {
-  const bool by_nvidia = r.model_name.starts_with("nvidia/") || r.profile == "tensorrt_llm";
-  return r.options.weights == "fp8" && by_nvidia ? KvType::F8 : KvType::Model;
+  return r.options.weights == "fp8" && r.profile == "tensorrt_llm" ? KvType::F8 : KvType::Model;
 }
 
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
