@@ -44,6 +44,7 @@ void SoftwareProfile::apply(ClusterCostModel& cost) const {
   cost.scale_parameter("attention.rate", attention);
   cost.scale_parameter("memory.bandwidth", streams);
   cost.scale_parameter("launch.enqueue", launch);
+  cost.scale_parameter("launch.overhead", starts);
   cost.scale_parameter("link.bandwidth", links);
   cost.scale_parameter("nic.bandwidth", network);
   cost.scale_parameter("gemm.conversion", std::max(conversion, kNone));

@@ -20,15 +20,15 @@ struct MemoryShape {
   double passing = 0;     // bytes of `live` that do not stay from step to step
 };
 
-/// How a training or inference program drives the hardware, beside what its plan says: six factors on what kernels and
-/// messages reach alone on an idle, cool machine, and what a server's host does around each step. Fitted to published
-/// steps of that program (`orrery fit-profile`); the last number is the residual. As it is made it stands for software
-/// of which nothing is known: kernels as they run alone, and how far published steps are off then.
+/// How a training or inference program drives the hardware, beside what its plan says: seven factors on what kernels
+/// and messages reach alone on an idle, cool machine, and what a server's host does around each step. Fitted to
+/// published steps of that program (`orrery fit-profile`); the last number is the residual. As it is made it stands for
+/// software of which nothing is known: kernels as they run alone, and how far published steps are off then.
 struct SoftwareProfile {
   std::string name;  // of the file
   std::string summary;
   Provenance provenance;
-  double products = 1, attention = 1, streams = 1, launch = 1, links = 1, network = 1;
+  double products = 1, attention = 1, streams = 1, launch = 1, starts = 1, links = 1, network = 1;
   Seconds host_step{0}, host_sequence{0}, host_request{0}, host_token{0}, host_experts{0};
   std::int64_t graph_rows = 0;
   double conversion = 1;
@@ -48,6 +48,9 @@ struct SoftwareProfile {
     v.field("streams", streams, "rate of what memory limits: below 1 passes that are not fused",
             Range{.min = 0, .above_min = true});
     v.field("launch", launch, "time of the host thread to start an op", Range{.min = 0, .above_min = true});
+    v.field("starts", starts,
+            "time in which a kernel or collective comes to work: below 1 where it overlaps with what runs before",
+            Range{.min = 0, .above_min = true});
     v.field("links", links, "rate of collectives inside of a node", Range{.min = 0, .above_min = true});
     v.field("network", network, "rate of messages between nodes", Range{.min = 0, .above_min = true});
     v.field("host_step", host_step, "servers: time of the host per step in which no kernel runs: scheduling, sampling",

@@ -218,6 +218,10 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
       "meta-llama/Llama-3.1-8B-Instruct,H200-141GB-SXM,1,sglang,0.5.6.post2,agg,fp8_block,4000,500,112,112,1,764,35");
   CHECK(mixed.options.replica.scheduler == "vllm_v1");  // prompts share steps with sequences that decode
   CHECK_FALSE(mixed.options.replica.prefix_sharing);
+  const ServedRow blackwell =
+      served("openai/gpt-oss-120b,B200-180GB-SXM,2,vllm,0.15.1,agg,nvfp4,1024,1024,64,64,2,100,7", "2026-04-06.csv");
+  CHECK(blackwell.profile == "vllm_blackwell");
+  CHECK(oss.profile == "vllm");
   const ServedRow burst = served("Qwen/Qwen3-32B,H100-80GB-SXM,2,sglang,0.5.1.post1,agg,,1024,128,64,64,2,2530,30");
   CHECK(burst.options.traffic.requests == 64);
   CHECK(burst.first == 0);

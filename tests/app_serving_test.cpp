@@ -4,8 +4,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "hw_models/parameters.hpp"
 #include "sim/app/serving/serve_report.hpp"
 #include "sim/app/serving/serve_search.hpp"
+#include "sim/app/serving/served_types.hpp"
 #include "sim/model/load.hpp"
 #include "sim/timeline/compressed.hpp"
 #include "sim/timeline/foreign_readers.hpp"
@@ -142,6 +144,24 @@ TEST_CASE("a replica's pool is what weights and activations leave", "[serving]")
   CHECK(PlanTimes{s.deployment()}.memory(s.options.replica).weights < 0.6 * m.weights);
   s.options.replica.kv_type = KvType::F8;
   CHECK(PlanTimes{s.deployment()}.memory(s.options.replica).blocks > 2 * m.blocks);
+}
+
+TEST_CASE("experts in 4 bits meet rows of 8 where the device multiplies 4 bits faster than 16", "[serving]") {
+  ServeOptions o;
+  o.weights = "fp4_experts";
+  const auto types = [&](const std::string& device) {
+    return weight_types(o, *find_device(device, wiring().locations().parameter_folders()));
+  };
+  CHECK(types("b200").rows_of_experts_in_8_bits);
+  CHECK_FALSE(types("h100_sxm").rows_of_experts_in_8_bits);  // 4 bits are unpacked there
+  CHECK_FALSE(types("a100_80g").rows_of_experts_in_8_bits);
+  Plan plan;
+  plan.works = {GroupedGemm{.rows = 64, .n = 128, .k = 128, .groups = 8, .dtype = DType::BF16}};
+  plan.ops = {Op{.work = WorkId{0}, .layer = 0}};
+  narrow(plan, types("b200"), DType::BF16);
+  const auto& g = std::get<GroupedGemm>(plan.works[0]);
+  CHECK(g.weights == Quantised::I4);
+  CHECK(g.arithmetic() == DType::F8E4M3);
 }
 
 TEST_CASE("times of requests follow from those of steps", "[serving]") {

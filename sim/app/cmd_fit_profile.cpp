@@ -25,7 +25,8 @@ SoftwareProfile without_numbers(const std::string& name) {
     start.memory_fixed = p.memory_fixed, start.memory_per_parameter = p.memory_per_parameter;
     start.memory_per_state = p.memory_per_state, start.memory_fragments = p.memory_fragments;
     start.memory_deviation = p.memory_deviation;
-    start.graph_rows = p.graph_rows, start.conversion = p.conversion, start.fused = p.fused, start.kernels = p.kernels;
+    start.starts = p.starts, start.graph_rows = p.graph_rows, start.conversion = p.conversion, start.fused = p.fused,
+    start.kernels = p.kernels;
   }
   return start;
 }

@@ -98,9 +98,11 @@ bool lacks_a_place(const CsvRow& row) {
   return row["software"] == "trtllm" && row["software_version"] == "1.0.0rc3" && !row["gemm_quant"].starts_with("fp8");
 }
 
-/// TensorRT-LLM keeps keys and values in 8 bits where weights are, vLLM and SGLang in 16 unless they are told so.
+/// TensorRT-LLM keeps keys and values in 8 bits where weights are in 8 or 4, vLLM and SGLang in 16 unless they are
+/// told.
 KvType kv_type_of(const ServedRow& r) {
-  return r.options.weights == "fp8" && r.profile == "tensorrt_llm" ? KvType::F8 : KvType::Model;
+  const bool narrow = r.options.weights == "fp8" || r.options.weights == "fp4";
+  return narrow && r.profile == "tensorrt_llm" ? KvType::F8 : KvType::Model;
 }
 
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
@@ -265,6 +267,7 @@ ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   set_requests(row, r);
   r.options.bucket = 16;
   r.measured = {{"tpot", *tpot * 1e-3}, {"ttft", *ttft * 1e-3}};
+  r.profile = profile_on(r.profile, r.cluster.device);
   return r;
 }
 

@@ -35,6 +35,11 @@ void apply_server(ServedRow& r, const ServerDefaults& e) {
   }
 }
 
+std::string profile_on(const std::string& profile, std::string_view device) {
+  const bool blackwell = contains(device, "b200") || contains(device, "b300");
+  return blackwell ? profile + "_blackwell" : profile;
+}
+
 std::variant<std::shared_ptr<const Model>, Skip> model_of_sizes(const CsvRow& row) {
   const auto network = read_network(row);
   if (const auto* skip = std::get_if<Skip>(&network)) return *skip;

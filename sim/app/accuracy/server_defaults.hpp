@@ -21,6 +21,9 @@ const ServerDefaults* find_server(std::string_view software);
 /// Takes them over for the row's cluster, without shared prefixes.
 void apply_server(ServedRow& row, const ServerDefaults& server);
 
+/// The profile of a server on this device: on Blackwell its kernels are others (4-bit experts, launches that overlap).
+std::string profile_on(const std::string& profile, std::string_view device);
+
 /// Sequences that vLLM's server takes on GPUs with less than 70 GB, on A100, and for gpt-oss.
 constexpr std::int64_t kVllmSequences = 256;
 /// Later models of equal shape know more positions than the first of them.

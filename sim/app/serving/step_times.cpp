@@ -9,6 +9,7 @@
 
 #include "hw_models/graph_launch.hpp"
 #include "sim/app/serving/plan_room.hpp"
+#include "sim/app/serving/served_types.hpp"
 #include "sim/base/error.hpp"
 #include "sim/strategy/kernel_fusion.hpp"
 
@@ -24,45 +25,6 @@ const Transformer& transformer_of(const Model& model) {
   if (!t || t->decoder.empty() || !t->encoder.empty())
     throw UserError{fmt::format("{} is no decoder: only those are served", model.name), "use `infer` for it"};
   return *t;
-}
-
-/// Types of the matrices of blocks in memory. Those of experts alone in 4 bits are widened on their way into products
-/// (MXFP4 with rows in 16 bits); others are multiplied as they are.
-struct WeightTypes {
-  DType dense, experts;
-  bool widened() const { return dense != experts; }
-};
-WeightTypes weight_types(const ServeOptions& o) {
-  const DType type = dtype_of(o.dtype);
-  if (o.weights == "model") return {type, type};
-  if (o.weights == "fp8") return {DType::F8E4M3, DType::F8E4M3};
-  if (o.weights == "int8") return {DType::I8, DType::I8};
-  if (o.weights == "fp4") return {DType::F4E2M1, DType::F4E2M1};
-  if (o.weights == "fp4_experts") return {type, DType::I4};
-  throw unknown_name("type of weights", o.weights, {"model", "fp8", "int8", "fp4", "fp4_experts"});
-}
-
-DType kv_dtype(const ServeOptions& o) {
-  const KvType t = o.replica.kv_type;
-  return t == KvType::F8 ? DType::F8E4M3 : t == KvType::I8 ? DType::I8 : dtype_of(o.dtype);
-}
-
-/// Products of blocks in the type of their weights, and attention with the type of the pool: what such a plan costs.
-/// Nobody executes it: its operands keep the type of the activations.
-void narrow(Plan& plan, const WeightTypes& weights, DType pool) {
-  std::vector<bool> in_block(plan.works.size());
-  for (const Op& op : plan.ops) in_block[op.work.index()] = in_block[op.work.index()] || op.layer >= 0;
-  for (std::size_t i = 0; i < plan.works.size(); ++i) {
-    if (!in_block[i]) continue;
-    if (auto* g = std::get_if<Gemm>(&plan.works[i])) g->dtype = weights.dense;
-    if (auto* g = std::get_if<GroupedGemm>(&plan.works[i])) {
-      if (weights.widened())
-        g->weights = Quantised::I4;
-      else
-        g->dtype = weights.experts;
-    }
-    if (auto* p = std::get_if<PagedAttention>(&plan.works[i])) p->stored = pool;
-  }
 }
 
 std::int64_t execute(const Plan& plan, const Bindings& bindings, const Machine& machine) {
@@ -154,7 +116,8 @@ Plan PlanTimes::lower(const Model& model, std::int64_t rows, std::int64_t sequen
                              .dtype = d_.options.dtype};
   Plan plan = d_.strategy.serving_step(model, o, nullptr);
   const DType pool = kv_dtype(d_.options);
-  if (d_.options.weights != "model" || pool != dtype_of(o.dtype)) narrow(plan, weight_types(d_.options), pool);
+  const WeightTypes types = weight_types(d_.options, eager_.cost->device());
+  if (d_.options.weights != "model" || pool != dtype_of(o.dtype)) narrow(plan, types, pool);
   return plan;
 }
 
@@ -372,7 +335,7 @@ double PlanTimes::deviation() const {
 
 ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
   const std::int64_t ranks = std::max<std::int64_t>(1, d_.strategy.mesh().size());
-  const WeightTypes types = weight_types(d_.options);
+  const WeightTypes types = weight_types(d_.options, eager_.cost->device());
   const DType as_is = dtype_of(d_.options.dtype);
   const Bytes one = parameter_bytes(lower(once_, 1, 1), types, as_is),
               two = parameter_bytes(lower(twice_, 1, 1), types, as_is);
