@@ -52,6 +52,17 @@ GpuParameters simple_gpu() {
 double seconds(const GpuParameters& p, const Work& w, const Scales& s = {}) {
   return GpuModel{"gpu", p}.cost(w, {}, s).duration.base();
 }
+AttentionForward decoding(std::int64_t batch, std::int64_t kv_heads, std::int64_t kv) {
+  return {.shape = {.batch = batch,
+                    .heads = 32,
+                    .kv_heads = kv_heads,
+                    .q = 1,
+                    .kv = Extent{kv},
+                    .qk_dim = 128,
+                    .v_dim = 128,
+                    .dtype = DType::BF16},
+          .keep_lse = false};
+}
 double seconds(const DeviceModel& d, const Work& w, const Scales& s = {}) { return d.cost(w, {}, s).duration.base(); }
 
 }  // namespace
@@ -160,15 +171,7 @@ TEST_CASE("decoding with shared keys reads the cache once at the bandwidth of th
 
 TEST_CASE("decoding for many sequences takes what the memory needs for their keys, whatever type they have",
           "[hw_models]") {
-  AttentionForward decode{.shape = {.batch = 512,
-                                    .heads = 32,
-                                    .kv_heads = 8,
-                                    .q = 1,
-                                    .kv = Extent{2048},
-                                    .qk_dim = 128,
-                                    .v_dim = 128,
-                                    .dtype = DType::BF16},
-                          .keep_lse = false};
+  const AttentionForward decode = decoding(512, 8, 2048);
   const double bytes = 512.0 * 2048 * 8 * 2 * 128 * 2;
   std::map<std::string, double> of;
   for (const char* name : {"a100_80g", "h100_sxm", "h200_sxm", "l40s", "b200"}) {
@@ -198,15 +201,7 @@ TEST_CASE("products of experts with even loads take no longer than those of skew
 
 TEST_CASE("a program without kernels for shared keys reads them once for each head", "[hw_models]") {
   const auto gpu = find_device("h100_sxm", {parameters_folder()});
-  const AttentionForward decode{.shape = {.batch = 64,
-                                          .heads = 32,
-                                          .kv_heads = 4,
-                                          .q = 1,
-                                          .kv = Extent{4096},
-                                          .qk_dim = 128,
-                                          .v_dim = 128,
-                                          .dtype = DType::BF16},
-                                .keep_lse = false};
+  const AttentionForward decode = decoding(64, 4, 4096);
   Scales together, apart;
   apart.choose({.shared_heads = 4});  // groups of 8 are too large
   CHECK(seconds(*gpu, decode, apart) > 1.5 * seconds(*gpu, decode, together));

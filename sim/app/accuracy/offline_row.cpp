@@ -56,27 +56,19 @@ void set_limits(std::int64_t prompt, std::int64_t output, const ReplicaMemory& m
 }  // namespace
 
 ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations) {
-  ServedRow r{.row_id = std::string{row["row_id"]}, .model_name = std::string{row["model"]}};
-  const ServerDefaults* server = find_server(row["software"]);
-  if (!server || !server->profile.starts_with("tensorrt_llm"))
+  ServedRowOf read = read_model_of_sizes(row, locations);
+  if (std::holds_alternative<Skip>(read)) return read;
+  ServedRow r = std::get<ServedRow>(std::move(read));
+  if (r.profile != "tensorrt_llm")
     return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   if (row.integer("pp").value_or(1) > 1) return Skip{SkipReason::UnsupportedFeature, "stages of a server"};
-  const auto model = model_of_sizes(row);
-  if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
-  r.model = std::get<0>(model);
-  const auto cluster = read_cluster_of(row, locations.clusters());
-  if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
-  r.cluster = std::get<Cluster>(cluster);
   const auto prompt = row.integer("isl"), output = row.integer("osl");
   if (!prompt || !output) return Skip{SkipReason::Incomplete, "isl or osl is empty"};
-  r.tp = row.integer("tp").value_or(1);
   const auto all = row.number("tokens_per_s"), each = row.number("tokens_per_s_per_gpu");
   if (!all && !each) return Skip{SkipReason::NoMeasurement, "tokens_per_s is empty"};
   r.measured = {{"rate", all ? *all : *each * double(r.tp)}};
-  apply_server(r, *server);
   r.profile = kProfile;
   ServeOptions& o = r.options;
-  o.weights = weights_of(row["model"], lower_case(row["precision"]));
   o.dtype = o.weights == "model" ? precision_of(row) : Precision::BF16;
   if (o.weights != "model") o.replica.kv_type = KvType::F8;
   o.replica.scheduler = "tensorrt_llm_chunked";

@@ -286,27 +286,17 @@ ServedRowOf served_run(std::string_view gpu, std::string_view model_name, const 
 }
 
 ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
-  ServedRow r{.row_id = std::string{row["row_id"]}};
-  const ServerDefaults* server = find_server(row["software"]);
-  if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
-  const auto model = model_of_sizes(row);
-  if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
-  r.model = std::get<0>(model);
-  r.model_name = row["model"];
-  const auto cluster = read_cluster_of(row, locations.clusters());
-  if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
-  r.cluster = std::get<Cluster>(cluster);
+  ServedRowOf read = read_model_of_sizes(row, locations);
+  if (std::holds_alternative<Skip>(read)) return read;
+  ServedRow r = std::get<ServedRow>(std::move(read));
   const auto in = row.number("isl"), out = row.number("osl");
   const double requests = extra(row, "n_requests").value_or(row.number("concurrency").value_or(0));
   if (!in || !out || requests < 1) return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
-  r.tp = row.integer("tp").value_or(1);
-  apply_server(r, *server);
   if (r.profile == "vllm" && contains(row["software"], " 0.10.")) r.profile = "vllm_0_10";
   if (r.profile == "sglang" && contains(row["software"], "2024")) {
     r.profile = "sglang_2024";
     r.options.replica.memory = sglang_memory_2024(r.tp);
   }
-  r.options.weights = weights_of(row["model"], lower_case(row["precision"]));
   TrafficOptions& t = r.options.traffic;
   const auto rate = row.number("request_rate");
   t.arrival = rate ? Arrival::Poisson : Arrival::AllAtOnce;

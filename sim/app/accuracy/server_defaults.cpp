@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/app/accuracy/server_defaults.hpp"
 
+#include <fmt/format.h>
+
 #include "sim/app/accuracy/published_step.hpp"
 
 namespace orrery {
@@ -40,13 +42,23 @@ std::string profile_on(const std::string& profile, std::string_view device) {
   return blackwell ? profile + "_blackwell" : profile;
 }
 
-std::variant<std::shared_ptr<const Model>, Skip> model_of_sizes(const CsvRow& row) {
+ServedRowOf read_model_of_sizes(const CsvRow& row, const Locations& locations) {
+  ServedRow r{.row_id = std::string{row["row_id"]}, .model_name = std::string{row["model"]}};
+  const ServerDefaults* server = find_server(row["software"]);
+  if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   const auto network = read_network(row);
   if (const auto* skip = std::get_if<Skip>(&network)) return *skip;
   const RowNetwork& n = std::get<RowNetwork>(network);
   Model model = n.model(n.layers);
   std::get<Transformer>(model.network).max_positions = kLongContext;
-  return std::make_shared<const Model>(std::move(model));
+  r.model = std::make_shared<const Model>(std::move(model));
+  const auto cluster = read_cluster_of(row, locations.clusters());
+  if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
+  r.cluster = std::get<Cluster>(cluster);
+  r.tp = row.integer("tp").value_or(1);
+  apply_server(r, *server);
+  r.options.weights = weights_of(row["model"], lower_case(row["precision"]));
+  return r;
 }
 
 /// Experts of gpt-oss are in 4 bits (MXFP4), all else in 16: tables call that nvfp4.

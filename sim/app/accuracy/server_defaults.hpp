@@ -29,8 +29,9 @@ constexpr std::int64_t kVllmSequences = 256;
 /// Later models of equal shape know more positions than the first of them.
 constexpr std::int64_t kLongContext = 131072;
 
-/// The model of a row that gives its sizes, with positions for long contexts.
-std::variant<std::shared_ptr<const Model>, Skip> model_of_sizes(const CsvRow& row);
+/// A row that gives the sizes of its model, with positions for long contexts: model, cluster, ranks, the defaults of
+/// its server and the type of its weights.
+ServedRowOf read_model_of_sizes(const CsvRow& row, const Locations& locations);
 /// `ServeOptions::weights` for what a table calls the type of a model's products, in small letters.
 std::string weights_of(std::string_view model, const std::string& quant);
 
