@@ -108,7 +108,8 @@ Work draw_attention_decode(Random& r) {
 }
 
 std::vector<Bench> cache_sweep(Random& r) {
-  constexpr double kMegabytes[] = {0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 56, 80, 112, 160};
+  constexpr double kMegabytes[] = {0.5, 1,  1.5, 2,  3,  4,  6,  8,  10, 12,  14,
+                                   16,  18, 20,  24, 28, 32, 40, 56, 80, 112, 160};
   constexpr std::int64_t kProducts = 16, kDepths[] = {128, 192, 256, 384, 512};
   constexpr double kWeight = 5;  // of a product in a fit: as it stands in a step
   std::vector<Bench> benches;
