@@ -156,7 +156,8 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
     else if (known.kind != OpKind::Single)
       add_call(record, ops[k].work);
     for (std::uint32_t d = 0; d < record.num_deps; ++d)
-      if (const Dependency on = dep(record, d); on.record() < block.first_record[on.stream()])
+      if (const Dependency on = dep(record, d);
+          on.record() < block.first_record[on.stream()] || is_point_to_point(records_[on.record()].kind))
         out.blocks.waits.push_back({on, ops[k].stream});
   }
   block.num_waits = static_cast<std::uint32_t>(out.blocks.waits.size()) - block.first_wait;

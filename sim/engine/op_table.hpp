@@ -16,6 +16,7 @@ struct Stretch;
 /// Waits of the host: for all ops before it, or for what it reads.
 enum class OpKind : std::uint8_t { Single, Wait, WaitToRead, Collective, Send, Recv };
 constexpr bool is_wait(OpKind k) { return k == OpKind::Wait || k == OpKind::WaitToRead; }
+constexpr bool is_point_to_point(OpKind k) { return k == OpKind::Send || k == OpKind::Recv; }
 
 /// An op as the inner loop needs it: 16 bytes, shared by all ranks of its class, stored stream by stream, so that a
 /// rank's progress on a stream is one index and "has that op ended?" is one comparison.
@@ -63,7 +64,7 @@ struct OpBlocks {
     std::array<std::uint32_t, kNumStreams> first_record{};
     std::uint32_t first_wait = 0, num_waits = 0;  // into `waits`
   };
-  /// An op of a block, on a stream, comes after another one that lies before the block.
+  /// An op of a block, on a stream, comes after another one that lies before the block, or is a message.
   struct Wait {
     Dependency on;
     Stream of = Stream::Compute;

@@ -38,7 +38,8 @@ bool Execution::runs_alone(std::uint32_t rank, const EngineOp& record) const {
   return c_.fleet.num_simulated(c_.fleet.communicator(rank, work.group)) == 1;
 }
 
-/// Whether nothing in the block that is replayed waits for what is left out of it.
+/// Whether nothing in the block that is replayed waits for what is left out of it, but for messages: those have come
+/// and gone before a replay begins.
 bool Execution::is_closed(const OpBlocks::Instance& block, const OpBlocks::Pattern& pattern,
                           const BlockRun& run) const {
   for (const std::uint32_t s : run.streams)
@@ -47,7 +48,7 @@ bool Execution::is_closed(const OpBlocks::Instance& block, const OpBlocks::Patte
       for (std::uint32_t k = 0; k < record.num_deps; ++k) {
         const Dependency d = c_.ops.dep(record, k);
         const bool inside = d.record() - block.first_record[d.stream()] < pattern.count[d.stream()];
-        if (inside && run.count[d.stream()] == 0) return false;
+        if (inside && run.count[d.stream()] == 0 && !is_point_to_point(c_.ops[d.record()].kind)) return false;
       }
     }
   return true;

@@ -34,7 +34,8 @@ bool BlockCopies::Recipe::Split::holds(std::span<const Replacement> r) const {
                     [](const Replacement& x, const Replacement& y) { return x.from == y.from && x.count == y.count; });
 }
 
-OpBlock BlockCopies::repeat(const OpBlock& block, std::span<const Replacement> replaced, std::uint16_t microbatch) {
+OpBlock BlockCopies::repeat(const OpBlock& block, std::span<const Replacement> replaced, std::uint16_t microbatch,
+                            OpId after) {
   OpBlock out{OpId{plan_.ops.size()}, TensorId{plan_.tensors.size()}, block.num_ops, block.num_tensors};
   if (block.num_ops == 0) return {out.first_op, out.first_tensor};
   const auto [known, is_new] = recipes_.try_emplace({block.first_op, block.num_ops});
@@ -43,7 +44,7 @@ OpBlock BlockCopies::repeat(const OpBlock& block, std::span<const Replacement> r
   if (!recipe.split.holds(replaced)) split(recipe, replaced);
   copy_tensors(recipe, out.first_tensor, replaced);
   const bool may_write = copy_operands(recipe, out.first_tensor, replaced);
-  copy_ops(recipe, out.first_op, microbatch, may_write);
+  copy_ops(recipe, out.first_op, microbatch, after, may_write);
   if (block.num_ops > 1) plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops});
   recipe.latest = out.first_op;
   copies_.push_back({out, &recipe});
@@ -159,7 +160,7 @@ void BlockCopies::split(Recipe& recipe, std::span<const Replacement> replaced) {
       const auto deps = plan_.deps_of(plan_.ops[recipe.block.first_op.index() + i]);
       b.is_after = std::any_of(deps.begin(), deps.end(), [&](OpId d) { return d < recipe.block.first_op; });
     }
-    if (b.num_others > 0 || has_deps) split.boundary.push_back(b);
+    if (i == 0 || b.num_others > 0 || has_deps) split.boundary.push_back(b);
   }
 }
 
@@ -246,7 +247,7 @@ bool BlockCopies::copy_operands(const Recipe& recipe, TensorId first, std::span<
   return may_write;
 }
 
-void BlockCopies::copy_ops(const Recipe& recipe, OpId first, std::uint16_t microbatch, bool may_write) {
+void BlockCopies::copy_ops(const Recipe& recipe, OpId first, std::uint16_t microbatch, OpId after, bool may_write) {
   const std::uint32_t moved =
       static_cast<std::uint32_t>(plan_.operands.size()) - recipe.num_operands - recipe.first_operand;
   plan_.ops.resize(first.index() + recipe.block.num_ops);
@@ -263,14 +264,14 @@ void BlockCopies::copy_ops(const Recipe& recipe, OpId first, std::uint16_t micro
   };
   for (const Recipe::Boundary& b : recipe.split.boundary) {
     copy_until(b.op + 1);
-    order_op(recipe, b, first, may_write);
+    order_op(recipe, b, first, b.op == 0 ? after : OpId{}, may_write);
   }
   copy_until(recipe.block.num_ops);
 }
 
 /// What an op comes after inside of the block it comes after again; only operands of others can add to that. Where all
 /// of the block read the same storage as the block that it is like, and nothing has ever written it, they add nothing.
-void BlockCopies::order_op(const Recipe& recipe, const Recipe::Boundary& b, OpId first, bool may_write) {
+void BlockCopies::order_op(const Recipe& recipe, const Recipe::Boundary& b, OpId first, OpId after, bool may_write) {
   const OpId first_like = recipe.block.first_op, id{first.index() + b.op};
   const std::uint32_t later_by = first.value - first_like.value;
   const Op& op_like = plan_.ops[first_like.index() + b.op];
@@ -279,7 +280,8 @@ void BlockCopies::order_op(const Recipe& recipe, const Recipe::Boundary& b, OpId
   const Operand* const mine = plan_.operands.data() + plan_.ops[first.index()].first_operand;
   const std::span others{recipe.split.others.data() + b.first_other, b.num_others};
   touched_.clear();
-  bool is_alike = !b.is_after;  // what it comes after
+  const bool is_behind = !after.is_none() && plan_[after].stream != op.stream;
+  bool is_alike = !b.is_after && !is_behind;  // what it comes after
   for (const Recipe::Other& other : others) {
     const TensorId t = mine[other.operand].tensor();
     const bool is_same = t == like[other.operand].tensor();
@@ -292,6 +294,7 @@ void BlockCopies::order_op(const Recipe& recipe, const Recipe::Boundary& b, OpId
       plan_.deps.push_back(OpId{std::size_t{plan_.deps[op_like.first_dep + k].value + later_by}});
   } else {
     LatestOps before;
+    if (is_behind) before.add(after, plan_[after].stream);
     for (const OpId d : plan_.deps_of(op_like))
       if (d >= first_like) before.add(OpId{std::size_t{d.value + later_by}}, plan_[d].stream);
     for (std::size_t k = 0; k < others.size(); ++k)

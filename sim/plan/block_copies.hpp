@@ -42,7 +42,7 @@ class BlockCopies {
       std::vector<std::uint32_t> fixed;   // operands that copies name too
       std::vector<Other> free;            // that they replace
       std::vector<Other> others;          // that are not calm
-      std::vector<Boundary> boundary;     // ops that have any, or that come after any op
+      std::vector<Boundary> boundary;     // the first op, and those that have any, or that come after any op
 
       bool holds(std::span<const Replacement> r) const;
     };
@@ -64,7 +64,7 @@ class BlockCopies {
   BlockCopies(const BlockCopies&) = delete;
 
   /// Adds the ops of a block again; see PlanBuilder::repeat.
-  OpBlock repeat(const OpBlock& block, std::span<const Replacement> replaced, std::uint16_t microbatch);
+  OpBlock repeat(const OpBlock& block, std::span<const Replacement> replaced, std::uint16_t microbatch, OpId after);
   /// Somebody is about to use this storage: if copies have used it, that is noted.
   void recall(TensorId owner) {
     if (!calm_.empty() && calm_.begin()->first <= owner && owner <= calm_.rbegin()->first) disturb(owner);
@@ -109,8 +109,8 @@ class BlockCopies {
   void note_copied(const Copy& copy, std::uint32_t tensor);
   void copy_tensors(const Recipe& recipe, TensorId first, std::span<const Replacement> replaced);
   bool copy_operands(const Recipe& recipe, TensorId first, std::span<const Replacement> replaced);
-  void copy_ops(const Recipe& recipe, OpId first, std::uint16_t microbatch, bool may_write);
-  void order_op(const Recipe& recipe, const Recipe::Boundary& b, OpId first, bool may_write);
+  void copy_ops(const Recipe& recipe, OpId first, std::uint16_t microbatch, OpId after, bool may_write);
+  void order_op(const Recipe& recipe, const Recipe::Boundary& b, OpId first, OpId after, bool may_write);
 
   Plan& plan_;
   LastUses& uses_;

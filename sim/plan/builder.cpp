@@ -156,8 +156,8 @@ OpBlock PlanBuilder::end_block(OpBlock block) const {
   return block;
 }
 
-OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced) {
-  return copies_->repeat(block, replaced, microbatch_);
+OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced, OpId after) {
+  return copies_->repeat(block, replaced, microbatch_, after);
 }
 
 void PlanBuilder::order(OpId before) {

@@ -95,8 +95,9 @@ class PlanBuilder {
   OpBlock begin_block() const { return {OpId{plan_.ops.size()}, TensorId{plan_.tensors.size()}}; }
   OpBlock end_block(OpBlock block) const;
   /// Adds the ops of a block again, for the microbatch at hand: with tensors of their own for those made in the block,
-  /// and others for those of `replaced`. What they come after follows from the operands as it does for any op.
-  OpBlock repeat(const OpBlock& block, std::span<const Replacement> replaced);
+  /// and others for those of `replaced`. What they come after follows from the operands as it does for any op; the
+  /// first one comes after `after` too.
+  OpBlock repeat(const OpBlock& block, std::span<const Replacement> replaced, OpId after = {});
   /// Room for so many times as much as there is.
   void reserve(std::size_t times);
 

@@ -51,6 +51,28 @@ std::vector<StageLowering::Message> StageLowering::messages_to(int from, int to)
   return out;
 }
 
+/// The message that a pass begins with, and who sends it.
+std::optional<std::pair<int, StageLowering::Message>> StageLowering::needed_by(const Action& a) const {
+  const Schedule& s = *step_.schedule;
+  const int k = part_of(a);
+  if (a.pass == Pass::Forward && k > 0)
+    return std::pair{s.home(k - 1, a.microbatch).stage, Message{k - 1, a.microbatch, false}};
+  if ((a.pass == Pass::Backward || a.pass == Pass::InputGradient) && k + 1 < s.parts)
+    return std::pair{s.home(k + 1, a.microbatch).stage, Message{k + 1, a.microbatch, true}};
+  return std::nullopt;
+}
+
+StageLowering::Channel& StageLowering::channel_of(int from) {
+  Channel& c = channels_[from];
+  if (c.messages.empty()) c.messages = messages_to(from, stage_);
+  return c;
+}
+
+/// Messages are not received far ahead: no sooner than this pass has ended. None where there is none.
+OpId StageLowering::pass_before_last() const {
+  return action_ends_.size() > 1 ? action_ends_[action_ends_.size() - 2] : OpId{};
+}
+
 /// The wanted message, behind all that its sender sends before it.
 TensorId StageLowering::receive(int from, const Message& wanted) {
   if (from == stage_) {
@@ -58,8 +80,7 @@ TensorId StageLowering::receive(int from, const Message& wanted) {
     if (it == local_.end()) bug("a stage waits for a pass of its own that comes later");
     return it->second;
   }
-  Channel& c = channels_[from];
-  if (c.messages.empty()) c.messages = messages_to(from, stage_);
+  Channel& c = channel_of(from);
   const auto next = c.messages.begin() + static_cast<std::ptrdiff_t>(c.received);
   auto it = std::find(next, c.messages.end(), wanted);
   if (it == c.messages.end()) it = std::find(c.messages.begin(), next, wanted);
@@ -74,11 +95,28 @@ TensorId StageLowering::receive(int from, const Message& wanted) {
     } else {
       c.tensors.push_back(b_.repeat(block->second, {}).first_tensor);
     }
-    // Not far ahead: no sooner than the pass before the last one has ended.
-    if (action_ends_.size() > 1 && !action_ends_[action_ends_.size() - 2].is_none())
-      b_.order(action_ends_[action_ends_.size() - 2]);
+    if (const OpId before = pass_before_last(); !before.is_none()) b_.order(before);
   }
   return c.tensors[at];
+}
+
+/// What a pass needs, received ahead of its block; none where it needs nothing or receives it itself.
+TensorId StageLowering::receive_ahead(const Action& a) {
+  const auto needed = needed_by(a);
+  if (!needed || receives(a)) return {};
+  const TensorId x = receive(needed->first, needed->second);
+  wait_for_messages();
+  return x;
+}
+
+/// The next message of a channel, received in the block of the pass that needs it.
+TensorId StageLowering::receive_next(const Action& a) {
+  const auto [from, message] = *needed_by(a);
+  Channel& c = channel_of(from);
+  ++c.received;
+  c.tensors.push_back(add_receive(from, message));
+  if (const OpId before = pass_before_last(); !before.is_none()) b_.order(before);
+  return c.tensors.back();
 }
 
 /// With `blocking` the host enqueues a pass when the messages ahead of it have come and gone.
@@ -117,10 +155,7 @@ void StageLowering::forward(const Action& a) {
   const int k = part_of(a);
   PassState& pass = passes_[{a.chunk, a.microbatch}];
   b_.set_phase(Phase::Forward);
-  if (k > 0) {
-    pass.received = receive(s.home(k - 1, a.microbatch).stage, {k - 1, a.microbatch, false});
-    wait_for_messages();
-  }
+  pass.received = receive_ahead(a);
   if (repeats(a))
     repeat(a, pass);
   else
@@ -133,6 +168,7 @@ void StageLowering::emit_forward(const Action& a, PassState& pass) {
   const Schedule& s = *step_.schedule;
   const int k = part_of(a);
   const OpBlock begun = b_.begin_block();
+  if (receives(a)) pass.received = receive_next(a);
   pass.tape = std::make_unique<Tape>(b_, weights_->targets());
   Layers layers = make_layers(*pass.tape, a.microbatch);
   if (k > 0) {
@@ -159,10 +195,7 @@ void StageLowering::backward(const Action& a) {
   PassState& pass = passes_.at({a.chunk, a.microbatch});
   const bool is_first = a.pass != Pass::WeightGradient;
   b_.set_phase(Phase::Backward);
-  if (is_first && k + 1 < s.parts) {
-    pass.gradient_received = receive(s.home(k + 1, a.microbatch).stage, {k + 1, a.microbatch, true});
-    wait_for_messages();
-  }
+  if (is_first) pass.gradient_received = receive_ahead(a);
   if (repeats(a))
     repeat(a, pass);
   else
@@ -175,6 +208,7 @@ void StageLowering::backward(const Action& a) {
 void StageLowering::emit_backward(const Action& a, PassState& pass) {
   const int k = part_of(a);
   const OpBlock begun = b_.begin_block();
+  if (receives(a)) pass.gradient_received = receive_next(a);
   if (a.pass == Pass::WeightGradient) {
     pass.tape->emit_deferred();
   } else {

@@ -40,6 +40,30 @@ void StageLowering::find_patterns() {
     if (!passes[2].empty() && first(passes[2]) != p.microbatch) p.microbatch = -1;
     patterns_[chunk] = std::move(p);
   }
+  find_receivers();
+}
+
+/// A pass whose message is always the next of its channel receives it in its own block, so that copies of the block do.
+void StageLowering::find_receivers() {
+  std::map<int, std::size_t> next;  // by sending stage: message of the channel
+  for (const Action& a : step_.schedule->actions[static_cast<std::size_t>(stage_)]) {
+    bool& receives = patterns_.at(a.chunk).receives[block_of(a.pass)];
+    const auto needed = needed_by(a);
+    if (!needed || needed->first == stage_ || step_.parallel.blocking) {
+      receives = false;
+      continue;
+    }
+    const std::vector<Message>& messages = channel_of(needed->first).messages;
+    std::size_t& at = next[needed->first];
+    receives = receives && at < messages.size() && messages[at] == needed->second;
+    const auto found = std::find(messages.begin() + static_cast<std::ptrdiff_t>(at), messages.end(), needed->second);
+    if (found != messages.end()) at = static_cast<std::size_t>(found - messages.begin()) + 1;
+  }
+}
+
+bool StageLowering::receives(const Action& a) const {
+  const auto pattern = patterns_.find(a.chunk);
+  return pattern != patterns_.end() && pattern->second.receives[block_of(a.pass)];
 }
 
 bool StageLowering::repeats(const Action& a) const {
@@ -59,7 +83,8 @@ std::vector<TensorId> StageLowering::given_to(std::int64_t microbatch) const {
 }
 
 void StageLowering::repeat(const Action& a, PassState& pass) {
-  const int pattern = patterns_.at(a.chunk).microbatch;
+  const Pattern& of_chunk = patterns_.at(a.chunk);
+  const int pattern = of_chunk.microbatch;
   const PassState& like = passes_.at({a.chunk, pattern});
   const std::size_t at = block_of(a.pass);
   std::vector<Replacement> replaced;
@@ -72,11 +97,18 @@ void StageLowering::repeat(const Action& a, PassState& pass) {
     replaced.push_back({from, to});
     replaced.push_back({b_.plan().owner(from), b_.plan().owner(to)});
   };
-  add(like.received, pass.received);
-  add(like.gradient_received, pass.gradient_received);
+  if (!of_chunk.receives[0]) add(like.received, pass.received);
+  if (!of_chunk.receives[1]) add(like.gradient_received, pass.gradient_received);
   for (const Replacement& r : replacements(given_to(pattern), given_to(a.microbatch))) replaced.push_back(r);
-  pass.blocks[at] = b_.repeat(*like.blocks[at], replaced);
+  pass.blocks[at] = b_.repeat(*like.blocks[at], replaced, receives(a) ? pass_before_last() : OpId{});
   add_block(at);
+  if (receives(a)) {
+    TensorId& received = at == 0 ? pass.received : pass.gradient_received;
+    received = replace(at == 0 ? like.received : like.gradient_received, replaced);
+    Channel& channel = channel_of(needed_by(a)->first);
+    ++channel.received;
+    channel.tensors.push_back(received);
+  }
   if (a.pass == Pass::Forward)
     pass.out = replace(like.out, replaced);
   else if (a.pass != Pass::WeightGradient && !like.gradient_out.is_none())

@@ -59,6 +59,7 @@ class StageLowering {
   struct Pattern {
     int microbatch = -1;
     std::set<int> apart;
+    std::array<bool, 3> receives{true, true, true};  // each pass of a kind: the message it needs, and no other
   };
   /// A message between two stages, in the order in which the sender produces them.
   struct Message {
@@ -89,15 +90,21 @@ class StageLowering {
   // Repetition (repetition.cpp).
   bool may_repeat() const;
   void find_patterns();
+  void find_receivers();
   static std::size_t block_of(Pass pass);
   bool repeats(const Action& a) const;
+  bool receives(const Action& a) const;
   void repeat(const Action& a, PassState& pass);
   std::vector<TensorId> given_to(std::int64_t microbatch) const;
 
   // Messages (pipeline_stage.cpp).
   int part_of(const Action& a) const { return step_.schedule->part(stage_, a.chunk); }
   std::vector<Message> messages_to(int from, int to) const;
+  std::optional<std::pair<int, Message>> needed_by(const Action& a) const;
   TensorId receive(int from, const Message& wanted);
+  TensorId receive_ahead(const Action& a);
+  TensorId receive_next(const Action& a);
+  OpId pass_before_last() const;
   TensorId add_receive(int from, const Message& m);
   void wait_for_messages();
   void wait_for_loss();
@@ -125,6 +132,7 @@ class StageLowering {
     std::vector<TensorId> tensors;
     std::map<std::tuple<int, bool, Phase>, OpBlock> blocks;  // the first message of its kind
   };
+  Channel& channel_of(int from);
   std::map<int, Channel> channels_;                  // by sending stage
   std::vector<std::pair<Message, TensorId>> local_;  // what a stage hands to itself
   std::vector<OpId> action_ends_;
