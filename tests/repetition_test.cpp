@@ -108,6 +108,42 @@ TEST_CASE("a block is repeated with tensors of its own and dependencies that fol
   CHECK(plan.deps_of(plan.ops[3])[0] == OpId{std::size_t{2}});
 }
 
+TEST_CASE("a block that is repeated comes after an op that no operand shows", "[plan]") {
+  PlanBuilder b{"after"};
+  const TensorSpec kept{.role = TensorRole::Parameter, .persistent = true};
+  const TensorId x = b.tensor("x", Shape{8}, kept),
+                 host = b.tensor("host", Shape{8}, {.tier = Tier::Host, .persistent = true});
+  const OpBlock begun = b.begin_block();
+  const TensorId y = b.tensor("y", Shape{8}, {});
+  b.add("bring", Copy{.bytes = Bytes{32.0}}, {reads(host), writes(y)}, Stream::CopyIn);
+  b.add("product", Multiply{.rows = 1, .cols = 8}, {reads(y), reads(y), writes(x)});
+  const OpBlock block = b.end_block(begun);
+  const OpId product = b.repeat(block, {}, OpId{std::size_t{1}}).first_op;
+  b.repeat(block, {}, OpId{std::size_t{0}});  // an op of its own stream, which is in order already
+  const Plan plan = b.take(nullptr);
+  const auto waits = [&](std::size_t op) { return plan.deps_of(plan.ops[op]); };
+  CHECK(waits(0).empty());
+  REQUIRE(waits(product.index()).size() == 1);
+  CHECK(waits(product.index())[0] == OpId{std::size_t{1}});
+  CHECK(waits(4).empty());
+}
+
+TEST_CASE("copies of a pass that needs the next message of its channel receive it themselves", "[strategy]") {
+  // Of m microbatches the first and the last stand apart and one is the pattern: m - 3 are copies, and each but those
+  // of the network's ends receives states or gradients. Two stages: the second receives states, the first gradients.
+  TrainOptions o;
+  o.batch = o.microbatches = 8;
+  o.sequence = 8;
+  ParallelOptions parallel;
+  read_options(parse_yaml("{mesh: pp2}", "strategy"), parallel);
+  const Plan plan = lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+  std::size_t received = 0;
+  for (const Repetition& r : plan.repetitions)
+    for (std::size_t i = r.first.index(); i < r.first.index() + r.num_ops; ++i)
+      received += std::holds_alternative<Recv>(plan.work(plan.ops[i]));
+  CHECK(received == 2 * (8 - 3));
+}
+
 namespace {
 
 /// A plan in whose repeated blocks one op has another operand of the same shape, or does not wait for an op that it
@@ -161,6 +197,19 @@ TEST_CASE("damage to a block that repeats another one is found as in any other o
     CHECK((problems.empty() || !check_plan(copied).empty()));
   }
   CHECK(found > 40);
+}
+
+TEST_CASE("an op that repeats one of another part of the step is found", "[plan]") {
+  TrainOptions o;
+  o.batch = o.microbatches = 8;
+  o.sequence = 8;
+  ParallelOptions parallel;
+  read_options(parse_yaml("{mesh: pp2}", "strategy"), parallel);
+  Plan plan = lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+  plan.ops[plan.repetitions.front().first.index()].phase = Phase::Optimizer;
+  const auto problems = check_plan(plan);
+  REQUIRE(problems.size() == 1);
+  CHECK_THAT(problems.front(), Catch::Contains("is said to repeat"));
 }
 
 TEST_CASE("storage that repeated blocks share with other ops is followed through all of them", "[plan]") {

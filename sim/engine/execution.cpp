@@ -22,7 +22,9 @@ Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
     rank.class_id = c_.fleet.class_of(r);
     rank.kind = c_.fleet.kind(r);
     rank.host_ps = start_ps;
-    rank.ready_ps = c_.ops.ready(rank.class_id, rank.kind);
+    const HostSchedule& schedule = c_.ops.schedule(rank.class_id, rank.kind);
+    rank.ready_ps = schedule.ready_ps.empty() ? nullptr : schedule.ready_ps.data();
+    rank.all_ready_ps = schedule.all_ready_ps;
     const ClassOps& ops = c_.ops.of_class(rank.class_id);
     if (!ops.waits.empty()) rank.next_wait = ops.waits.front();
     rank.first_op = ops.first_op;
@@ -141,7 +143,8 @@ void Execution::try_start(std::uint32_t index) {
     rank.host_waiters |= static_cast<std::uint16_t>(1u << index % kNumStreams);
     return;
   }
-  if (deps_ended(rank, index, record) && !delayed(rank, index) && !try_replay(index)) begin(index);
+  if (!deps_ended(rank, index, record)) return prefetch_storage(index, record);
+  if (!delayed(rank, index) && !try_replay(index)) begin(index);
 }
 
 /// Ops after a wait are not enqueued yet; the wait itself needs all before it to have ended, or what it reads.
@@ -173,7 +176,7 @@ bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& r
 /// Whether the host makes the op wait: until it has enqueued it, or while it prepares to do the op itself.
 bool Execution::delayed(const RankRun& rank, std::uint32_t index) {
   Slot& slot = slots_[index];
-  if (rank.ready_ps == nullptr || c_.ops[slot.next].op < rank.enqueued) return false;
+  if (is_all_ready(rank) || c_.ops[slot.next].op < rank.enqueued) return false;
   const std::int64_t ready = rank.ready_ps[slot.next - rank.first_op];
   const std::int64_t start = ready < 0 ? now_ps_ - ready - 1 : rank.host_ps + ready;
   if (start <= now_ps_) return false;
@@ -190,15 +193,35 @@ void Execution::begin(std::uint32_t index) {
   slot.start_ps = now_ps_;
   if (finds_ != nullptr && (record.storage & kTakes))
     finds_->note_storage(now_ps_, {record.op - found_block_->first_op, false});
-  if ((record.storage & kTakes) && c_.memory != nullptr) {
-    const std::uint32_t rank = index / kNumStreams;
-    if (c_.memory->take(rank, op_of(ranks_[rank], record), now_ps_))
-      c_.memory->record_peak(rank, progress(rank, now_ps_));
-  }
+  if ((record.storage & kTakes) && c_.memory != nullptr) take_storage(index, record);
   if (record.kind == OpKind::Single || is_wait(record.kind))
     begin_single(index, record);
   else
     arrive(index, record);
+}
+
+/// Of a message that has to wait.
+void Execution::prefetch_storage(std::uint32_t index, const EngineOp& record) const {
+  if (c_.memory == nullptr || record.storage == 0) return;
+  if (const TensorId owner = owner_of(record); !owner.is_none()) c_.memory->prefetch(index / kNumStreams, owner);
+}
+
+void Execution::take_storage(std::uint32_t index, const EngineOp& record) {
+  const std::uint32_t rank = index / kNumStreams;
+  const OpId op = op_of(ranks_[rank], record);
+  const auto stream = static_cast<Stream>(index % kNumStreams);
+  const TensorId owner = owner_of(record);
+  const bool is_peak = owner.is_none() ? c_.memory->take(rank, op, now_ps_)
+                                       : c_.memory->take_owner(rank, op, stream, owner, now_ps_);
+  if (is_peak) c_.memory->record_peak(rank, progress(rank, now_ps_));
+}
+
+void Execution::give_storage(std::uint32_t index, const EngineOp& record) {
+  const std::uint32_t rank = index / kNumStreams;
+  if (const TensorId owner = owner_of(record); owner.is_none())
+    c_.memory->give(rank, op_of(ranks_[rank], record), now_ps_);
+  else
+    c_.memory->give_owner(rank, owner, now_ps_);
 }
 
 void Execution::begin_single(std::uint32_t index, const EngineOp& record) {
@@ -235,7 +258,7 @@ void Execution::finish(std::uint32_t index) {
   ++num_ended_;
   if (finds_ != nullptr && (record.storage & kGives))
     finds_->note_storage(now_ps_, {record.op - found_block_->first_op, true});
-  if ((record.storage & kGives) && c_.memory != nullptr) c_.memory->give(r, op_of(rank, record), now_ps_);
+  if ((record.storage & kGives) && c_.memory != nullptr) give_storage(index, record);
   if (!is_wait(record.kind)) return;
   const auto& waits = c_.ops.of_class(rank.class_id).waits;
   rank.host_ps = now_ps_;

@@ -56,6 +56,7 @@ class Execution final : private Network::Client {
   struct RankRun {
     std::int64_t host_ps = 0;                // when the host could begin to enqueue, since its last wait
     const std::int64_t* ready_ps = nullptr;  // HostSchedule of its class, or null
+    std::int64_t all_ready_ps = 0;           // the same
     std::uint32_t ended = 0;                 // ops
     std::uint32_t next_block = 0;            // that repeats another one
     std::uint32_t next_wait = UINT32_MAX, waits_passed = 0;  // the op that the host waits at next
@@ -77,11 +78,20 @@ class Execution final : private Network::Client {
   void try_start(std::uint32_t slot);
   bool host_allows(RankRun& rank, const EngineOp& record) const;
   bool deps_ended(RankRun& rank, std::uint32_t slot, const EngineOp& record);
+  bool is_all_ready(const RankRun& rank) const {
+    return rank.ready_ps == nullptr || now_ps_ - rank.host_ps >= rank.all_ready_ps;
+  }
   bool delayed(const RankRun& rank, std::uint32_t slot);
   void begin(std::uint32_t slot);
   void begin_single(std::uint32_t slot, const EngineOp& record);
   void run_single(std::uint32_t slot, const EngineOp& record, std::int64_t duration_ps);
   void finish(std::uint32_t slot);
+  void prefetch_storage(std::uint32_t slot, const EngineOp& record) const;
+  void take_storage(std::uint32_t slot, const EngineOp& record);
+  void give_storage(std::uint32_t slot, const EngineOp& record);
+  TensorId owner_of(const EngineOp& record) const {
+    return is_point_to_point(record.kind) ? c_.ops.call(record).owner : TensorId{};
+  }
   void settle();
   std::uint32_t& version(std::uint32_t id);
   OpId op_of(const RankRun& rank, const EngineOp& record) const { return OpId{std::size_t{rank.first_op} + record.op}; }

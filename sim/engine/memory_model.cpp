@@ -90,8 +90,8 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
 }
 
 MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c) {
-  ClassTensors out;
-  const MovedStretches stretches{*plan_, plan_->classes[c.index()]};
+  ClassTensors out{.stretches = {*plan_, plan_->classes[c.index()]}};
+  const MovedStretches& stretches = out.stretches;
   std::map<const RepeatedBlock*, BlockMarks> blocks;
   for (const auto& [first, block] : stretches.blocks()) blocks[&block] = marks_of(block);
   std::uint32_t first = UINT32_MAX, last = 0;

@@ -18,12 +18,12 @@
 #include "sim/engine/allocation_trace.hpp"
 #include "sim/engine/fleet.hpp"
 #include "sim/engine/storage_effects.hpp"
+#include "sim/plan/repeated_block.hpp"
 #include "sim/timeline/timeline.hpp"
 
 namespace orrery {
 
 struct OpBlocks;
-struct RepeatedBlock;
 
 /// How far a rank has come: per stream, how many of its ops have started and how many have ended.
 struct RankProgress {
@@ -89,6 +89,9 @@ class MemoryModel {
   bool take(std::uint32_t simulated, OpId op, std::int64_t now_ps);
   void record_peak(std::uint32_t simulated, const RankProgress& progress);
   void give(std::uint32_t simulated, OpId op, std::int64_t now_ps);
+  /// The same of an op of which it is known whose storage it takes, or gives back.
+  bool take_owner(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, std::int64_t now_ps);
+  void give_owner(std::uint32_t simulated, TensorId owner, std::int64_t now_ps);
 
   /// What the events of a block of this pattern do, and whose storage they share with others in each block of it.
   /// Holds until the next execution begins.
@@ -105,6 +108,14 @@ class MemoryModel {
     StorageScript* script = nullptr;
     std::span<const TensorId> owners;  // of what is shared
   };
+  /// What is kept of this storage, or of what a block shares, will soon be asked for.
+  void prefetch(std::uint32_t simulated, TensorId owner) {
+    __builtin_prefetch(&block(simulated, owner));
+    __builtin_prefetch(plan_->tensors.data() + owner.index());
+  }
+  void prefetch(const Replayed& block) {
+    for (const TensorId owner : block.owners) __builtin_prefetch(&this->block(block.simulated, owner));
+  }
   /// As `take` or `give` of an event.
   bool replay(const Replayed& block, std::size_t event, std::int64_t now_ps);
   /// As `replay` of the events [first, last) where it is known what they come to, because they have been replayed in a
@@ -149,6 +160,7 @@ class MemoryModel {
     std::vector<std::uint8_t> marks;     // per tensor of the range: how many operands give it back, one per stream
     std::vector<TensorId> resident;
     std::uint32_t list = 0;  // of the storage keys of `resident`
+    MovedStretches stretches;
   };
 
   static constexpr std::size_t kNumTypes = static_cast<std::size_t>(DType::Bool) + 1;  // the last one
@@ -173,8 +185,6 @@ class MemoryModel {
   void change(TierState& t, std::int64_t bytes, std::int64_t now_ps);
   void raise(TierState& t, OpId op);
   bool grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t now_ps);
-  bool take_owner(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, std::int64_t now_ps);
-  void give_owner(std::uint32_t simulated, TensorId owner, std::int64_t now_ps);
   Block& block(std::uint32_t simulated, TensorId owner) {
     return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
   }
@@ -186,8 +196,8 @@ class MemoryModel {
   void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
   StorageScript::Stretch* stretch(StorageScript& script, std::size_t first, std::size_t last) const;
   StorageScript* script_of(const ClassTensors& tensors, OpId first, std::span<const StorageScript::Event> events);
-  void find_owners(const OpBlocks& blocks, std::uint32_t pattern, std::uint32_t first_op, const StorageScript& script,
-                   std::vector<TensorId>& out) const;
+  void find_owners(const ClassTensors& tensors, const OpBlocks& blocks, std::uint32_t pattern, std::uint32_t first_op,
+                   const StorageScript& script, std::vector<TensorId>& out) const;
   Block& shared_block(const Replayed& replayed, const StorageScript::Change& c) {
     return block(replayed.simulated, replayed.owners[c.place]);
   }

@@ -27,7 +27,7 @@ MemoryModel::Script MemoryModel::script(std::uint32_t simulated, const OpBlocks&
                                   [&](const OpBlocks::Instance& b) { return b.pattern == pattern; });
   StorageScript* const known = script_of(tensors, OpId{std::size_t{first_op} + block->first_op}, events);
   const auto [owners, is_new] = owners_.try_emplace({c, pattern, known});
-  if (is_new) find_owners(blocks, pattern, first_op, *known, owners->second);
+  if (is_new) find_owners(tensors, blocks, pattern, first_op, *known, owners->second);
   return {known, owners->second};
 }
 
@@ -76,14 +76,40 @@ StorageScript* MemoryModel::script_of(const ClassTensors& tensors, OpId first,
   return same != scripts_.end() ? &*same : &scripts_.emplace_back(std::move(out));
 }
 
-void MemoryModel::find_owners(const OpBlocks& blocks, std::uint32_t pattern, std::uint32_t first_op,
-                              const StorageScript& script, std::vector<TensorId>& out) const {
+/// Storage of tensors that are those of the first block, moved, is that of the first block, moved by as much.
+void MemoryModel::find_owners(const ClassTensors& tensors, const OpBlocks& blocks, std::uint32_t pattern,
+                              std::uint32_t first_op, const StorageScript& script, std::vector<TensorId>& out) const {
+  struct Shared {
+    std::uint32_t op = 0, operand = 0;
+    std::uint32_t place = 0;  // of the operand, counted in the block
+    TensorId like;            // the owner in the block that copies are like; none: it is not moved with them
+  };
+  std::vector<Shared> shared;
+  for (const StorageScript::Change& c : script.changes)
+    if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) shared.push_back({c.op, c.operand});
+  const RepeatedBlock* known = nullptr;
+  const auto look_into = [&](const RepeatedBlock& block) {
+    known = &block;
+    for (Shared& s : shared) {
+      const Op& op = plan_->ops[block.first_op.index() + s.op];
+      s.place = op.first_operand + s.operand - block.first_operand;
+      const bool is_own = !std::binary_search(block.others.begin(), block.others.end(), s.place);
+      s.like = is_own ? plan_->owner(plan_->operands_of(op)[s.operand].tensor()) : TensorId{};
+    }
+  };
+  auto part = tensors.stretches.parts().begin();
   for (const OpBlocks::Instance& block : blocks.instances) {
     if (block.pattern != pattern) continue;
-    for (const StorageScript::Change& c : script.changes) {
-      if (c.kind != Kind::TakeShared && c.kind != Kind::GiveShared) continue;
-      const Op& op = plan_->ops[std::size_t{first_op} + block.first_op + c.op];
-      out.push_back(plan_->owner(plan_->operands_of(op)[c.operand].tensor()));
+    const std::size_t first = std::size_t{first_op} + block.first_op;
+    while (part->first < first) ++part;
+    if (part->block != nullptr && part->block != known) look_into(*part->block);
+    for (const Shared& s : shared) {
+      if (part->block == nullptr)
+        out.push_back(plan_->owner(plan_->operands_of(plan_->ops[first + s.op])[s.operand].tensor()));
+      else if (s.like.is_none())
+        out.push_back(plan_->owner(plan_->operands[plan_->ops[first].first_operand + s.place].tensor()));
+      else
+        out.push_back(TensorId{std::size_t{s.like.value + part->by}});
     }
   }
 }

@@ -97,10 +97,16 @@ void OpTable::find_partners(const Plan& plan) {
 }
 
 /// Streams one behind the other.
-void OpTable::make_room(const Plan& plan, ClassOps& out) {
+void OpTable::make_room(const Plan& plan, ClassOps& out, std::span<const Stretch> stretches) {
   next_ = {};
-  for (std::size_t i = out.first_op; i < std::size_t{out.first_op} + out.num_ops; ++i)
-    ++next_[static_cast<std::size_t>(plan.ops[i].stream)];
+  std::map<std::size_t, std::array<std::uint32_t, kNumStreams>> counts;  // of the ops from there on
+  for (const Stretch& s : stretches) {
+    const std::size_t first = s.like.is_none() ? s.first : s.like.index();
+    const auto [count, is_new] = counts.try_emplace(first);
+    for (std::size_t i = first; is_new && i < first + s.num_ops; ++i)
+      ++count->second[static_cast<std::size_t>(plan.ops[i].stream)];
+    for (std::size_t k = 0; k < kNumStreams; ++k) next_[k] += count->second[k];
+  }
   out.first_record[0] = out.first_op;
   for (std::size_t s = 0; s < kNumStreams; ++s) {
     out.first_record[s + 1] = out.first_record[s] + next_[s];
@@ -114,7 +120,7 @@ void OpTable::add_class(const Plan& plan, std::size_t c, std::span<const Stretch
   ClassOps& out = classes_[c];
   out.first_op = plan.classes[c].first_op;
   out.num_ops = plan.classes[c].num_ops;
-  make_room(plan, out);
+  make_room(plan, out, stretches);
   std::map<OpId, std::uint32_t> patterns;  // by the first op of what they are like
   for (const Stretch& s : stretches) {
     const auto first = static_cast<std::uint32_t>(s.first - out.first_op);
@@ -154,7 +160,7 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
     if (known.num_deps > 0 || ops[k].num_deps > 0 || is_wait(known.kind))
       complete(plan, out, ops[k], record);
     else if (known.kind != OpKind::Single)
-      add_call(record, ops[k].work);
+      add_call(plan, record, ops[k]);
     for (std::uint32_t d = 0; d < record.num_deps; ++d)
       if (const Dependency on = dep(record, d);
           on.record() < block.first_record[on.stream()] || is_point_to_point(records_[on.record()].kind))
@@ -183,12 +189,14 @@ void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& 
   if (is_wait(record.kind))
     out.waits.push_back(record.op);
   else if (record.kind != OpKind::Single)
-    add_call(record, op.work);
+    add_call(plan, record, op);
 }
 
-void OpTable::add_call(EngineOp& record, WorkId work) {
+void OpTable::add_call(const Plan& plan, EngineOp& record, const Op& op) {
   record.work = static_cast<std::uint32_t>(calls_.size());
-  calls_.push_back({work.value, counts_[partners_[work.index()]]++});
+  const bool names_owner = record.storage != 0 && is_point_to_point(record.kind) && op.num_operands == 1;
+  calls_.push_back({op.work.value, counts_[partners_[op.work.index()]]++,
+                    names_owner ? plan.owner(plan.operands_of(op).front().tensor()) : TensorId{}});
 }
 
 /// The host enqueues the ops of a class one after another, beginning anew after each wait: a wait itself launches
@@ -202,6 +210,7 @@ void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, 
   const ClassOps& all = classes_[c];
   const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
   std::vector<std::int64_t>& ready = schedules_[c * num_kinds_ + kind].ready_ps;
+  std::int64_t& all_ready = schedules_[c * num_kinds_ + kind].all_ready_ps;
   ready.resize(ops.size());
   std::int64_t clock = 0;
   bool waits = false;
@@ -211,6 +220,7 @@ void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, 
       const bool is_to_wait = is_wait(records_[place_[i]].kind);
       std::int64_t& at = ready[place_[i] - all.first_op];
       at = !l.runs_ahead ? -l.enqueue_ps - 1 : is_to_wait ? clock : (clock += l.enqueue_ps) + l.latency_ps;
+      all_ready = std::max(all_ready, l.runs_ahead ? at : HostSchedule::kNever);
       if (!is_to_wait) continue;
       clock = 0;
       waits = true;
@@ -233,17 +243,14 @@ void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, 
     for (std::size_t s = 0; s < kNumStreams; ++s) {
       const std::int64_t* const like = ready.data() + (known.block->first_record[s] - all.first_op);
       std::int64_t* const mine = ready.data() + (block.first_record[s] - all.first_op);
-      for (std::uint32_t k = 0; k < all.blocks.patterns[block.pattern].count[s]; ++k)
+      for (std::uint32_t k = 0; k < all.blocks.patterns[block.pattern].count[s]; ++k) {
         mine[k] = like[k] < 0 ? like[k] : like[k] + (clock - known.start);
+        all_ready = std::max(all_ready, mine[k]);
+      }
     }
     clock += known.steps;
   }
   schedule(next, all.num_ops);
-}
-
-const std::int64_t* OpTable::ready(std::uint32_t c, std::uint32_t kind) const {
-  const auto& ready = schedules_[c * num_kinds_ + kind].ready_ps;
-  return ready.empty() ? nullptr : ready.data();
 }
 
 std::size_t OpTable::bytes() const {

@@ -34,6 +34,7 @@ constexpr std::uint8_t kTakes = 1, kGives = 2;
 /// A collective, send or receive: the how-manieth of its class on its communicator, or with its partner and tag.
 struct Call {
   std::uint32_t work = 0, sequence = 0;
+  TensorId owner;  // of a message: whose storage it takes or gives back; none where that is of several
 };
 
 /// An earlier op of another stream that must have ended: its record and its stream.
@@ -90,7 +91,9 @@ struct ClassOps {
 ///   ≥ 0: from when the host could enqueue again, the time until the op may start;  < 0: the host does the op itself,
 ///   after −value − 1 of overhead.
 struct HostSchedule {
+  static constexpr std::int64_t kNever = INT64_MAX / 2;
   std::vector<std::int64_t> ready_ps;  // per record of the class; empty when always at once
+  std::int64_t all_ready_ps = 0;       // from then on all are; kNever where the host does an op itself
 };
 
 /// All ops of a plan in the form that an execution runs.
@@ -106,18 +109,18 @@ class OpTable {
     return op.num_deps == 1 ? Dependency::from_bits(op.first_dep) : deps_[op.first_dep + i];
   }
   const Call& call(const EngineOp& r) const { return calls_[r.work]; }
-  /// Ready times of a class on a kind of device, to be indexed by record; null when at once.
-  const std::int64_t* ready(std::uint32_t c, std::uint32_t kind) const;
+  /// Of a class on a kind of device.
+  const HostSchedule& schedule(std::uint32_t c, std::uint32_t kind) const { return schedules_[c * num_kinds_ + kind]; }
   std::size_t bytes() const;
 
  private:
   void add_class(const Plan& plan, std::size_t c, std::span<const Stretch> stretches);
-  void make_room(const Plan& plan, ClassOps& out);
+  void make_room(const Plan& plan, ClassOps& out, std::span<const Stretch> stretches);
   void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
   void add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, std::uint32_t like);
   void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record);
   void find_partners(const Plan& plan);
-  void add_call(EngineOp& record, WorkId work);
+  void add_call(const Plan& plan, EngineOp& record, const Op& op);
   void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
 
   std::vector<ClassOps> classes_;

@@ -143,7 +143,7 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
   const Slot* const slots = slots_.data() + r * kNumStreams;
   for (const std::uint32_t s : run.streams) {
     if (slots[s].state != State::Idle || slots[s].next != block.first_record[s]) return false;
-    if (rank.ready_ps == nullptr || block.first_op < rank.enqueued) continue;
+    if (is_all_ready(rank) || block.first_op < rank.enqueued) continue;
     const std::int64_t ready = rank.ready_ps[block.first_record[s] + run.count[s] - 1 - rank.first_op];
     if (ready < 0 || rank.host_ps + ready > now_ps_) return false;
   }
@@ -163,11 +163,13 @@ void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, B
   for (const std::uint32_t s : run.streams) {
     Slot& slot = slots_[r * kNumStreams + s];
     slot.state = State::Replayed;
+    c_.ops.prefetch(slot.next + run.count[s] - 1);  // what comes behind the block
     const std::size_t n = std::min<std::size_t>(4, uses.size() - next);
     shares_.add(r * kNumStreams + s, uses.subspan(next, n), run.duration, now_ps_);
     next += n;
   }
   replays_[r] = {&run, &block, now_ps_, 0};
+  if (c_.memory != nullptr) c_.memory->prefetch(storage_of(r, replays_[r]));
   const std::uint32_t compute = r * kNumStreams + kCompute;
   queue_.push(now_ps_ + run.duration, {compute, ++slots_[compute].version});
 }

@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/plan/block_copies.hpp"
 #include "sim/plan/latest_ops.hpp"
+#include "sim/plan/stretches.hpp"
 
 namespace orrery {
 namespace {
@@ -189,9 +190,11 @@ void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
   for (const Work& w : plan_.works) per_work.push_back(model.workspace(w));
   for (std::size_t c = 0; c < plan_.classes.size(); ++c) {
     std::array<Bytes, kNumStreams> most{};
-    for (const Op& op : plan_.ops_of(plan_.classes[c]))
-      most[static_cast<std::size_t>(op.stream)] =
-          std::max(most[static_cast<std::size_t>(op.stream)], per_work[op.work.index()]);
+    for (const Stretch& s : stretches_of(plan_, plan_.classes[c]))  // what repeats another block has its works
+      for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i) {
+        Bytes& of_stream = most[static_cast<std::size_t>(plan_.ops[i].stream)];
+        of_stream = std::max(of_stream, per_work[plan_.ops[i].work.index()]);
+      }
     for (std::size_t s = 0; s < most.size(); ++s) {
       if (most[s].base() <= 0) continue;
       const auto bytes = static_cast<std::int64_t>(ceil_to(most[s], kAllocationUnit).base());

@@ -102,14 +102,14 @@ class StorageMarks {
       if (operands[*k].tensor() != operands_like[*k].tensor() || !marks.lasts[*k])
         mark(first_operand + *k, marks.streams[*k]);
     for (const BlockMarks::Owner& o : marks.owners)
-      if (uses_[o.owner.index() + moved].later != 0)
+      if (const std::size_t owner = o.owner.index() + moved; uses_[owner].later != 0)
         for (std::uint32_t n = o.last; n-- > o.first;)
-          mark(first_operand + marks.operands[n], marks.streams[marks.operands[n]]);
+          mark(first_operand + marks.operands[n], marks.streams[marks.operands[n]], owner,
+               plan_.tensors[o.owner.index()].persistent);
   }
 
   void finish() {
-    for (std::size_t t = 0; t < uses_.size(); ++t)
-      if (uses_[t].first != kNone && !plan_.tensors[t].persistent) plan_.operands[uses_[t].first].set_allocates(true);
+    for (const std::uint32_t owner : transient_) plan_.operands[uses_[owner].first].set_allocates(true);
   }
 
   bool is_used(TensorId owner) const { return uses_[owner.index()].first != kNone; }
@@ -117,16 +117,22 @@ class StorageMarks {
  private:
   /// All that comes behind it has been marked.
   void mark(std::uint32_t operand, std::uint16_t stream) {
+    const std::size_t owner = plan_.owner(plan_.operands[operand].tensor()).index();
+    mark(operand, stream, owner, plan_.tensors[owner].persistent);
+  }
+  void mark(std::uint32_t operand, std::uint16_t stream, std::size_t owner, bool lasts) {
     Operand& o = plan_.operands[operand];
-    const std::size_t owner = plan_.owner(o.tensor()).index();
+    Uses& uses = uses_[owner];
     o.set_allocates(false);
-    o.set_frees(!(uses_[owner].later & stream) && !plan_.tensors[owner].persistent);
-    uses_[owner].later |= stream;
-    uses_[owner].first = operand;
+    o.set_frees(!(uses.later & stream) && !lasts);
+    uses.later |= stream;
+    if (uses.first == kNone && !lasts) transient_.push_back(static_cast<std::uint32_t>(owner));
+    uses.first = operand;
   }
 
   Plan& plan_;
   std::vector<Uses> uses_;
+  std::vector<std::uint32_t> transient_;  // owners that are not persistent, of operands that have been marked
 };
 
 }  // namespace

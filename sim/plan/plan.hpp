@@ -137,8 +137,8 @@ struct RankView {
   std::int64_t stride = 0;
 };
 
-/// Ops that do what earlier ones of the class do, with other tensors and for another microbatch: works, streams and
-/// dependencies among them are the same. Blocks do not overlap, and what a block is like is no copy itself.
+/// Ops that do what earlier ones of the class do, with other tensors and for another microbatch: works, phases, streams
+/// and dependencies among them are the same. Blocks do not overlap, and what a block is like is no copy itself.
 struct Repetition {
   OpId first, like;  // the first op, and the first of those that it repeats
   std::uint32_t num_ops = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/plan/progress.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <tuple>
@@ -17,23 +18,25 @@ using Clock = std::array<std::uint32_t, kNumStreams>;
 /// An op at which a rank may have to wait for others. All other ops pass by themselves: what matters of them is which
 /// meetings they put in order.
 struct MeetingOp {
-  std::uint32_t op = 0;        // counted from the first of its class
-  std::uint32_t sequence = 0;  // of a collective: how many of its group its class issues before it
-  Clock after{};               // that must have been passed
+  std::uint32_t op = 0;  // counted from the first of its class
+  WorkId work;
+  std::uint32_t number = 0;  // of a collective: how many of its group its class issues before it; of messages: of works
+  Clock after{};             // that must have been passed
 };
 using Queues = std::array<std::vector<MeetingOp>, kNumStreams>;
 
 /// The meetings of a class, found in one walk in plan order.
 class MeetingWalk {
  public:
-  MeetingWalk(const Plan& plan, const RankClass& c, const std::vector<bool>& meets)
+  MeetingWalk(const Plan& plan, const std::vector<std::uint32_t>& waits, const RankClass& c,
+              const std::vector<bool>& meets)
       : plan_{plan},
         class_{c},
         meets_{meets.begin(), meets.end()},
         saved_of_(c.num_ops, kUnwanted),
         counts_((c.num_ops + kWord - 1) / kWord) {
     fresh_.fill(true);
-    find_dependencies();
+    find_dependencies(waits);
     for (const std::uint32_t op : ops_that_do(plan, c, meets)) count(op - c.first_op);
   }
 
@@ -49,12 +52,11 @@ class MeetingWalk {
 
   void count(std::uint32_t i) { counts_[i / kWord] |= std::uint64_t{1} << i % kWord; }
 
-  void find_dependencies() {
-    const Op* const ops = plan_.ops.data() + class_.first_op;
-    for (std::uint32_t i = 0; i < class_.num_ops; ++i) {
-      if (ops[i].num_deps == 0) continue;
-      count(i);
-      for (const OpId d : plan_.deps_of(ops[i])) {
+  void find_dependencies(const std::vector<std::uint32_t>& waits) {
+    for (auto w = std::lower_bound(waits.begin(), waits.end(), class_.first_op);
+         w != waits.end() && *w - class_.first_op < class_.num_ops; ++w) {
+      count(*w - class_.first_op);
+      for (const OpId d : plan_.deps_of(plan_.ops[*w])) {
         saved_of_[d.index() - class_.first_op] = kWanted;
         count(static_cast<std::uint32_t>(d.index() - class_.first_op));
       }
@@ -66,8 +68,8 @@ class MeetingWalk {
     const auto s = static_cast<std::size_t>(op.stream);
     for (const OpId d : plan_.deps_of(op)) join(s, saved_[saved_of_[d.index() - class_.first_op]]);
     if (meets_[op.work.index()] != 0) {
-      MeetingOp& m = queues_[s].emplace_back(MeetingOp{i, 0, known_[s]});
-      if (const auto* c = std::get_if<Collective>(&plan_.work(op))) m.sequence = issued_[c->group.value]++;
+      const auto* c = std::get_if<Collective>(&plan_.work(op));
+      queues_[s].push_back({i, op.work, c != nullptr ? issued_[c->group.value]++ : number_of(op.work), known_[s]});
       known_[s][s] = static_cast<std::uint32_t>(queues_[s].size());
       fresh_[s] = true;
     }
@@ -78,6 +80,11 @@ class MeetingWalk {
       fresh_[s] = false;
     }
     saved_of_[i] = last_saved_[s];
+  }
+
+  /// Messages of a work are all to or from the same rank, with the same tag.
+  std::uint32_t number_of(WorkId work) {
+    return numbers_.try_emplace(work.value, static_cast<std::uint32_t>(numbers_.size())).first->second;
   }
 
   void join(std::size_t s, const Clock& other) {
@@ -98,18 +105,19 @@ class MeetingWalk {
   std::array<Clock, kNumStreams> known_{};  // at the latest op of each stream
   std::array<bool, kNumStreams> fresh_{};   // whether that has changed since it was saved last
   std::array<std::uint32_t, kNumStreams> last_saved_{};
-  std::map<std::uint16_t, std::uint32_t> issued_;  // collectives, by group
+  std::map<std::uint16_t, std::uint32_t> issued_;             // collectives, by group
+  std::unordered_map<std::uint32_t, std::uint32_t> numbers_;  // of works that are messages; never iterated
   Queues queues_;
 };
 
 class Progress {
  public:
-  Progress(const Plan& plan, const ReducedMesh& reduced)
+  Progress(const Plan& plan, const std::vector<std::uint32_t>& waits, const ReducedMesh& reduced)
       : plan_{plan}, mesh_{reduced}, class_of_{reduced.class_of_rank} {
     ranks_.resize(class_of_.size());
     find_communicators();
     const std::vector<bool> meets = meeting_works();
-    for (const RankClass& c : plan.classes) queues_.push_back(MeetingWalk{plan, c, meets}.run());
+    for (const RankClass& c : plan.classes) queues_.push_back(MeetingWalk{plan, waits, c, meets}.run());
   }
 
   std::vector<Standstill> run() {
@@ -129,16 +137,18 @@ class Progress {
   }
 
  private:
+  static constexpr std::uint32_t kUnknown = UINT32_MAX;
+  struct Channel {
+    std::uint32_t here = kUnknown, there = kUnknown;
+  };
   struct Rank {
     Clock at{};                                // next meeting of each stream
     std::array<bool, kNumStreams> standing{};  // it has been counted as arrived there
+    std::vector<Channel> channels;             // by the number of its messages' work
   };
   struct Communicator {
     std::size_t size = 0;
     std::vector<std::uint32_t> arrived;  // per collective, in order
-  };
-  struct Channel {
-    std::uint32_t here = 0, there = 0;
   };
   using Message = std::tuple<bool, std::size_t, std::size_t, std::int64_t>;  // is it the send, from, to, tag
 
@@ -180,10 +190,9 @@ class Progress {
 
   /// Whether all partners of an op stand at it; counts this one when it `arrives`.
   bool meets(std::size_t r, const MeetingOp& m, bool arrives) {
-    const WorkId work = plan_.ops[class_of(r).first_op + m.op].work;
-    if (const auto* c = std::get_if<Collective>(&plan_.works[work.index()]))
-      return meets_group(r, *c, m.sequence, arrives);
-    return meets_partner(channel_of(r, work), arrives);
+    if (const auto* c = std::get_if<Collective>(&plan_.works[m.work.index()]))
+      return meets_group(r, *c, m.number, arrives);
+    return meets_partner(channel_of(r, m), arrives);
   }
 
   /// Ranks meet at the k-th collective of their communicator in plan order, on whatever streams.
@@ -214,21 +223,22 @@ class Progress {
   }
 
   /// Counters of the messages that arrive like this one, and of those that arrive at the other end.
-  const Channel& channel_of(std::size_t r, WorkId work) {
-    const auto [it, is_new] = channels_.try_emplace(std::uint64_t{r} << 32 | work.value);
-    if (!is_new) return it->second;
+  const Channel& channel_of(std::size_t r, const MeetingOp& op) {
+    std::vector<Channel>& channels = ranks_[r].channels;
+    if (channels.size() <= op.number) channels.resize(op.number + 1);
+    Channel& channel = channels[op.number];
+    if (channel.here != kUnknown) return channel;
     const auto number = [&](const Message& m) {
       const auto [at, fresh] = numbers_.try_emplace(m, static_cast<std::uint32_t>(numbers_.size()));
       if (fresh) messages_.push_back(0);
       return at->second;
     };
-    const auto* send = std::get_if<Send>(&plan_.works[work.index()]);
-    const auto* recv = std::get_if<Recv>(&plan_.works[work.index()]);
+    const auto* send = std::get_if<Send>(&plan_.works[op.work.index()]);
+    const auto* recv = std::get_if<Recv>(&plan_.works[op.work.index()]);
     const std::size_t peer = peer_of(mesh_.mesh, RankId{r}, send ? send->peer : recv->peer).index();
     const std::size_t from = send ? r : peer, to = send ? peer : r;
     const std::int64_t tag = send ? send->tag : recv->tag;
-    it->second = {number({send != nullptr, from, to, tag}), number({send == nullptr, from, to, tag})};
-    return it->second;
+    return channel = {number({send != nullptr, from, to, tag}), number({send == nullptr, from, to, tag})};
   }
 
   const Plan& plan_;
@@ -238,15 +248,15 @@ class Progress {
   std::vector<Rank> ranks_;
   std::vector<Communicator> communicators_;
   std::vector<std::uint32_t> seats_;  // per rank and group: its communicator
-  std::unordered_map<std::uint64_t, Channel> channels_;
   std::map<Message, std::uint32_t> numbers_;
   std::vector<std::uint32_t> messages_;  // that have arrived
 };
 
 }  // namespace
 
-std::vector<Standstill> find_standstills(const Plan& plan, const ReducedMesh& ranks) {
-  return Progress{plan, ranks}.run();
+std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<std::uint32_t>& waits,
+                                         const ReducedMesh& ranks) {
+  return Progress{plan, waits, ranks}.run();
 }
 
 }  // namespace orrery

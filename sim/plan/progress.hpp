@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/plan/plan.hpp"
@@ -14,7 +15,9 @@ struct Standstill {
 };
 
 /// Runs the order of these ranks without times: a stream waits at a collective or message until all partners stand at
-/// theirs. What remains standing when nothing moves any more waits for ever.
-std::vector<Standstill> find_standstills(const Plan& plan, const ReducedMesh& ranks);
+/// theirs. What remains standing when nothing moves any more waits for ever. `waits`: ops that come after others, in
+/// order.
+std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<std::uint32_t>& waits,
+                                         const ReducedMesh& ranks);
 
 }  // namespace orrery

@@ -15,6 +15,7 @@ namespace orrery {
 /// has anew, all moved by as much; or tensors of others. The former are a range of tensors, from the first to the last
 /// that belongs to an owner whose storage the block takes.
 struct RepeatedBlock {
+  OpId first_op;
   std::uint32_t first_operand = 0, num_operands = 0;
   bool is_contiguous = true;          // operands of its ops follow upon each other
   std::uint32_t first_taken = 0;      // operand, counted in the block, that takes storage first
@@ -43,7 +44,10 @@ class MovedStretches {
     std::uint32_t by = 0;
   };
 
+  MovedStretches() = default;
   MovedStretches(const Plan& plan, const RankClass& c);
+  MovedStretches(MovedStretches&&) = default;  // parts point to blocks
+  MovedStretches& operator=(MovedStretches&&) = default;
   std::span<const Part> parts() const { return parts_; }
   const std::map<OpId, RepeatedBlock>& blocks() const { return blocks_; }
 

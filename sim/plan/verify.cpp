@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -27,12 +28,15 @@ class Checker {
   std::vector<std::string> run() {
     check_classes();
     if (problems_.none()) check_ids();
-    if (problems_.none()) check_repetitions();
-    if (problems_.none()) {
-      OrderChecker order{plan_, blocks_, moved_, problems_};
-      for (const RankClass& c : plan_.classes) order.check(c);
-      check_communication();
+    if (!problems_.none()) return problems_.take();
+    OrderChecker order{plan_, blocks_, moved_, waits_, problems_};
+    for (const RankClass& c : plan_.classes) {  // one after the other, as caches like it
+      check_repetitions(c);
+      if (problems_.none()) order.check(c);
     }
+    if (moved_.size() != plan_.repetitions.size())
+      problem("the classes hold {} repetitions of {}", moved_.size(), plan_.repetitions.size());
+    if (problems_.none()) check_communication();
     return problems_.take();
   }
 
@@ -49,13 +53,14 @@ class Checker {
   bool has_all_ids();
   bool has_ids(std::size_t i);
   void check_operand_sizes(std::size_t i);
-  void check_repetitions();
-  bool begins_repetition(const Repetition& r, std::size_t end) const;
+  void check_repetitions(const RankClass& c);
+  static bool begins_repetition(const Repetition& r, const RankClass& c, std::size_t end);
   std::optional<bool> check_ops(const Repetition& r);
   bool does_as(const Repetition& r, std::uint32_t i) const;
   void check_uses(const Repetition& r, const BlockComparison& comparison, bool in_line);
   void check_communication();
-  bool find_communications();
+  bool has_communications() const;
+  std::vector<std::vector<std::uint32_t>> ops_that(const std::function<bool(const Work&)>& is_wanted) const;
   void check_group_order(const ReducedMesh& ranks, std::size_t group);
   void check_messages(const ReducedMesh& ranks);
   void check_progress(const ReducedMesh& ranks);
@@ -66,9 +71,9 @@ class Checker {
   std::vector<std::optional<std::vector<std::int64_t>>> sizes_;  // per work: elements of its operands
   std::vector<std::int64_t> elements_;                           // per layout
   bool has_tensors_ = false;                                     // each operand names one that exists
+  std::vector<std::uint32_t> waits_;                             // ops that come after others, in order
   std::map<OpId, RepeatedBlock> blocks_;                         // what repetitions are like
   std::vector<std::uint32_t> moved_;                             // per repetition: by how much its tensors are
-  std::vector<std::vector<std::uint32_t>> communications_;       // ops of each class in which others take part
 };
 
 void Checker::check_classes() {
@@ -123,11 +128,12 @@ bool Checker::has_all_ids() {
   const std::uint32_t most = static_cast<std::uint32_t>(std::min<std::size_t>(plan_.tensors.size(), 1u << 27)) * 16 - 1;
   has_tensors_ = operands == 0 || (!plan_.tensors.empty() && are_at_most(plan_.operands.data(), operands, most));
   constexpr std::size_t kMost = std::size_t{1} << 31;
-  if (std::max({plan_.works.size(), plan_.names.size(), operands, deps}) >= kMost) return false;
+  const bool can_tell = std::max({plan_.works.size(), plan_.names.size(), operands, deps}) < kMost;
   const auto last_work = static_cast<std::uint32_t>(plan_.works.size() - 1),
              last_name = static_cast<std::uint32_t>(plan_.names.size() - 1),
              end_operand = static_cast<std::uint32_t>(operands), end_dep = static_cast<std::uint32_t>(deps);
   std::uint32_t above = 0;  // the highest bit: of what is more than it may be
+  std::uint32_t next = 0;
   const auto see = [&](std::uint32_t value, std::uint32_t most) { above |= value | (most - value); };
   for (const Op& op : plan_.ops) {
     see(op.work.value, last_work);
@@ -136,8 +142,10 @@ bool Checker::has_all_ids() {
     see(op.first_operand + op.num_operands, end_operand);
     see(op.first_dep, end_dep);
     see(op.first_dep + op.num_deps, end_dep);
+    if (op.num_deps > 0) waits_.push_back(next);
+    ++next;
   }
-  return has_tensors_ && above >> 31 == 0;
+  return has_tensors_ && can_tell && above >> 31 == 0;
 }
 
 /// What repetitions hold is compared with what they repeat.
@@ -162,17 +170,20 @@ void Checker::check_ids() {
 }
 
 /// The engine trusts in what is said to repeat, and so do later checks. What a block is like is no copy itself.
-void Checker::check_repetitions() {
-  std::size_t end = 0;
+void Checker::check_repetitions(const RankClass& c) {
+  std::size_t end = c.first_op;
   std::map<OpId, std::uint32_t> lengths;  // of what is repeated
   const BlockComparison comparison{plan_};
-  for (const Repetition& r : plan_.repetitions) {
+  const std::span all{plan_.repetitions};
+  for (const Repetition& r : all.subspan(moved_.size())) {
     const std::size_t first = r.first.index(), like = r.like.index();
-    if (!begins_repetition(r, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
+    if (first >= c.first_op + std::size_t{c.num_ops}) break;
+    if (!begins_repetition(r, c, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
       return problem("op {} begins no repetition of {} ops from op {} on", first, r.num_ops, like);
     end = first + r.num_ops;
     const std::optional<bool> in_line = check_ops(r);
-    if (in_line) check_uses(r, comparison, *in_line);
+    if (!in_line) return;
+    check_uses(r, comparison, *in_line);
   }
   for (const auto& [like, num_ops] : lengths) {
     const auto next =
@@ -191,9 +202,9 @@ std::optional<bool> Checker::check_ops(const Repetition& r) {
   bool same_ops = true;
   for (std::uint32_t i = 0; i < r.num_ops; ++i) {
     const Op &a = mine[i], &b = like[i];
-    const std::uint32_t unlike = (a.work.value ^ b.work.value) |
-                                 static_cast<std::uint32_t>(a.num_operands ^ b.num_operands) |
-                                 static_cast<std::uint32_t>(a.stream != b.stream);
+    const std::uint32_t unlike =
+        (a.work.value ^ b.work.value) | static_cast<std::uint32_t>(a.num_operands ^ b.num_operands) |
+        static_cast<std::uint32_t>(a.stream != b.stream) | static_cast<std::uint32_t>(a.phase != b.phase);
     misplaced |= a.first_operand ^ next;
     next += a.num_operands;
     if (unlike == 0 && ((a.num_deps | b.num_deps) == 0 || does_as(r, i))) continue;
@@ -205,11 +216,11 @@ std::optional<bool> Checker::check_ops(const Repetition& r) {
   return misplaced == 0;
 }
 
-bool Checker::begins_repetition(const Repetition& r, std::size_t end) const {
-  const std::size_t first = r.first.index(), like = r.like.index(), last = first + r.num_ops;
-  if (r.num_ops == 0 || first < end || like + r.num_ops > first || last > plan_.ops.size()) return false;
-  const RankClass& c = plan_.classes[plan_.class_of(r.like).index()];
-  return last <= c.first_op + std::size_t{c.num_ops};
+/// Behind the op that the one before it ends with, and wholly in a class.
+bool Checker::begins_repetition(const Repetition& r, const RankClass& c, std::size_t end) {
+  const std::size_t first = r.first.index(), like = r.like.index();
+  return r.num_ops > 0 && first >= end && like >= c.first_op && like + r.num_ops <= first &&
+         first + r.num_ops <= c.first_op + std::size_t{c.num_ops};
 }
 
 /// Whether an op comes after the same ops of the block; those outside may differ.
@@ -264,22 +275,27 @@ void Checker::check_operand_sizes(std::size_t i) {
 }
 
 void Checker::check_communication() {
-  if (!problems_.none() || !find_communications()) return;
+  if (!problems_.none() || !has_communications()) return;
   const ReducedMesh ranks = reduce(plan_.mesh, plan_.classes, plan_.groups);
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) check_group_order(ranks, g);
   check_messages(ranks);
   if (problems_.none()) check_progress(ranks);
 }
 
-/// Whether there are any.
-bool Checker::find_communications() {
-  std::vector<bool> communicates;
-  for (const Work& w : plan_.works)
-    communicates.push_back(std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) ||
-                           std::holds_alternative<Recv>(w));
-  if (std::find(communicates.begin(), communicates.end(), true) == communicates.end()) return false;
-  for (const RankClass& c : plan_.classes) communications_.push_back(ops_that_do(plan_, c, communicates));
-  return true;
+bool is_message(const Work& w) { return std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w); }
+
+bool Checker::has_communications() const {
+  return std::any_of(plan_.works.begin(), plan_.works.end(),
+                     [](const Work& w) { return std::holds_alternative<Collective>(w) || is_message(w); });
+}
+
+/// Of each class, in order: those whose work is wanted.
+std::vector<std::vector<std::uint32_t>> Checker::ops_that(const std::function<bool(const Work&)>& is_wanted) const {
+  std::vector<bool> wanted;
+  for (const Work& w : plan_.works) wanted.push_back(is_wanted(w));
+  std::vector<std::vector<std::uint32_t>> out;
+  for (const RankClass& c : plan_.classes) out.push_back(ops_that_do(plan_, c, wanted));
+  return out;
 }
 
 /// All ranks of a communicator issue its collectives in the same order, with the same kind and size.
@@ -293,11 +309,10 @@ void Checker::check_group_order(const ReducedMesh& reduced, std::size_t g) {
   bool any = false;
   for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) any = any || meets_others(r);
   if (!any) return;
-  std::vector<std::vector<std::size_t>> calls(plan_.classes.size());  // of this group, per class, in order
-  for (std::size_t c = 0; c < plan_.classes.size(); ++c)
-    for (const std::uint32_t i : communications_[c])
-      if (const auto* call = std::get_if<Collective>(&plan_.work(plan_.ops[i])); call && call->group == GroupId{g})
-        calls[c].push_back(i);
+  const auto calls = ops_that([&](const Work& w) {
+    const auto* call = std::get_if<Collective>(&w);
+    return call != nullptr && call->group == GroupId{g};
+  });
   for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
     const auto all = members(reduced.mesh, reduced.groups[g], RankId{r});
     const auto& first = calls[reduced.class_of_rank[r].index()];
@@ -327,6 +342,7 @@ void Checker::check_messages(const ReducedMesh& reduced) {
   using Key = std::tuple<std::size_t, std::size_t, std::int64_t>;  // from, to, tag
   using Messages = std::vector<std::pair<std::size_t, Bytes>>;     // op, size
   std::map<Key, std::pair<Messages, Messages>> messages;
+  const auto ops = ops_that(is_message);
   for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
     std::unordered_map<std::uint32_t, Messages*> by_work;
     const auto list_of = [&](const Work& w) -> Messages* {
@@ -335,14 +351,12 @@ void Checker::check_messages(const ReducedMesh& reduced) {
       const auto& v = std::get<Recv>(w);
       return &messages[{peer_of(reduced.mesh, RankId{r}, v.peer).index(), r, v.tag}].second;
     };
-    for (const std::uint32_t i : communications_[reduced.class_of_rank[r].index()]) {
+    for (const std::uint32_t i : ops[reduced.class_of_rank[r].index()]) {
       const Work& w = plan_.work(plan_.ops[i]);
-      const auto* s = std::get_if<Send>(&w);
-      const auto* v = std::get_if<Recv>(&w);
-      if (s == nullptr && v == nullptr) continue;
       Messages*& list = by_work[plan_.ops[i].work.value];
       if (list == nullptr) list = list_of(w);
-      list->emplace_back(i, s != nullptr ? s->bytes : v->bytes);
+      const auto* s = std::get_if<Send>(&w);
+      list->emplace_back(i, s != nullptr ? s->bytes : std::get<Recv>(w).bytes);
     }
   }
   for (const auto& [key, both] : messages) {
@@ -360,7 +374,7 @@ void Checker::check_messages(const ReducedMesh& reduced) {
 }
 
 void Checker::check_progress(const ReducedMesh& reduced) {
-  for (const Standstill& stop : find_standstills(plan_, reduced))
+  for (const Standstill& stop : find_standstills(plan_, waits_, reduced))
     problem("rank {} waits for ever at {}", stop.rank.index(), op_text(stop.op.index()));
 }
 

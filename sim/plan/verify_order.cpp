@@ -14,8 +14,9 @@ constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
 }  // namespace
 
 OrderChecker::OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks,
-                           const std::vector<std::uint32_t>& moved, Problems& problems)
-    : plan_{plan}, blocks_{blocks}, moved_{moved}, problems_{problems} {
+                           const std::vector<std::uint32_t>& moved, const std::vector<std::uint32_t>& waits,
+                           Problems& problems)
+    : plan_{plan}, blocks_{blocks}, moved_{moved}, waits_{waits}, problems_{problems} {
   uses_.resize(plan.tensors.size());
   storage_.resize(plan.tensors.size());
 }
@@ -194,8 +195,9 @@ void OrderChecker::find_wanted(const RankClass& c) {
   is_seen_.assign(c.num_ops, 0);
   ended_.clear();
   streams_ = {};
-  for (std::size_t i = first_op_; i < first_op_ + c.num_ops; ++i) {
-    if (plan_.ops[i].num_deps == 0) continue;
+  for (auto w = std::lower_bound(waits_.begin(), waits_.end(), first_op_);
+       w != waits_.end() && *w < first_op_ + c.num_ops; ++w) {
+    const std::size_t i = *w;
     is_seen_[i - first_op_] = 1;
     for (const OpId d : plan_.deps_of(plan_.ops[i]))
       if (d.index() >= first_op_ && d.index() < i) {

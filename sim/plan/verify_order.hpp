@@ -47,9 +47,10 @@ class Problems {
 /// looked up when other ops touch it, and the copies behind those are checked against them once.
 class OrderChecker {
  public:
-  /// `blocks`: what repetitions are like; `moved`: by how much the tensors of each are.
+  /// `blocks`: what repetitions are like; `moved`: by how much the tensors of each are, as far as classes have been
+  /// compared; `waits`: ops that come after others.
   OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks, const std::vector<std::uint32_t>& moved,
-               Problems& problems);
+               const std::vector<std::uint32_t>& waits, Problems& problems);
 
   void check(const RankClass& c);
 
@@ -117,6 +118,7 @@ class OrderChecker {
   const Plan& plan_;
   const std::map<OpId, RepeatedBlock>& blocks_;
   const std::vector<std::uint32_t>& moved_;
+  const std::vector<std::uint32_t>& waits_;
   Problems& problems_;
   LastUses uses_;
   std::vector<Storage> storage_;  // per tensor

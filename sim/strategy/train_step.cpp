@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/plan/stretches.hpp"
 #include "sim/strategy/block_profile.hpp"
 #include "sim/strategy/interleave.hpp"
 #include "sim/strategy/remat_plan.hpp"
@@ -58,8 +60,15 @@ Flops model_flops(const Plan& plan) {
   Flops sum;
   for (const RankClass& c : plan.classes) {
     const double ranks = double(c.size());
-    for (const Op& op : plan.ops_of(c))
-      if (op.phase != Phase::Recompute) sum += counted[op.work.index()] * ranks;
+    std::map<std::size_t, std::vector<Flops>> blocks;  // what counts of the ops from there on
+    for (const Stretch& s : stretches_of(plan, c)) {
+      const std::size_t first = s.like.is_none() ? s.first : s.like.index();
+      const auto [block, is_new] = blocks.try_emplace(first);
+      for (std::size_t i = first; is_new && i < first + s.num_ops; ++i)
+        if (const Op& op = plan.ops[i]; op.phase != Phase::Recompute && counted[op.work.index()] > Flops{})
+          block->second.push_back(counted[op.work.index()] * ranks);
+      for (const Flops flops : block->second) sum += flops;
+    }
   }
   return sum;
 }
