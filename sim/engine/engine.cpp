@@ -129,7 +129,7 @@ ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   context.first_span = first_span;
   if (e.options.track_memory) {
     context.memory = &e.memory;
-    e.memory.begin(plan, fleet, context.instance, start_ps);
+    e.memory.begin(plan, fleet, ops, context.instance, start_ps);
   }
   Execution execution{context, start_ps};
   const std::int64_t end_ps = execution.run();

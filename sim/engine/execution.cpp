@@ -23,8 +23,7 @@ Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
     rank.kind = c_.fleet.kind(r);
     rank.host_ps = start_ps;
     const HostSchedule& schedule = c_.ops.schedule(rank.class_id, rank.kind);
-    rank.ready_ps = schedule.ready_ps.empty() ? nullptr : schedule.ready_ps.data();
-    rank.all_ready_ps = schedule.all_ready_ps;
+    rank.schedule = schedule.is_empty() ? nullptr : &schedule;
     const ClassOps& ops = c_.ops.of_class(rank.class_id);
     if (!ops.waits.empty()) rank.next_wait = ops.waits.front();
     rank.first_op = ops.first_op;
@@ -143,13 +142,13 @@ void Execution::try_start(std::uint32_t index) {
     rank.host_waiters |= static_cast<std::uint16_t>(1u << index % kNumStreams);
     return;
   }
-  if (!deps_ended(rank, index, record)) return prefetch_storage(index, record);
-  if (!delayed(rank, index) && !try_replay(index)) begin(index);
+  if (deps_ended(rank, index, record) && !delayed(rank, index) && !try_replay(index)) begin(index);
 }
 
 /// Ops after a wait are not enqueued yet; the wait itself needs all before it to have ended, or what it reads.
 bool Execution::host_allows(RankRun& rank, const EngineOp& record) const {
-  return record.op < rank.next_wait || (record.op == rank.next_wait && (record.kind == OpKind::WaitToRead || rank.ended == record.op));
+  return record.op < rank.next_wait ||
+         (record.op == rank.next_wait && (record.kind == OpKind::WaitToRead || rank.ended == record.op));
 }
 
 bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& record) {
@@ -177,7 +176,7 @@ bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& r
 bool Execution::delayed(const RankRun& rank, std::uint32_t index) {
   Slot& slot = slots_[index];
   if (is_all_ready(rank) || c_.ops[slot.next].op < rank.enqueued) return false;
-  const std::int64_t ready = rank.ready_ps[slot.next - rank.first_op];
+  const std::int64_t ready = rank.schedule->ready_ps(c_.ops[slot.next].op);
   const std::int64_t start = ready < 0 ? now_ps_ - ready - 1 : rank.host_ps + ready;
   if (start <= now_ps_) return false;
   slot.state = State::Delayed;
@@ -200,10 +199,15 @@ void Execution::begin(std::uint32_t index) {
     arrive(index, record);
 }
 
-/// Of a message that has to wait.
-void Execution::prefetch_storage(std::uint32_t index, const EngineOp& record) const {
-  if (c_.memory == nullptr || record.storage == 0) return;
-  if (const TensorId owner = owner_of(record); !owner.is_none()) c_.memory->prefetch(index / kNumStreams, owner);
+/// What the messages behind the next one of a stream touch, which others will have pushed out of the caches.
+void Execution::prefetch_message(std::uint32_t index) const {
+  constexpr std::uint32_t kAhead = 2, kFarAhead = 4;
+  const Slot& slot = slots_[index];
+  c_.ops.prefetch(std::min(slot.next + 2 * kFarAhead, slot.end - 1));
+  if (slot.next + kFarAhead >= slot.end) return;
+  if (const EngineOp& far = c_.ops[slot.next + kFarAhead]; is_point_to_point(far.kind)) c_.ops.prefetch_call(far);
+  const TensorId owner = owner_of(c_.ops[slot.next + kAhead]);
+  if (c_.memory != nullptr && !owner.is_none()) c_.memory->prefetch(index / kNumStreams, owner);
 }
 
 void Execution::take_storage(std::uint32_t index, const EngineOp& record) {
@@ -211,8 +215,8 @@ void Execution::take_storage(std::uint32_t index, const EngineOp& record) {
   const OpId op = op_of(ranks_[rank], record);
   const auto stream = static_cast<Stream>(index % kNumStreams);
   const TensorId owner = owner_of(record);
-  const bool is_peak = owner.is_none() ? c_.memory->take(rank, op, now_ps_)
-                                       : c_.memory->take_owner(rank, op, stream, owner, now_ps_);
+  const bool is_peak =
+      owner.is_none() ? c_.memory->take(rank, op, now_ps_) : c_.memory->take_owner(rank, op, stream, owner, now_ps_);
   if (is_peak) c_.memory->record_peak(rank, progress(rank, now_ps_));
 }
 
@@ -251,6 +255,7 @@ void Execution::finish(std::uint32_t index) {
     (*c_.spans)[rank.first_span + record.op] = {slot.start_ps,    now_ps_,     op_of(rank, record),
                                                 c_.fleet.rank(r), c_.instance, 0};
   if (record.storage & kGives) replay_storage(r, now_ps_);
+  if (is_point_to_point(record.kind)) prefetch_message(index);
   ++slot.next;
   slot.dep = 0;
   slot.state = State::Idle;

@@ -55,8 +55,7 @@ class Execution final : private Network::Client {
   static_assert(sizeof(Slot) == 32);
   struct RankRun {
     std::int64_t host_ps = 0;                // when the host could begin to enqueue, since its last wait
-    const std::int64_t* ready_ps = nullptr;  // HostSchedule of its class, or null
-    std::int64_t all_ready_ps = 0;           // the same
+    const HostSchedule* schedule = nullptr;  // of its class; null: all is ready at once
     std::uint32_t ended = 0;                 // ops
     std::uint32_t next_block = 0;            // that repeats another one
     std::uint32_t next_wait = UINT32_MAX, waits_passed = 0;  // the op that the host waits at next
@@ -79,14 +78,14 @@ class Execution final : private Network::Client {
   bool host_allows(RankRun& rank, const EngineOp& record) const;
   bool deps_ended(RankRun& rank, std::uint32_t slot, const EngineOp& record);
   bool is_all_ready(const RankRun& rank) const {
-    return rank.ready_ps == nullptr || now_ps_ - rank.host_ps >= rank.all_ready_ps;
+    return rank.schedule == nullptr || now_ps_ - rank.host_ps >= rank.schedule->all_ready_ps();
   }
   bool delayed(const RankRun& rank, std::uint32_t slot);
   void begin(std::uint32_t slot);
   void begin_single(std::uint32_t slot, const EngineOp& record);
   void run_single(std::uint32_t slot, const EngineOp& record, std::int64_t duration_ps);
   void finish(std::uint32_t slot);
-  void prefetch_storage(std::uint32_t slot, const EngineOp& record) const;
+  void prefetch_message(std::uint32_t slot) const;
   void take_storage(std::uint32_t slot, const EngineOp& record);
   void give_storage(std::uint32_t slot, const EngineOp& record);
   TensorId owner_of(const EngineOp& record) const {

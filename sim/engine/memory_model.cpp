@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/engine/op_table.hpp"
 #include "sim/plan/operand_bits.hpp"
 #include "sim/plan/repeated_block.hpp"
 
@@ -63,7 +64,8 @@ std::vector<TensorId> resident_tensors(const Plan& plan, ClassId c) {
   return resident_tensors(plan, c, MovedStretches{plan, plan.classes[c.index()]});
 }
 
-void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t execution, std::int64_t now_ps) {
+void MemoryModel::begin(const Plan& plan, const Fleet& fleet, const OpTable& ops, std::uint32_t execution,
+                        std::int64_t now_ps) {
   plan_ = &plan;
   fleet_ = &fleet;
   execution_ = execution;
@@ -74,7 +76,8 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
       sizes_.push_back(static_cast<std::int64_t>(std::max(bytes, kAllocationUnit).base()));
     }
   classes_.clear();
-  for (std::size_t c = 0; c < plan.classes.size(); ++c) classes_.push_back(tensors_of(ClassId{c}));
+  for (std::uint32_t c = 0; c < plan.classes.size(); ++c)
+    classes_.push_back(tensors_of(ClassId{std::size_t{c}}, ops.of_class(c).stretches));
   first_block_.clear();
   std::size_t blocks = 0;
   for (std::uint32_t s = 0; s < fleet.size(); ++s) {
@@ -89,9 +92,8 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, std::uint32_t exec
   for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
 }
 
-MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c) {
-  ClassTensors out{.stretches = {*plan_, plan_->classes[c.index()]}};
-  const MovedStretches& stretches = out.stretches;
+MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretches& stretches) {
+  ClassTensors out;
   std::map<const RepeatedBlock*, BlockMarks> blocks;
   for (const auto& [first, block] : stretches.blocks()) blocks[&block] = marks_of(block);
   std::uint32_t first = UINT32_MAX, last = 0;

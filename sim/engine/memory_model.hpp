@@ -23,7 +23,8 @@
 
 namespace orrery {
 
-struct OpBlocks;
+class OpTable;
+struct ClassOps;
 
 /// How far a rank has come: per stream, how many of its ops have started and how many have ended.
 struct RankProgress {
@@ -83,8 +84,9 @@ class MemoryModel {
   };
   explicit MemoryModel(Options options) : options_{std::move(options)} {}
 
-  /// Before the ops of an execution: its persistent tensors are made where they are missing.
-  void begin(const Plan& plan, const Fleet& fleet, std::uint32_t execution, std::int64_t now_ps);
+  /// Before the ops of an execution: its persistent tensors are made where they are missing. Plan, fleet and ops must
+  /// outlive the execution.
+  void begin(const Plan& plan, const Fleet& fleet, const OpTable& ops, std::uint32_t execution, std::int64_t now_ps);
   /// The op takes its storage. Returns whether a tier has reached a new peak: then `record_peak` is due.
   bool take(std::uint32_t simulated, OpId op, std::int64_t now_ps);
   void record_peak(std::uint32_t simulated, const RankProgress& progress);
@@ -99,7 +101,7 @@ class MemoryModel {
     StorageScript* script = nullptr;
     std::span<const TensorId> owners;  // block by block: of what is shared, by its number
   };
-  Script script(std::uint32_t simulated, const OpBlocks& blocks, std::uint32_t pattern,
+  Script script(std::uint32_t simulated, const ClassOps& ops, std::uint32_t pattern,
                 std::span<const StorageScript::Event> events);
   /// A block that runs on a rank alone from its first event on.
   struct Replayed {
@@ -114,7 +116,7 @@ class MemoryModel {
     __builtin_prefetch(plan_->tensors.data() + owner.index());
   }
   void prefetch(const Replayed& block) {
-    for (const TensorId owner : block.owners) __builtin_prefetch(&this->block(block.simulated, owner));
+    for (const TensorId owner : block.owners) prefetch(block.simulated, owner);
   }
   /// As `take` or `give` of an event.
   bool replay(const Replayed& block, std::size_t event, std::int64_t now_ps);
@@ -160,7 +162,6 @@ class MemoryModel {
     std::vector<std::uint8_t> marks;     // per tensor of the range: how many operands give it back, one per stream
     std::vector<TensorId> resident;
     std::uint32_t list = 0;  // of the storage keys of `resident`
-    MovedStretches stretches;
   };
 
   static constexpr std::size_t kNumTypes = static_cast<std::size_t>(DType::Bool) + 1;  // the last one
@@ -172,7 +173,7 @@ class MemoryModel {
     std::uint32_t first = UINT32_MAX, last = 0;
     std::vector<std::uint8_t> own;
   };
-  ClassTensors tensors_of(ClassId c);
+  ClassTensors tensors_of(ClassId c, const MovedStretches& stretches);
   BlockMarks marks_of(const RepeatedBlock& block) const;
   std::uint32_t key_of(TensorId owner);
   RankState& state(RankId rank);
@@ -196,8 +197,8 @@ class MemoryModel {
   void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
   StorageScript::Stretch* stretch(StorageScript& script, std::size_t first, std::size_t last) const;
   StorageScript* script_of(const ClassTensors& tensors, OpId first, std::span<const StorageScript::Event> events);
-  void find_owners(const ClassTensors& tensors, const OpBlocks& blocks, std::uint32_t pattern, std::uint32_t first_op,
-                   const StorageScript& script, std::vector<TensorId>& out) const;
+  void find_owners(const ClassOps& ops, std::uint32_t pattern, const StorageScript& script,
+                   std::vector<TensorId>& out) const;
   Block& shared_block(const Replayed& replayed, const StorageScript::Change& c) {
     return block(replayed.simulated, replayed.owners[c.place]);
   }
@@ -221,7 +222,7 @@ class MemoryModel {
   std::vector<ClassTensors> classes_;
   std::vector<std::size_t> first_block_;  // per simulated rank
   std::vector<Block> blocks_;
-  std::vector<std::uint32_t> logged_;  // per block its number in the log; empty without one
+  std::vector<std::uint32_t> logged_;                     // per block its number in the log; empty without one
   std::vector<std::vector<std::int64_t>> replay_places_;  // per simulated rank: of storage of the block it replays
 
   std::deque<StorageScript> scripts_;  // that differ

@@ -19,15 +19,14 @@ struct Use {
 
 }  // namespace
 
-MemoryModel::Script MemoryModel::script(std::uint32_t simulated, const OpBlocks& blocks, std::uint32_t pattern,
+MemoryModel::Script MemoryModel::script(std::uint32_t simulated, const ClassOps& ops, std::uint32_t pattern,
                                         std::span<const StorageScript::Event> events) {
-  const ClassTensors& tensors = class_of(simulated);
-  const std::uint32_t c = fleet_->class_of(simulated), first_op = plan_->classes[c].first_op;
-  const auto block = std::find_if(blocks.instances.begin(), blocks.instances.end(),
+  const auto block = std::find_if(ops.blocks.instances.begin(), ops.blocks.instances.end(),
                                   [&](const OpBlocks::Instance& b) { return b.pattern == pattern; });
-  StorageScript* const known = script_of(tensors, OpId{std::size_t{first_op} + block->first_op}, events);
-  const auto [owners, is_new] = owners_.try_emplace({c, pattern, known});
-  if (is_new) find_owners(tensors, blocks, pattern, first_op, *known, owners->second);
+  const OpId first{std::size_t{ops.first_op} + block->first_op};
+  StorageScript* const known = script_of(class_of(simulated), first, events);
+  const auto [owners, is_new] = owners_.try_emplace({fleet_->class_of(simulated), pattern, known});
+  if (is_new) find_owners(ops, pattern, *known, owners->second);
   return {known, owners->second};
 }
 
@@ -77,8 +76,8 @@ StorageScript* MemoryModel::script_of(const ClassTensors& tensors, OpId first,
 }
 
 /// Storage of tensors that are those of the first block, moved, is that of the first block, moved by as much.
-void MemoryModel::find_owners(const ClassTensors& tensors, const OpBlocks& blocks, std::uint32_t pattern,
-                              std::uint32_t first_op, const StorageScript& script, std::vector<TensorId>& out) const {
+void MemoryModel::find_owners(const ClassOps& ops, std::uint32_t pattern, const StorageScript& script,
+                              std::vector<TensorId>& out) const {
   struct Shared {
     std::uint32_t op = 0, operand = 0;
     std::uint32_t place = 0;  // of the operand, counted in the block
@@ -97,10 +96,10 @@ void MemoryModel::find_owners(const ClassTensors& tensors, const OpBlocks& block
       s.like = is_own ? plan_->owner(plan_->operands_of(op)[s.operand].tensor()) : TensorId{};
     }
   };
-  auto part = tensors.stretches.parts().begin();
-  for (const OpBlocks::Instance& block : blocks.instances) {
+  auto part = ops.stretches.parts().begin();
+  for (const OpBlocks::Instance& block : ops.blocks.instances) {
     if (block.pattern != pattern) continue;
-    const std::size_t first = std::size_t{first_op} + block.first_op;
+    const std::size_t first = std::size_t{ops.first_op} + block.first_op;
     while (part->first < first) ++part;
     if (part->block != nullptr && part->block != known) look_into(*part->block);
     for (const Shared& s : shared) {
@@ -267,7 +266,8 @@ void MemoryModel::leave(const Replayed& replayed, std::size_t events) {
   for (std::uint32_t i = 0; i < script.first_change[events]; ++i) {
     const StorageScript::Change& c = script.changes[i];
     if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) continue;
-    const TensorId owner = plan_->owner(plan_->operands_of((*plan_)[OpId{replayed.first.index() + c.op}])[c.operand].tensor());
+    const TensorId owner =
+        plan_->owner(plan_->operands_of((*plan_)[OpId{replayed.first.index() + c.op}])[c.operand].tensor());
     Block& b = block(replayed.simulated, owner);
     if (c.kind == Kind::Take) {
       b.offset = replay_places_[replayed.simulated][c.place];

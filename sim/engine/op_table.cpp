@@ -30,9 +30,9 @@ std::uint8_t storage_of(std::span<const Operand> operands) {
 }
 
 /// The works of the ops of a class, each once.
-std::vector<WorkId> works_of(const Plan& plan, std::span<const Stretch> stretches) {
+std::vector<WorkId> works_of(const Plan& plan, std::span<const MovedStretches::Part> stretches) {
   std::vector<std::uint8_t> is_used(plan.works.size(), 0);
-  for (const Stretch& s : stretches)  // what repeats another block has its works
+  for (const MovedStretches::Part& s : stretches)  // what repeats another block has its works
     for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i)
       is_used[plan.ops[i].work.index()] = 1;
   std::vector<WorkId> out;
@@ -54,6 +54,12 @@ std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
   return key(2, r.peer, r.tag);
 }
 
+/// Whose storage a message takes or gives back; none where that is of several.
+TensorId named_owner(const Plan& plan, const Op& op, const EngineOp& record) {
+  const bool is_one = record.storage != 0 && is_point_to_point(record.kind) && op.num_operands == 1;
+  return is_one ? plan.owner(plan.operands_of(op).front().tensor()) : TensorId{};
+}
+
 }  // namespace
 
 OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_kinds_{fleet.num_kinds()} {
@@ -65,9 +71,8 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   records_.resize(plan.ops.size());
   find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
-    const std::vector<Stretch> stretches = stretches_of(plan, plan.classes[c]);
-    add_class(plan, c, stretches);
-    const std::vector<WorkId> works = works_of(plan, stretches);
+    add_class(plan, c);
+    const std::vector<WorkId> works = works_of(plan, classes_[c].stretches.parts());
     for (std::uint32_t kind = 0; kind < num_kinds_; ++kind) {
       if (!wanted[c * num_kinds_ + kind]) continue;
       for (const WorkId w : works) costs.prepare(w, kind);
@@ -97,10 +102,10 @@ void OpTable::find_partners(const Plan& plan) {
 }
 
 /// Streams one behind the other.
-void OpTable::make_room(const Plan& plan, ClassOps& out, std::span<const Stretch> stretches) {
+void OpTable::make_room(const Plan& plan, ClassOps& out) {
   next_ = {};
   std::map<std::size_t, std::array<std::uint32_t, kNumStreams>> counts;  // of the ops from there on
-  for (const Stretch& s : stretches) {
+  for (const MovedStretches::Part& s : out.stretches.parts()) {
     const std::size_t first = s.like.is_none() ? s.first : s.like.index();
     const auto [count, is_new] = counts.try_emplace(first);
     for (std::size_t i = first; is_new && i < first + s.num_ops; ++i)
@@ -116,13 +121,14 @@ void OpTable::make_room(const Plan& plan, ClassOps& out, std::span<const Stretch
   std::fill(counts_.begin(), counts_.end(), 0u);
 }
 
-void OpTable::add_class(const Plan& plan, std::size_t c, std::span<const Stretch> stretches) {
+void OpTable::add_class(const Plan& plan, std::size_t c) {
   ClassOps& out = classes_[c];
+  out.stretches = {plan, plan.classes[c]};
   out.first_op = plan.classes[c].first_op;
   out.num_ops = plan.classes[c].num_ops;
-  make_room(plan, out, stretches);
+  make_room(plan, out);
   std::map<OpId, std::uint32_t> patterns;  // by the first op of what they are like
-  for (const Stretch& s : stretches) {
+  for (const MovedStretches::Part& s : out.stretches.parts()) {
     const auto first = static_cast<std::uint32_t>(s.first - out.first_op);
     if (s.like.is_none()) {
       for (std::uint32_t i = first; i < first + s.num_ops; ++i) add_op(plan, out, i);
@@ -131,9 +137,9 @@ void OpTable::add_class(const Plan& plan, std::size_t c, std::span<const Stretch
     const auto [pattern, is_new] = patterns.try_emplace(s.like, static_cast<std::uint32_t>(patterns.size()));
     if (is_new) out.blocks.patterns.emplace_back();
     OpBlocks::Pattern& known = out.blocks.patterns[pattern->second];
-    OpBlocks::Instance& block = out.blocks.instances.emplace_back(OpBlocks::Instance{
-        first, static_cast<std::uint32_t>(s.num_ops), pattern->second, known.instances++, next_});
-    add_block(plan, out, block, s.like.value - out.first_op);
+    OpBlocks::Instance& block = out.blocks.instances.emplace_back(
+        OpBlocks::Instance{first, static_cast<std::uint32_t>(s.num_ops), pattern->second, known.instances++, next_});
+    add_block(plan, out, block, s);
     for (std::size_t k = 0; k < kNumStreams; ++k) known.count[k] = next_[k] - block.first_record[k];
   }
 }
@@ -142,12 +148,18 @@ void OpTable::add_op(const Plan& plan, ClassOps& out, std::uint32_t i) {
   const Op& op = plan.ops[std::size_t{out.first_op} + i];
   place_[i] = next_[static_cast<std::size_t>(op.stream)]++;
   EngineOp& record = records_[place_[i]];
-  record = {.op = i, .storage = storage_of(plan.operands_of(op))};
-  complete(plan, out, op, record);
+  record = {.op = i, .kind = kinds_[op.work.index()], .storage = storage_of(plan.operands_of(op))};
+  complete(plan, out, op, record, named_owner(plan, op, record));
 }
 
 /// Ops that do what those from `like` on do: mostly all that is known of them holds.
-void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, std::uint32_t like) {
+void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, const MovedStretches::Part& part) {
+  const std::uint32_t like = part.like.value - out.first_op;
+  const auto owner_of = [&](const EngineOp& known, const Op& op) {  // what a block has of its own moves with it
+    const TensorId there = is_point_to_point(known.kind) ? calls_[known.work].owner : TensorId{};
+    const bool is_moved = !there.is_none() && part.block != nullptr && part.block->owns(there);
+    return is_moved ? TensorId{std::size_t{there.value + part.by}} : named_owner(plan, op, known);
+  };
   block.first_wait = static_cast<std::uint32_t>(out.blocks.waits.size());
   const Op* const ops = plan.ops.data() + out.first_op + block.first_op;
   for (std::uint32_t k = 0; k < block.num_ops; ++k) {
@@ -158,9 +170,9 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
     record = known;
     record.op = block.first_op + k;
     if (known.num_deps > 0 || ops[k].num_deps > 0 || is_wait(known.kind))
-      complete(plan, out, ops[k], record);
+      complete(plan, out, ops[k], record, owner_of(known, ops[k]));
     else if (known.kind != OpKind::Single)
-      add_call(plan, record, ops[k]);
+      add_call(record, ops[k].work, owner_of(known, ops[k]));
     for (std::uint32_t d = 0; d < record.num_deps; ++d)
       if (const Dependency on = dep(record, d);
           on.record() < block.first_record[on.stream()] || is_point_to_point(records_[on.record()].kind))
@@ -170,7 +182,7 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
 }
 
 /// What an op does, and what it comes after.
-void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record) {
+void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, TensorId owner) {
   record.work = op.work.value;
   record.kind = kinds_[op.work.index()];
   if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
@@ -189,38 +201,36 @@ void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& 
   if (is_wait(record.kind))
     out.waits.push_back(record.op);
   else if (record.kind != OpKind::Single)
-    add_call(plan, record, op);
+    add_call(record, op.work, owner);
 }
 
-void OpTable::add_call(const Plan& plan, EngineOp& record, const Op& op) {
+void OpTable::add_call(EngineOp& record, WorkId work, TensorId owner) {
   record.work = static_cast<std::uint32_t>(calls_.size());
-  const bool names_owner = record.storage != 0 && is_point_to_point(record.kind) && op.num_operands == 1;
-  calls_.push_back({op.work.value, counts_[partners_[op.work.index()]]++,
-                    names_owner ? plan.owner(plan.operands_of(op).front().tensor()) : TensorId{}});
+  calls_.push_back({work.value, counts_[partners_[work.index()]]++, owner});
 }
 
 /// The host enqueues the ops of a class one after another, beginning anew after each wait: a wait itself launches
 /// nothing. A block that another one of its pattern has come before is enqueued in the same steps.
 void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs) {
   struct Known {
-    const OpBlocks::Instance* block = nullptr;  // the first that came
-    std::int64_t start = 0, steps = 0;          // of the clock
+    const OpBlocks::Instance* block = nullptr;       // the first that came
+    std::int64_t start = 0, steps = 0, latest = -1;  // of the clock; when its last op is ready
     bool waits = false;
   };
   const ClassOps& all = classes_[c];
   const std::span<const Op> ops = plan.ops_of(plan.classes[c]);
-  std::vector<std::int64_t>& ready = schedules_[c * num_kinds_ + kind].ready_ps;
-  std::int64_t& all_ready = schedules_[c * num_kinds_ + kind].all_ready_ps;
-  ready.resize(ops.size());
-  std::int64_t clock = 0;
+  HostSchedule& out = schedules_[c * num_kinds_ + kind];
+  std::int64_t clock = 0, latest = -1;
   bool waits = false;
   const auto schedule = [&](std::uint32_t first, std::uint32_t end) {
     for (std::uint32_t i = first; i < end; ++i) {
       const LaunchTime& l = costs.launch(ops[i].work, kind);
       const bool is_to_wait = is_wait(records_[place_[i]].kind);
-      std::int64_t& at = ready[place_[i] - all.first_op];
-      at = !l.runs_ahead ? -l.enqueue_ps - 1 : is_to_wait ? clock : (clock += l.enqueue_ps) + l.latency_ps;
-      all_ready = std::max(all_ready, l.runs_ahead ? at : HostSchedule::kNever);
+      const std::int64_t at = !l.runs_ahead ? -l.enqueue_ps - 1
+                              : is_to_wait  ? clock
+                                            : (clock += l.enqueue_ps) + l.latency_ps;
+      out.add(i, at);
+      latest = std::max(latest, at);
       if (!is_to_wait) continue;
       clock = 0;
       waits = true;
@@ -233,30 +243,48 @@ void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, 
     next = block.first_op + block.num_ops;
     Known& known = patterns[block.pattern];
     if (known.block == nullptr || known.waits) {
-      known = {&block, clock, 0, false};
+      known = {&block, clock};
       waits = false;
+      latest = -1;
       schedule(block.first_op, next);
       known.steps = clock - known.start;
+      known.latest = latest;
       known.waits = waits;
       continue;
     }
-    for (std::size_t s = 0; s < kNumStreams; ++s) {
-      const std::int64_t* const like = ready.data() + (known.block->first_record[s] - all.first_op);
-      std::int64_t* const mine = ready.data() + (block.first_record[s] - all.first_op);
-      for (std::uint32_t k = 0; k < all.blocks.patterns[block.pattern].count[s]; ++k) {
-        mine[k] = like[k] < 0 ? like[k] : like[k] + (clock - known.start);
-        all_ready = std::max(all_ready, mine[k]);
-      }
-    }
+    out.add_like(block.first_op, known.block->first_op, clock - known.start, known.latest);
     clock += known.steps;
   }
   schedule(next, all.num_ops);
 }
 
+void HostSchedule::add(std::uint32_t op, std::int64_t ready_ps) {
+  if (runs_.empty() || runs_.back().is_like) runs_.push_back({op, static_cast<std::uint32_t>(ready_ps_.size())});
+  ready_ps_.push_back(ready_ps);
+  all_ready_ps_ = std::max(all_ready_ps_, ready_ps < 0 ? kNever : ready_ps);
+}
+
+void HostSchedule::add_like(std::uint32_t op, std::uint32_t like, std::int64_t later_ps, std::int64_t latest_ps) {
+  const Run& known = run_of(like);
+  runs_.push_back({op, known.place + (like - known.first_op), later_ps, true});
+  all_ready_ps_ = std::max(all_ready_ps_, latest_ps + later_ps);
+}
+
+const HostSchedule::Run& HostSchedule::run_of(std::uint32_t op) const {
+  return *std::prev(std::upper_bound(runs_.begin(), runs_.end(), op,
+                                     [](std::uint32_t wanted, const Run& r) { return wanted < r.first_op; }));
+}
+
+std::int64_t HostSchedule::ready_ps(std::uint32_t op) const {
+  const Run& run = run_of(op);
+  const std::int64_t ready = ready_ps_[run.place + (op - run.first_op)];
+  return ready < 0 ? ready : ready + run.later_ps;
+}
+
 std::size_t OpTable::bytes() const {
   std::size_t n =
       records_.capacity() * sizeof(EngineOp) + deps_.capacity() * sizeof(Dependency) + calls_.capacity() * sizeof(Call);
-  for (const HostSchedule& s : schedules_) n += s.ready_ps.capacity() * sizeof(std::int64_t);
+  for (const HostSchedule& s : schedules_) n += s.bytes();
   return n + classes_.capacity() * sizeof(ClassOps);
 }
 

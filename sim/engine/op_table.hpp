@@ -8,10 +8,9 @@
 
 #include "sim/engine/cost_table.hpp"
 #include "sim/engine/fleet.hpp"
+#include "sim/plan/repeated_block.hpp"
 
 namespace orrery {
-
-struct Stretch;
 
 /// Waits of the host: for all ops before it, or for what it reads.
 enum class OpKind : std::uint8_t { Single, Wait, WaitToRead, Collective, Send, Recv };
@@ -61,7 +60,7 @@ class Dependency {
 struct OpBlocks {
   struct Instance {
     std::uint32_t first_op = 0, num_ops = 0;  // in its class
-    std::uint32_t pattern = 0, number = 0;  // the how-manieth of its pattern
+    std::uint32_t pattern = 0, number = 0;    // the how-manieth of its pattern
     std::array<std::uint32_t, kNumStreams> first_record{};
     std::uint32_t first_wait = 0, num_waits = 0;  // into `waits`
   };
@@ -76,7 +75,7 @@ struct OpBlocks {
   };
   std::vector<Instance> instances;  // in order
   std::vector<Wait> waits;
-  std::vector<Pattern> patterns;    // instances of one do the same
+  std::vector<Pattern> patterns;  // instances of one do the same
 };
 
 /// The ops of one class.
@@ -85,15 +84,41 @@ struct ClassOps {
   std::uint32_t first_op = 0, num_ops = 0;
   std::vector<std::uint32_t> waits;  // ops for which the host waits, in order
   OpBlocks blocks;
+  MovedStretches stretches;  // of the plan
 };
 
 /// When the host has an op ready, per class and device kind.
 ///   ≥ 0: from when the host could enqueue again, the time until the op may start;  < 0: the host does the op itself,
 ///   after −value − 1 of overhead.
-struct HostSchedule {
+class HostSchedule {
+ public:
   static constexpr std::int64_t kNever = INT64_MAX / 2;
-  std::vector<std::int64_t> ready_ps;  // per record of the class; empty when always at once
-  std::int64_t all_ready_ps = 0;       // from then on all are; kNever where the host does an op itself
+
+  /// Every op is ready at once.
+  bool is_empty() const { return runs_.empty(); }
+  /// Of an op, counted in its class.
+  std::int64_t ready_ps(std::uint32_t op) const;
+  /// From then on all are; kNever where the host does an op itself.
+  std::int64_t all_ready_ps() const { return all_ready_ps_; }
+  std::size_t bytes() const { return ready_ps_.capacity() * sizeof(std::int64_t) + runs_.capacity() * sizeof(Run); }
+
+  /// The next op of the class.
+  void add(std::uint32_t op, std::int64_t ready_ps);
+  /// The next ops of the class are ready like those from `like` on, each so much later; the last of those at
+  /// `latest_ps`.
+  void add_like(std::uint32_t op, std::uint32_t like, std::int64_t later_ps, std::int64_t latest_ps);
+
+ private:
+  struct Run {
+    std::uint32_t first_op = 0, place = 0;  // into `ready_ps_`
+    std::int64_t later_ps = 0;
+    bool is_like = false;  // others
+  };
+  const Run& run_of(std::uint32_t op) const;
+
+  std::vector<std::int64_t> ready_ps_;  // of ops that are not like others
+  std::vector<Run> runs_;               // by first op
+  std::int64_t all_ready_ps_ = 0;
 };
 
 /// All ops of a plan in the form that an execution runs.
@@ -109,18 +134,19 @@ class OpTable {
     return op.num_deps == 1 ? Dependency::from_bits(op.first_dep) : deps_[op.first_dep + i];
   }
   const Call& call(const EngineOp& r) const { return calls_[r.work]; }
+  void prefetch_call(const EngineOp& r) const { __builtin_prefetch(calls_.data() + r.work); }
   /// Of a class on a kind of device.
   const HostSchedule& schedule(std::uint32_t c, std::uint32_t kind) const { return schedules_[c * num_kinds_ + kind]; }
   std::size_t bytes() const;
 
  private:
-  void add_class(const Plan& plan, std::size_t c, std::span<const Stretch> stretches);
-  void make_room(const Plan& plan, ClassOps& out, std::span<const Stretch> stretches);
+  void add_class(const Plan& plan, std::size_t c);
+  void make_room(const Plan& plan, ClassOps& out);
   void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
-  void add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, std::uint32_t like);
-  void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record);
+  void add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, const MovedStretches::Part& part);
+  void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, TensorId owner);
   void find_partners(const Plan& plan);
-  void add_call(const Plan& plan, EngineOp& record, const Op& op);
+  void add_call(EngineOp& record, WorkId work, TensorId owner);
   void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
 
   std::vector<ClassOps> classes_;
@@ -129,11 +155,11 @@ class OpTable {
   std::vector<Call> calls_;
   std::vector<HostSchedule> schedules_;  // class-major, one per kind
   std::uint32_t num_kinds_ = 1;
-  std::vector<std::uint32_t> place_;     // while building: record of each op of the class
+  std::vector<std::uint32_t> place_;               // while building: record of each op of the class
   std::array<std::uint32_t, kNumStreams> next_{};  // while building a class: the next record of each stream
-  std::vector<OpKind> kinds_;            // while building: per work
-  std::vector<std::uint32_t> partners_;  // while building: per work of a call, a number for whom it is with
-  std::vector<std::uint32_t> counts_;    // while building a class: calls so far by that number
+  std::vector<OpKind> kinds_;                      // while building: per work
+  std::vector<std::uint32_t> partners_;            // while building: per work of a call, a number for whom it is with
+  std::vector<std::uint32_t> counts_;              // while building a class: calls so far by that number
 };
 
 }  // namespace orrery

@@ -85,7 +85,7 @@ void Execution::run_alone(std::uint32_t rank, const OpBlocks::Instance& block, B
     alone_ = std::make_unique<Execution>(c, 0);
     for (Slot& slot : alone_->slots_) slot.next = slot.end = UINT32_MAX;
     for (RankRun& r : alone_->ranks_) {
-      r.ready_ps = nullptr;
+      r.schedule = nullptr;
       r.next_wait = UINT32_MAX;
     }
   }
@@ -144,7 +144,7 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
   for (const std::uint32_t s : run.streams) {
     if (slots[s].state != State::Idle || slots[s].next != block.first_record[s]) return false;
     if (is_all_ready(rank) || block.first_op < rank.enqueued) continue;
-    const std::int64_t ready = rank.ready_ps[block.first_record[s] + run.count[s] - 1 - rank.first_op];
+    const std::int64_t ready = rank.schedule->ready_ps(c_.ops[block.first_record[s] + run.count[s] - 1].op);
     if (ready < 0 || rank.host_ps + ready > now_ps_) return false;
   }
   const std::span waits{c_.ops.of_class(rank.class_id).blocks.waits};
@@ -157,7 +157,7 @@ bool Execution::stands_before(std::uint32_t r, const OpBlocks::Instance& block, 
 
 void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, BlockRun& run) {
   if (c_.memory != nullptr && run.script.script == nullptr)
-    run.script = c_.memory->script(r, c_.ops.of_class(ranks_[r].class_id).blocks, block.pattern, run.storage);
+    run.script = c_.memory->script(r, c_.ops.of_class(ranks_[r].class_id), block.pattern, run.storage);
   const std::span<const ResourceUse> uses{run.uses};
   std::size_t next = 0;
   for (const std::uint32_t s : run.streams) {
@@ -191,8 +191,12 @@ void Execution::account_replay(std::uint32_t r, std::int64_t before_ps) {
     for (; ended < ops.size() && replay.start_ps + ops[ended].end < before_ps; ++ended) {
       const BlockRun::Timing& t = ops[ended];
       if (spans != nullptr)
-        spans[t.op] = {replay.start_ps + t.start, replay.start_ps + t.end, OpId{first_op.index() + t.op},
-                       c_.fleet.rank(r),          c_.instance,             0};
+        spans[t.op] = {replay.start_ps + t.start,
+                       replay.start_ps + t.end,
+                       OpId{first_op.index() + t.op},
+                       c_.fleet.rank(r),
+                       c_.instance,
+                       0};
     }
     slot.next += ended;
     rank.ended += ended;
@@ -213,8 +217,7 @@ void Execution::break_off(std::uint32_t r) {
   const std::int64_t before_ps = is_past ? now_ps_ + 1 : now_ps_;
   account_replay(r, before_ps);
   const Replay replay = std::exchange(replays_[r], {});
-  if (c_.memory != nullptr)
-    c_.memory->leave(storage_of(r, replay), replay.storage_done);
+  if (c_.memory != nullptr) c_.memory->leave(storage_of(r, replay), replay.storage_done);
   ++run_of(r, *replay.block).disturbed;
   ++slots_[r * kNumStreams + kCompute].version;  // of the end that will not come
   for (const std::uint32_t s : replay.run->streams) {

@@ -23,7 +23,7 @@ bool has_moved_operands(const Operand* mine, const Operand* like, const Repeated
 
 MovedStretches::MovedStretches(const Plan& plan, const RankClass& c) {
   for (const Stretch& s : stretches_of(plan, c)) {
-    Part& part = parts_.emplace_back(Part{s.first, s.num_ops});
+    Part& part = parts_.emplace_back(Part{s.first, s.num_ops, s.like});
     if (s.like.is_none()) continue;
     const auto [known, is_new] = blocks_.try_emplace(s.like);
     if (is_new) known->second = repeated_block(plan, s.like, static_cast<std::uint32_t>(s.num_ops));

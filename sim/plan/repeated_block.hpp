@@ -40,6 +40,7 @@ class MovedStretches {
  public:
   struct Part {
     std::size_t first = 0, num_ops = 0;
+    OpId like;                             // the first op of what it repeats; none: it repeats nothing
     const RepeatedBlock* block = nullptr;  // none: it has to be read op by op
     std::uint32_t by = 0;
   };
