@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <numeric>
 
 #include "calibrate/disturbance.hpp"
@@ -180,8 +181,18 @@ bool Campaign::measure(const std::vector<std::size_t>& batch, double until, Rand
       runs[i]->visit();
     }
   }
-  for (std::size_t i = 0; i < batch.size(); ++i) measured_[batch[i]] = runs[i]->measured();
+  keep(batch, runs);
   return true;
+}
+
+/// Sums up what was measured, on two cores: how far apart touches of the same bytes are takes its time.
+void Campaign::keep(const std::vector<std::size_t>& batch, const Runs& runs) {
+  const auto every_second = [&](std::size_t first) {
+    for (std::size_t i = first; i < batch.size(); i += 2) measured_[batch[i]] = runs[i]->measured();
+  };
+  auto odd = std::async(std::launch::async, every_second, 1);
+  every_second(0);
+  odd.get();
 }
 
 bool Campaign::measure(Seconds budget, Random& random, const CalibrateCallback& progress) {

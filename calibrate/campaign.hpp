@@ -65,6 +65,7 @@ class Campaign {
   using Runs = std::vector<std::unique_ptr<BenchRun>>;
   std::vector<std::vector<std::size_t>> batches(Random& random) const;
   bool measure(const std::vector<std::size_t>& batch, double until, Random& random);
+  void keep(const std::vector<std::size_t>& batch, const Runs& runs);
   bool is_stopped(double spent) const;
 
   std::vector<Bench> benches_;  // moved out of when measured

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -44,7 +45,18 @@ void step_towards(Vector& x, const Vector& z, std::vector<bool>& active) {
     if (active[static_cast<std::size_t>(j)] && x[j] <= 1e-15) active[static_cast<std::size_t>(j)] = false, x[j] = 0;
 }
 
-Vector nnls(const Matrix& a, const Vector& b) {
+/// As many equations as unknowns that have the same solutions: of A = QR those of R, with the first rows of Qᵀb. The
+/// others do not depend on x.
+std::pair<Matrix, Vector> triangular(const Matrix& a, const Vector& b) {
+  const Eigen::HouseholderQR<Matrix> qr{a};
+  const Eigen::Index rows = std::min(a.rows(), a.cols());
+  const Vector rotated = qr.householderQ().adjoint() * b;
+  return {qr.matrixQR().topRows(rows).template triangularView<Eigen::Upper>(), rotated.head(rows)};
+}
+
+/// Least squares without negative coefficients, by the active sets of Lawson and Hanson.
+Vector nnls(const Matrix& all, const Vector& values) {
+  const auto [a, b] = triangular(all, values);
   const Eigen::Index n = a.cols();
   Vector x = Vector::Zero(n);
   std::vector<bool> active(static_cast<std::size_t>(n), false);

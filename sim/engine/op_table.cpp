@@ -104,13 +104,19 @@ void OpTable::find_partners(const Plan& plan) {
 /// Streams one behind the other.
 void OpTable::make_room(const Plan& plan, ClassOps& out) {
   next_ = {};
-  std::map<std::size_t, std::array<std::uint32_t, kNumStreams>> counts;  // of the ops from there on
+  using Counts = std::array<std::uint32_t, kNumStreams>;
+  const auto count = [&](const MovedStretches::Part& s, Counts& counts) {
+    for (std::size_t i = s.first; i < s.first + s.num_ops; ++i) ++counts[static_cast<std::size_t>(plan.ops[i].stream)];
+  };
+  std::map<OpId, Counts> blocks;  // of what others repeat
   for (const MovedStretches::Part& s : out.stretches.parts()) {
-    const std::size_t first = s.like.is_none() ? s.first : s.like.index();
-    const auto [count, is_new] = counts.try_emplace(first);
-    for (std::size_t i = first; is_new && i < first + s.num_ops; ++i)
-      ++count->second[static_cast<std::size_t>(plan.ops[i].stream)];
-    for (std::size_t k = 0; k < kNumStreams; ++k) next_[k] += count->second[k];
+    if (s.like.is_none()) {
+      count(s, next_);
+      continue;
+    }
+    const auto [block, is_new] = blocks.try_emplace(s.like);
+    if (is_new) count(s, block->second);
+    for (std::size_t k = 0; k < kNumStreams; ++k) next_[k] += block->second[k];
   }
   out.first_record[0] = out.first_op;
   for (std::size_t s = 0; s < kNumStreams; ++s) {

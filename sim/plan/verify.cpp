@@ -31,10 +31,10 @@ class Checker {
     if (!problems_.none()) return problems_.take();
     OrderChecker order{plan_, blocks_, moved_, waits_, problems_};
     for (const RankClass& c : plan_.classes) {  // one after the other, as caches like it
-      check_repetitions(c);
+      if (problems_.none()) check_repetitions(c);
       if (problems_.none()) order.check(c);
     }
-    if (moved_.size() != plan_.repetitions.size())
+    if (problems_.none() && moved_.size() != plan_.repetitions.size())
       problem("the classes hold {} repetitions of {}", moved_.size(), plan_.repetitions.size());
     if (problems_.none()) check_communication();
     return problems_.take();

@@ -45,6 +45,7 @@ void StageLowering::find_patterns() {
 
 /// A pass whose message is always the next of its channel receives it in its own block, so that copies of the block do.
 void StageLowering::find_receivers() {
+  for (auto& [chunk, pattern] : patterns_) pattern.receives.fill(true);
   std::map<int, std::size_t> next;  // by sending stage: message of the channel
   for (const Action& a : step_.schedule->actions[static_cast<std::size_t>(stage_)]) {
     bool& receives = patterns_.at(a.chunk).receives[block_of(a.pass)];

@@ -59,7 +59,7 @@ class StageLowering {
   struct Pattern {
     int microbatch = -1;
     std::set<int> apart;
-    std::array<bool, 3> receives{true, true, true};  // each pass of a kind: the message it needs, and no other
+    std::array<bool, 3> receives{};  // each pass of a kind: the message it needs, and no other
   };
   /// A message between two stages, in the order in which the sender produces them.
   struct Message {

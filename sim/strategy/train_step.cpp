@@ -60,14 +60,19 @@ Flops model_flops(const Plan& plan) {
   Flops sum;
   for (const RankClass& c : plan.classes) {
     const double ranks = double(c.size());
-    std::map<std::size_t, std::vector<Flops>> blocks;  // what counts of the ops from there on
+    std::map<OpId, std::vector<Flops>> blocks;  // what counts of those that others repeat
     for (const Stretch& s : stretches_of(plan, c)) {
-      const std::size_t first = s.like.is_none() ? s.first : s.like.index();
-      const auto [block, is_new] = blocks.try_emplace(first);
-      for (std::size_t i = first; is_new && i < first + s.num_ops; ++i)
-        if (const Op& op = plan.ops[i]; op.phase != Phase::Recompute && counted[op.work.index()] > Flops{})
-          block->second.push_back(counted[op.work.index()] * ranks);
-      for (const Flops flops : block->second) sum += flops;
+      const auto block = s.like.is_none() ? blocks.end() : blocks.try_emplace(s.like).first;
+      if (block == blocks.end() || block->second.empty())
+        for (std::size_t i = s.first; i < s.first + s.num_ops; ++i) {
+          const Op& op = plan.ops[i];
+          if (op.phase == Phase::Recompute || counted[op.work.index()] == Flops{}) continue;
+          const Flops flops = counted[op.work.index()] * ranks;
+          sum += flops;
+          if (block != blocks.end()) block->second.push_back(flops);
+        }
+      else
+        for (const Flops flops : block->second) sum += flops;
     }
   }
   return sum;
