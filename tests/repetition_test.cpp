@@ -212,6 +212,15 @@ TEST_CASE("an op that repeats one of another part of the step is found", "[plan]
   CHECK_THAT(problems.front(), Catch::Contains("is said to repeat"));
 }
 
+TEST_CASE("a repetition behind all ops is found", "[plan]") {
+  PlanBuilder b{"behind"};
+  const TensorId x = b.tensor("x", Shape{8}, {.role = TensorRole::Parameter, .persistent = true});
+  b.add("product", Multiply{.rows = 1, .cols = 8}, {reads(x), reads(x), updates(x)});
+  Plan plan = b.take(nullptr);
+  plan.repetitions.push_back({OpId{std::size_t{1}}, OpId{std::size_t{0}}, 1});
+  CHECK(check_plan(plan) == std::vector<std::string>{"the classes hold 0 repetitions of 1"});
+}
+
 TEST_CASE("storage that repeated blocks share with other ops is followed through all of them", "[plan]") {
   PlanBuilder b{"shared"};
   const TensorSpec kept{.role = TensorRole::Parameter, .persistent = true};
