@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <utility>
+#include <vector>
 
 namespace orrery {
 namespace {
@@ -22,65 +22,85 @@ constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the err
 using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;
 
-/// The least-squares solution over the columns in `active`; zero elsewhere.
-Vector solve_active(const Matrix& a, const Vector& b, const std::vector<bool>& active) {
-  std::vector<int> columns;
-  for (int j = 0; j < a.cols(); ++j)
-    if (active[static_cast<std::size_t>(j)]) columns.push_back(j);
-  Matrix part(a.rows(), static_cast<Eigen::Index>(columns.size()));
-  for (std::size_t j = 0; j < columns.size(); ++j) part.col(static_cast<Eigen::Index>(j)) = a.col(columns[j]);
-  const Vector solved = part.colPivHouseholderQr().solve(b);
-  Vector x = Vector::Zero(a.cols());
-  for (std::size_t j = 0; j < columns.size(); ++j) x[columns[j]] = solved[static_cast<Eigen::Index>(j)];
-  return x;
-}
-
-/// Moves from x towards z as far as no coefficient falls below zero; those that reach it leave the active set.
-void step_towards(Vector& x, const Vector& z, std::vector<bool>& active) {
-  double alpha = 1;
-  for (int j = 0; j < x.size(); ++j)
-    if (active[static_cast<std::size_t>(j)] && z[j] <= 0) alpha = std::min(alpha, x[j] / (x[j] - z[j]));
-  x += alpha * (z - x);
-  for (int j = 0; j < x.size(); ++j)
-    if (active[static_cast<std::size_t>(j)] && x[j] <= 1e-15) active[static_cast<std::size_t>(j)] = false, x[j] = 0;
-}
-
-/// As many equations as unknowns that have the same solutions: of A = QR those of R, with the first rows of Qᵀb. The
-/// others do not depend on x.
-std::pair<Matrix, Vector> triangular(const Matrix& a, const Vector& b) {
-  const Eigen::HouseholderQR<Matrix> qr{a};
-  const Eigen::Index rows = std::min(a.rows(), a.cols());
-  const Vector rotated = qr.householderQ().adjoint() * b;
-  return {qr.matrixQR().topRows(rows).template triangularView<Eigen::Upper>(), rotated.head(rows)};
-}
+constexpr int kFew = 24;  // features: all laws have fewer
+// Of few features, on the stack: thousands of small systems are solved.
+using FewMatrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor, kFew, kFew>;
+using FewVector = Eigen::Matrix<double, Eigen::Dynamic, 1, Eigen::ColMajor, kFew, 1>;
 
 /// Least squares without negative coefficients, by the active sets of Lawson and Hanson.
-Vector nnls(const Matrix& all, const Vector& values) {
-  const auto [a, b] = triangular(all, values);
-  const Eigen::Index n = a.cols();
-  Vector x = Vector::Zero(n);
-  std::vector<bool> active(static_cast<std::size_t>(n), false);
-  const double tolerance = 1e-12 * std::max(1e-300, (a.transpose() * b).cwiseAbs().maxCoeff());
-  for (Eigen::Index round = 0; round < 3 * n; ++round) {
-    const Vector gradient = a.transpose() * (b - a * x);
-    int best = -1;
-    for (int j = 0; j < n; ++j)
-      if (!active[static_cast<std::size_t>(j)] && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best]))
-        best = j;
-    if (best < 0) break;
-    active[static_cast<std::size_t>(best)] = true;
-    for (Eigen::Index inner = 0; inner < 3 * n; ++inner) {
-      const Vector z = solve_active(a, b, active);
-      bool inside = true;
-      for (int j = 0; j < n; ++j) inside = inside && (!active[static_cast<std::size_t>(j)] || z[j] > 0);
-      if (inside) {
-        x = z;
-        break;
+template <class M, class V>
+class NonNegative {
+ public:
+  NonNegative(const M& a, const V& b) : a_{a}, b_{b}, active_(static_cast<std::size_t>(a.cols()), false) {}
+
+  V solve() {
+    const Eigen::Index n = a_.cols();
+    V x = V::Zero(n);
+    const double tolerance = 1e-12 * std::max(1e-300, (a_.transpose() * b_).cwiseAbs().maxCoeff());
+    for (Eigen::Index round = 0; round < 3 * n; ++round) {
+      const V gradient = a_.transpose() * (b_ - a_ * x);
+      int best = -1;
+      for (int j = 0; j < n; ++j)
+        if (!is_active(j) && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best])) best = j;
+      if (best < 0) break;
+      active_[static_cast<std::size_t>(best)] = true;
+      for (Eigen::Index inner = 0; inner < 3 * n; ++inner) {
+        const V z = solve_active();
+        bool inside = true;
+        for (int j = 0; j < n; ++j) inside = inside && (!is_active(j) || z[j] > 0);
+        if (inside) {
+          x = z;
+          break;
+        }
+        step_towards(x, z);
       }
-      step_towards(x, z, active);
     }
+    return x;
   }
-  return x;
+
+ private:
+  bool is_active(Eigen::Index j) const { return active_[static_cast<std::size_t>(j)]; }
+
+  /// The least-squares solution over the active columns; zero elsewhere.
+  V solve_active() {
+    columns_.clear();
+    for (int j = 0; j < a_.cols(); ++j)
+      if (is_active(j)) columns_.push_back(j);
+    M part(a_.rows(), static_cast<Eigen::Index>(columns_.size()));
+    for (std::size_t j = 0; j < columns_.size(); ++j) part.col(static_cast<Eigen::Index>(j)) = a_.col(columns_[j]);
+    const V solved = part.colPivHouseholderQr().solve(b_);
+    V x = V::Zero(a_.cols());
+    for (std::size_t j = 0; j < columns_.size(); ++j) x[columns_[j]] = solved[static_cast<Eigen::Index>(j)];
+    return x;
+  }
+
+  /// Moves from x towards z as far as no coefficient falls below zero; those that reach it leave the active set.
+  void step_towards(V& x, const V& z) {
+    double alpha = 1;
+    for (int j = 0; j < x.size(); ++j)
+      if (is_active(j) && z[j] <= 0) alpha = std::min(alpha, x[j] / (x[j] - z[j]));
+    x += alpha * (z - x);
+    for (int j = 0; j < x.size(); ++j)
+      if (is_active(j) && x[j] <= 1e-15) active_[static_cast<std::size_t>(j)] = false, x[j] = 0;
+  }
+
+  const M& a_;
+  const V& b_;
+  std::vector<bool> active_;
+  std::vector<int> columns_;
+};
+
+/// By as many equations as unknowns that have the same solutions: of A = QR those of R, with the first rows of Qᵀb. The
+/// others do not depend on x.
+Vector nnls(const Matrix& a, const Vector& b) {
+  const Eigen::HouseholderQR<Matrix> qr{a};
+  const Eigen::Index rows = std::min(a.rows(), a.cols());
+  const Matrix r = qr.matrixQR().topRows(rows).triangularView<Eigen::Upper>();
+  const Vector rotated = (qr.householderQ().adjoint() * b).head(rows);
+  if (a.cols() > kFew) return NonNegative<Matrix, Vector>{r, rotated}.solve();
+  const FewMatrix few = r;
+  const FewVector few_rotated = rotated;
+  return NonNegative<FewMatrix, FewVector>{few, few_rotated}.solve();
 }
 
 /// A fit in progress: observations as rows divided by their seconds, so that residuals are relative.

@@ -18,7 +18,9 @@ constexpr double kPicosecond = 1e-12;
 constexpr double kVisit = 0.005;         // seconds that a visit measures for, if the plan is short
 constexpr std::size_t kFewestQuiet = 3;  // measurements that count, disturbed or not
 constexpr int kFewestRuns = 2, kMostRuns = 8;
-constexpr int kSettlingRuns = 6;  // until the caches keep what they will keep of a working set that they may hold
+// Until the caches keep what they will keep of a working set that they may hold: passes, of which long ones need few.
+constexpr int kFewestSettling = 2, kMostSettling = 6;
+constexpr double kSettling = 0.04;  // seconds
 
 bool is_message(const Work& w) {
   return std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
@@ -128,9 +130,18 @@ void BenchRun::fill(const Contents& c, RankId rank) {
 
 void BenchRun::visit() {
   const bool stays = bench_->bindings.working_set <= caches_.l3.base();
-  const double usual = totals_.empty() ? 0 : totals_.back().value;
-  const int runs = usual > 0 ? std::clamp(static_cast<int>(kVisit / usual), kFewestRuns, kMostRuns) : kFewestRuns;
-  run(stays ? kSettlingRuns : 1, runs);
+  const double usual = totals_.empty() ? time_once() : totals_.back().value;
+  const auto times = [&](double seconds, int fewest, int most) {
+    return static_cast<int>(std::clamp(seconds / usual, double(fewest), double(most)));
+  };
+  const int runs = totals_.empty() ? kFewestRuns : times(kVisit, kFewestRuns, kMostRuns);
+  run(stays ? times(kSettling, kFewestSettling, kMostSettling) : 1, runs);
+}
+
+/// Seconds of an execution that counts for nothing else.
+double BenchRun::time_once() {
+  executor_->execute(bench_->plan, bench_->bindings);
+  return double(executor_->take().makespan_ps) * kPicosecond;
 }
 
 void BenchRun::run(int warm_up, int runs) {

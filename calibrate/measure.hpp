@@ -66,6 +66,7 @@ class BenchRun {
   void keep(const Timeline& timeline, std::span<const double> disturbed, std::uint32_t first_instance);
   void fill(const Contents& contents, RankId rank);
   bool has_time(const Work& w) const;
+  double time_once();
 
   Caches caches_;                 // as reported
   std::unique_ptr<Bench> bench_;  // the executor keeps the plan's address
