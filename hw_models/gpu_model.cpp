@@ -27,6 +27,7 @@ std::optional<Work> narrow_product(const Work& work) {
     auto p = product;
     p.dtype = p.arithmetic();
     p.narrow = Narrow::None;
+    p.input = InputCast::None;
     p.wide = false;
     return p;
   };

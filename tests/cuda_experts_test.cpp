@@ -145,6 +145,80 @@ TEST_CASE("products of groups in 8 bits are the host's, whose operands are cast 
       {}, {DType::BF16, DType::F16});
 }
 
+TEST_CASE("inputs of products in 8 bits that are kept as they were cast give what the host computes", "[cuda]") {
+  const bool tb = GENERATE(false, true), part = GENERATE(false, true);
+  if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
+  compare_with_host(
+      [&](OpTrial& t) {
+        constexpr std::int64_t m = 12, n = 16, k = 32, first = 5;
+        const std::int64_t kept = part ? 7 : m;
+        const TensorId x = t.input("x", Shape{m, k}, -3, 3), w = t.input("w", tb ? Shape{n, k} : Shape{k, n});
+        const TensorId y = t.output("y", Shape{m, n});
+        const TensorId numbers = t.builder().tensor("numbers", Shape{kept, k}, {.dtype = DType::F8E4M3}),
+                       scale = t.builder().tensor("scale", Shape{1}, {.dtype = DType::F32});
+        const Gemm forward{.m = m,
+                           .n = n,
+                           .k = k,
+                           .transpose_b = tb,
+                           .narrow = Narrow::EightBits,
+                           .dtype = t.dtype(),
+                           .input = InputCast::Written,
+                           .cast_rows = kept};
+        if (part)
+          t.add(forward, reads(x), reads(w), reads(t.indices("first", Shape{1}, {first})), writes(y), writes(numbers),
+                writes(scale));
+        else
+          t.add(forward, reads(x), reads(w), writes(y), writes(numbers), writes(scale));
+        const TensorId dy = t.input("dy", Shape{kept, n}, -0.01, 0.01);
+        const TensorId dw = t.output("dw", tb ? Shape{n, k} : Shape{k, n});
+        const Gemm back{.m = tb ? n : k,
+                        .n = tb ? k : n,
+                        .k = kept,
+                        .transpose_a = true,
+                        .narrow = Narrow::EightBits,
+                        .gradient = tb ? GradientOperand::A : GradientOperand::B,
+                        .dtype = t.dtype(),
+                        .input = InputCast::Read};
+        tb ? t.add(back, reads(dy), reads(numbers), reads(scale), writes(dw))
+           : t.add(back, reads(numbers), reads(dy), reads(scale), writes(dw));
+      },
+      {}, {DType::BF16, DType::F16});
+}
+
+TEST_CASE("rows of experts that are kept as they were cast give what the host computes", "[cuda]") {
+  const bool transposed = GENERATE(false, true);
+  if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
+  compare_with_host(
+      [&](OpTrial& t) {
+        constexpr std::int64_t room = 40, used = 33, in = 32, out = 16;
+        const TensorId offsets = t.indices("offsets", Shape{4}, {0, 20, 20, used});
+        std::vector<double> rows(room * in, 1024);  // behind those of the groups: nothing of use
+        for (std::size_t i = 0; i < used * in; ++i) rows[i] = static_cast<double>(i * 37 % 255) / 128 - 1;
+        const TensorId x = t.numbers("x", Shape{room, in}, std::move(rows), t.dtype());
+        const Shape matrix = transposed ? Shape{3, out, in} : Shape{3, in, out};
+        const TensorId w = t.input("w", matrix), y = t.input("y", Shape{room, out});
+        t.result(y);
+        const TensorId numbers = t.builder().tensor("numbers", Shape{room, in}, {.dtype = DType::F8E4M3}),
+                       scale = t.builder().tensor("scale", Shape{1}, {.dtype = DType::F32});
+        GroupedGemm g{.rows = room,
+                      .n = out,
+                      .k = in,
+                      .groups = 3,
+                      .transpose_b = transposed,
+                      .accumulate = true,
+                      .narrow = Narrow::EightBits,
+                      .dtype = t.dtype(),
+                      .input = InputCast::Written};
+        t.add(g, reads(x), reads(w), reads(offsets), updates(y), writes(numbers), writes(scale));
+        g.mode = GroupedMode::WeightGradient;
+        g.accumulate = false;
+        g.input = InputCast::Read;
+        const TensorId dy = t.input("dy", Shape{room, out}, -0.1, 0.1), dw = t.output("dw", matrix);
+        t.add(g, reads(numbers), reads(dy), reads(offsets), reads(scale), writes(dw));
+      },
+      {}, {DType::BF16, DType::F16});
+}
+
 TEST_CASE("spans of rows are neighbours among the offsets: rows of a copy that overlap", "[cuda]") {
   compare_with_host(
       [&](OpTrial& t) {

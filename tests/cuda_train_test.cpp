@@ -84,6 +84,7 @@ TEST_CASE("training with products in 8 bits follows that of the host, which cast
   const Model model = GENERATE(gpt2(), llama());
   TrainOptions o = few_steps();
   o.narrow = Narrow::EightBits;
+  o.keep_narrow = GENERATE(false, true);
   const auto host = make_host_executor();
   const auto want = losses(model, *host, host_workspaces(), o, *single());
   o.dtype = Precision::BF16;

@@ -78,6 +78,22 @@ TEST_CASE("numbers are rounded to the nearest of 8 bits, on the host and on the 
   CHECK(value_of(on_device(std::numeric_limits<float>::infinity(), format), format) == largest_of(format));
 }
 
+TEST_CASE("numbers of 8 bits go to memory and come back as they were", "[kernels]") {
+  for (int code = 0; code < 256; ++code) {
+    const auto byte = static_cast<std::uint8_t>(code);
+    INFO(code);
+    if ((code & 0x7f) == 0x7f) {
+      CHECK(std::isnan(e4m3_value(byte)));
+      CHECK(std::isnan(to_float(cuda::e4m3{byte})));
+    } else {
+      CHECK(e4m3_value(byte) == value_of(code, EightBits::E4M3));
+      CHECK(e4m3_code(e4m3_value(byte)) == byte);
+      CHECK(static_cast<double>(to_float(cuda::e4m3{byte})) == value_of(code, EightBits::E4M3));
+    }
+  }
+  CHECK((e4m3_code(NAN) & 0x7f) == 0x7f);
+}
+
 TEST_CASE("an operand is cast so that its largest number becomes the largest of 8 bits", "[kernels]") {
   // max |x| = 7, s = 7/448 = 1/64: 7 → 448, 1 → 64, 0.015 → 0.96 → nearest multiple of 1/16: 0.9375.
   const std::vector<float> in{1, 2, -99, -7, 0.015f, -99};

@@ -344,6 +344,21 @@ TEST_CASE("a block keeps what the closed form says", "[parallel]") {
   WARN("what a block keeps; published with masks (2) and scores (5as/ht)" << table);
 }
 
+/// The same with products in 8 bits and inputs kept so: norms' results and the inner width behind its activation in 1
+/// B, the result of the core in 1 B beside the 2 that its gradient reads, and four scales.
+TEST_CASE("a block that keeps inputs in 8 bits keeps what the closed form says", "[parallel]") {
+  const double t = GENERATE(1, 2);
+  const bool sequence = GENERATE(false, true);
+  TrainOptions o = options();
+  o.dtype = Precision::BF16;
+  o.narrow = Narrow::EightBits;
+  o.keep_narrow = true;
+  const double sb = 16 * 8, sbh = sb * kHidden, outer = sequence ? t : 1;
+  const double core = 2 * sbh / t + 2 * sb * kHeads / t;
+  const Plan plan = lower(gpt(4), o, fmt::format("{{mesh: tp{}, sequence_parallel: {}}}", t, sequence));
+  CHECK(kept_bytes(plan, 1) == (4 + 2) * sbh / outer + 4 * 2 * sb / outer + (6 + 1 + 8 + 4) * sbh / t + core + 4 * 4);
+}
+
 /// x, norm, q, o, sum, norm of width h; k and v of half of it; gate, up and their product of 48; 1/σ twice per row.
 TEST_CASE("a block with a gate and grouped heads keeps what the closed form says", "[parallel]") {
   const double t = GENERATE(1, 2), rows = 2 * 16 * 8;

@@ -221,6 +221,12 @@ constexpr Refusal kRefusals[] = {
     {"parallel", "{mesh: dp2, layers: [{blocks: 0, mesh: tp2}]}", "t5-tiny", "{}",
      "t5-tiny is no single stack of blocks: its layers cannot have meshes of their own\n"
      "  hint: leave mesh and sequence_parallel of the layers out"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{keep_narrow: true}",
+     "keep_narrow without products in 8 bits\n"
+     "  hint: set narrow to eight_bits"},
+    {"single", "{}", "gpt2", "{narrow: eight_bits, keep_narrow: true, recompute: rotor, activation_budget: 1 MB}",
+     "keep_narrow with a schedule of what is computed again\n"
+     "  hint: set recompute to none, selective, full or whole"},
 };
 
 TrainOptions options_of(const char* workload) {

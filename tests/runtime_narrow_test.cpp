@@ -87,6 +87,67 @@ TEST_CASE("a product in few bits is that of the cast operands, with either one t
   CHECK(off > 1e-3);
 }
 
+TEST_CASE("a gradient that reads an input as it was cast is that which casts it again", "[runtime]") {
+  const bool tb = GENERATE(false, true), bias = GENERATE(false, true);
+  constexpr std::int64_t m = 6, n = 5, k = 16;
+  HostTrial t;
+  const TensorId x = t.input("x", Shape{m, k}), w = t.input("w", tb ? Shape{n, k} : Shape{k, n});
+  const TensorId dy = t.input("dy", Shape{m, n}), y = t.output("y", Shape{m, n});
+  const TensorId numbers = t.output("numbers", Shape{m, k}, DType::F8E4M3),
+                 scale = t.output("scale", Shape{1}, DType::F32);
+  const TensorId part = t.output("part", Shape{2, k}, DType::F8E4M3), scale_2 = t.output("scale", Shape{1}, DType::F32);
+  const TensorId first = t.indices("first", Shape{1}, {3});
+  Gemm g{.m = m,
+         .n = n,
+         .k = k,
+         .transpose_b = tb,
+         .bias = bias,
+         .narrow = Narrow::EightBits,
+         .dtype = DType::F64,
+         .input = InputCast::Written,
+         .cast_rows = m};
+  std::vector<Operand> operands{reads(x), reads(w)};
+  if (bias) operands.push_back(reads(t.input("b", Shape{n})));
+  const auto add = [&](std::initializer_list<Operand> rest) {
+    std::vector<Operand> all = operands;
+    all.insert(all.end(), rest);
+    t.builder().add("op", g, all);
+  };
+  add({writes(y), writes(numbers), writes(scale)});
+  g.cast_rows = 2;  // rows 3 and 4, by the scale of all
+  add({reads(first), writes(y), writes(part), writes(scale_2)});
+  Gemm back{.m = tb ? n : k,
+            .n = tb ? k : n,
+            .k = m,
+            .transpose_a = true,
+            .narrow = Narrow::EightBits,
+            .gradient = tb ? GradientOperand::A : GradientOperand::B,
+            .dtype = DType::F64};
+  const TensorId again = t.output("again", tb ? Shape{n, k} : Shape{k, n}),
+                 once = t.output("once", tb ? Shape{n, k} : Shape{k, n});
+  tb ? t.add(back, reads(dy), reads(x), writes(again)) : t.add(back, reads(x), reads(dy), writes(again));
+  back.input = InputCast::Read;
+  tb ? t.add(back, reads(dy), reads(numbers), reads(scale), writes(once))
+     : t.add(back, reads(numbers), reads(dy), reads(scale), writes(once));
+  back.k = 2;
+  const TensorId rows = t.output("rows", tb ? Shape{n, k} : Shape{k, n}), of_two = t.output("two", Shape{2, n});
+  t.add(CopyRows{2, n, DType::F64},
+        reads(t.builder().view(dy, "dy", Layout{.shape = Shape{2, n}, .strides = {n, 1}, .offset = 3 * n})),
+        writes(of_two));
+  tb ? t.add(back, reads(of_two), reads(part), reads(scale_2), writes(rows))
+     : t.add(back, reads(part), reads(of_two), reads(scale_2), writes(rows));
+  t.run();
+  CHECK(t.result(once) == t.result(again));
+  // Sums over rows 3 and 4 alone, off by what 8 bits round.
+  const List &in = t.given(x), &d = t.given(dy);
+  const List sums = matrix(tb ? n : k, tb ? k : n, [&](auto i, auto j) {
+    double sum = 0;
+    for (std::size_t r : {3u, 4u}) sum += in[r * k + std::size_t(tb ? j : i)] * d[r * n + std::size_t(tb ? i : j)];
+    return sum;
+  });
+  CHECK(apart(t.result(rows), sums) < doubt(Narrow::EightBits, true));
+}
+
 TEST_CASE("products over experts in few bits are near those in many", "[runtime]") {
   const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
   const bool tb = GENERATE(false, true);

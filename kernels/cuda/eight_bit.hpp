@@ -46,6 +46,15 @@ KERNELS_GPU_INLINE N round_to_eight_bits(float x) {
   return with_sign((magnitude - kLeast + (1u << kFloatMantissa) + half + last) >> kDropped);
 }
 
+KERNELS_GPU_INLINE float to_float(e4m3 x) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
+  if (magnitude == e4m3::kNan) return reinterpret_bits<float>(sign | 0x7fc00000u);
+  constexpr std::uint32_t kMore = 127u - 7u;  // in the exponent of a float
+  const float value = magnitude < 8u ? static_cast<float>(magnitude) * 0x1p-9f
+                                     : reinterpret_bits<float>((magnitude << 20) + (kMore << 23));
+  return reinterpret_bits<float>(reinterpret_bits<std::uint32_t>(value) | sign);
+}
+
 /// Matrices [rows, cols] with any strides.
 template <class T>
 struct StridedMatrices {
@@ -96,7 +105,8 @@ struct EightBitScaleKernel {
   }
 };
 
-/// out[b, i, j] = round(in[b, i, j] / scale), with rows of `length` ≥ cols whose rest is zero. A thread writes four.
+/// out[b, i, j] = round(in[b, i, j] / scale), with rows of `length` ≥ cols whose rest is zero; no scale: 1. A thread
+/// writes four.
 template <class T, class N>
 struct EightBitKernel {
   static constexpr int kThreads = 256;
@@ -109,7 +119,7 @@ struct EightBitKernel {
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
     const std::int64_t words = length / 4, all = in.batch * in.rows * words;
-    const float s = scale[0];
+    const float s = scale ? scale[0] : 1.0f;
     for (std::int64_t w = t.block() * kThreads + t.index(); w < all; w += t.blocks() * kThreads) {
       const std::int64_t j = w % words * 4, i = w / words % in.rows, b = w / words / in.rows;
       std::uint32_t four = 0;
@@ -121,8 +131,24 @@ struct EightBitKernel {
   }
 };
 
+/// out = the words of `in` from row *first on, of rows of `row` words; null: from the first on.
+struct WordsFromKernel {
+  static constexpr int kThreads = 256;
+  static constexpr bool kCooperates = false;
+  std::int64_t row, words;
+  const std::int32_t* first;
+  const std::uint32_t* in;
+  std::uint32_t* out;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    const std::uint32_t* from = first ? in + *first * row : in;
+    for (std::int64_t w = t.block() * kThreads + t.index(); w < words; w += t.blocks() * kThreads) out[w] = from[w];
+  }
+};
+
 template <class T>
 using EightBitKernels = KernelList<LargestPartsKernel<T>, EightBitKernel<T, e4m3>, EightBitKernel<T, e5m2>>;
-using EightBitScaleKernels = KernelList<EightBitScaleKernel>;
+using EightBitScaleKernels = KernelList<EightBitScaleKernel, EightBitKernel<e4m3, e4m3>, WordsFromKernel>;
 
 }  // namespace orrery::kernels::cuda

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace orrery::kernels {
 namespace {
+
+constexpr int kE4m3Least = -6, kE4m3Mantissa = 3;
 
 /// Numbers between 2^e and 2^(e+1) are multiples of 2^(e−mantissa), those below 2^least of 2^(least−mantissa).
 double round_to(double x, double largest, int least_exponent, int mantissa) {
@@ -35,9 +38,26 @@ T scale_of(const NarrowCast<T>& c, double largest) {
 }  // namespace
 
 double round_to_eight_bits(double x, EightBits format) {
-  return format == EightBits::E4M3 ? round_to(x, largest_of(format), -6, 3) : round_to(x, largest_of(format), -14, 2);
+  return format == EightBits::E4M3 ? round_to(x, largest_of(format), kE4m3Least, kE4m3Mantissa)
+                                   : round_to(x, largest_of(format), -14, 2);
 }
 double round_to_four_bits(double x) { return round_to(x, kLargestFourBit, 0, 1); }
+
+/// 4 bits of exponent e + 7 and 3 of m − 8, of m·2^(e−3); below 2⁻⁶ the exponent is 0 and all of m stands there.
+std::uint8_t e4m3_code(double x) {
+  const unsigned sign = std::signbit(x) ? 0x80u : 0u;
+  if (std::isnan(x)) return static_cast<std::uint8_t>(sign | 0x7fu);
+  const int exponent = std::max(std::ilogb(x), kE4m3Least);
+  const auto mantissa = static_cast<unsigned>(std::ldexp(std::abs(x), kE4m3Mantissa - exponent));
+  return static_cast<std::uint8_t>(sign | ((static_cast<unsigned>(exponent - kE4m3Least) << kE4m3Mantissa) + mantissa));
+}
+double e4m3_value(std::uint8_t code) {
+  const int exponent = code >> kE4m3Mantissa & 0xf, mantissa = code & 0x7;
+  double x = exponent == 0 ? std::ldexp(mantissa, kE4m3Least - kE4m3Mantissa)
+                           : std::ldexp(mantissa + 8, exponent - 1 + kE4m3Least - kE4m3Mantissa);
+  if ((code & 0x7fu) == 0x7fu) x = std::numeric_limits<double>::quiet_NaN();
+  return (code & 0x80u) != 0 ? -x : x;
+}
 
 template <class T>
 T cast_to_eight_bits(const NarrowCast<T>& c, EightBits format) {

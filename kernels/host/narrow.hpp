@@ -19,6 +19,10 @@ inline constexpr std::int64_t kFourBitRun = 16;
 double round_to_eight_bits(double x, EightBits format);
 double round_to_four_bits(double x);
 
+/// Such a number of E4M3 as it lies in memory, and back.
+std::uint8_t e4m3_code(double x);
+double e4m3_value(std::uint8_t code);
+
 /// Matrices [rows, cols] as a product takes them that casts its operands; `out` is dense.
 template <class T>
 struct NarrowCast {

@@ -202,7 +202,7 @@ bool can_enqueue_meeting(const Work& work) {
   const auto* c = std::get_if<Collective>(&work);
   if (!c) return std::holds_alternative<Send>(work) || std::holds_alternative<Recv>(work);
   return c->dtype == DType::F32 || c->dtype == DType::BF16 || c->dtype == DType::F16 || c->dtype == DType::F64 ||
-         c->dtype == DType::I32;
+         c->dtype == DType::I32 || (c->dtype == DType::F8E4M3 && c->kind == CollectiveKind::AllGather);
 }
 
 void enqueue_meeting(const Meeting& meeting, std::span<GpuQueue> queues, EventPool& events) {

@@ -19,7 +19,8 @@ constexpr const char* kLegalTypes = "legal types: f32, bf16, f16; i32 for indice
 
 bool is_legal(const Tensor& t) {
   return t.dtype == DType::F32 || t.dtype == DType::BF16 || t.dtype == DType::F16 || t.dtype == DType::F64 ||
-         t.dtype == DType::I32 || t.dtype == DType::U8;
+         t.dtype == DType::I32 || t.dtype == DType::U8 ||
+         (t.dtype == DType::F8E4M3 && t.role == TensorRole::Activation);
 }
 
 void enqueued_with_its_meeting(const OpCall&) { bug("a meeting is enqueued for all its members at once"); }

@@ -35,7 +35,7 @@ void multiply(const GroupedGemm& g, const GpuContextBase& c, const Placed<A, B>&
                                          .offsets = c.ints(2),
                                          .a = in.a,
                                          .b = in.b,
-                                         .c = c.template elements_of<Out>(3),
+                                         .c = c.template elements_of<Out>(g.output_operand()),
                                          .a_at = {},
                                          .b_at = {},
                                          .c_at = {},
@@ -63,11 +63,10 @@ void multiply_in_order(const GroupedGemm& g, const GpuContextBase& c, const Plac
   swaps(g) ? multiply<Out>(g, c, in.swapped()) : multiply<Out>(g, c, in);
 }
 
-/// One operand cast into scratch to numbers N, of which the rows before *end count; null: all.
+/// One operand cast to numbers N, of which the rows before *end count; null: all.
 template <class N, class T>
 const N* cast(const GpuContext<T>& c, int operand, const GroupedScratch::Operand& o, const std::int32_t* end,
-              float* parts, float* scale) {
-  auto* out = c.template scratch<std::uint32_t>(static_cast<std::size_t>(o.at));
+              std::uint32_t* out, float* parts, float* scale) {
   const gpu::StridedMatrices<T> in{1, o.rows, o.cols, 0, o.cols, 1, c.dense(operand)};
   const std::int64_t blocks = std::min(gpu::kLargestBlocks, gpu::grid_for<gpu::LargestPartsKernel<T>>(o.rows * o.cols));
   c.launch(gpu::LargestPartsKernel<T>{in, parts, end}, blocks, gpu::kLargestShared);
@@ -84,9 +83,24 @@ void multiply_cast(const GroupedGemm& g, const GpuContext<T>& c) {
   auto* scales = c.template scratch<float>(static_cast<std::size_t>(s.scales));
   const std::int32_t* end = c.ints(2) + g.groups;
   const bool gradient = g.mode == GroupedMode::WeightGradient;
-  const Left* left = cast<Left>(c, 0, s.left, end, parts, scales);
-  const Right* right = cast<Right>(c, 1, s.right, gradient ? end : nullptr, parts, scales + 1);
-  multiply_in_order<Out>(g, c, Placed<Left, Right>{left, right, s.left.row, s.right.row, scales, scales + 1});
+  const auto in_scratch = [&](const GroupedScratch::Operand& o) {
+    return c.template scratch<std::uint32_t>(static_cast<std::size_t>(o.at));
+  };
+  Placed<Left, Right> in{nullptr, nullptr, s.left.row, s.right.row, scales, scales + 1};
+  if (g.input == InputCast::Read) {
+    in.a = c.template elements_of<Left>(0);
+    in.a_row = s.left.cols;
+    in.a_scale = c.template element<float>(g.scale_operand());
+  } else if (g.input == InputCast::Written) {
+    const int numbers = g.output_operand() + 1;
+    auto* scale = c.template element<float>(numbers + 1);
+    in.a = cast<Left>(c, 0, s.left, end, c.template elements_of<std::uint32_t>(numbers), parts, scale);
+    in.a_scale = scale;
+  } else {
+    in.a = cast<Left>(c, 0, s.left, end, in_scratch(s.left), parts, scales);
+  }
+  in.b = cast<Right>(c, 1, s.right, gradient ? end : nullptr, in_scratch(s.right), parts, scales + 1);
+  multiply_in_order<Out>(g, c, in);
 }
 
 template <class T>
@@ -111,6 +125,7 @@ void run(const GroupedGemm& g, const GpuContext<T>& c) {
 Kernel find_gpu_grouped(const Work& work) {
   const auto* g = std::get_if<GroupedGemm>(&work);
   if (!g || g->weights != Quantised::None || g->narrow == Narrow::FourBits) return nullptr;
+  if (g->input == InputCast::Written && g->k % gpu::kEightBitRow != 0) return nullptr;
   const bool wide = g->wide && g->mode != GroupedMode::WeightGradient;
   if (g->narrow == Narrow::EightBits && (g->dtype == DType::F32 || wide)) return nullptr;
   return find_gpu_typed<GroupedGemm>(work);

@@ -19,7 +19,8 @@ constexpr const char* kLegalTypes = "legal types: f32, f64; i32 for indices";
 bool is_float(DType t) { return t == DType::F32 || t == DType::F64; }
 
 bool is_legal(const Tensor& t) {
-  return is_float(t.dtype) || t.dtype == DType::I32 || (t.dtype == DType::U8 && t.role == TensorRole::Workspace);
+  return is_float(t.dtype) || t.dtype == DType::I32 || (t.dtype == DType::U8 && t.role == TensorRole::Workspace) ||
+         (t.dtype == DType::F8E4M3 && t.role == TensorRole::Activation);
 }
 
 Kernel find(const Work& work) {
@@ -50,6 +51,13 @@ std::optional<DType> scalar_of(const Work& work) {
 bool keeps_norm(const Work& work) {
   return std::holds_alternative<SumSquares>(work) || std::holds_alternative<Sgd>(work) ||
          std::holds_alternative<AdamW>(work);
+}
+
+/// Inputs of products that are kept as they were cast have a scale.
+bool has_scale(const Work& work) {
+  if (const auto* g = std::get_if<Gemm>(&work)) return g->input != InputCast::None;
+  const auto* g = std::get_if<GroupedGemm>(&work);
+  return g && g->input != InputCast::None;
 }
 
 /// The CPU's name and how many threads it offers.
@@ -107,7 +115,9 @@ class HostDevice final : public Device {
         throw UserError{
             fmt::format("op '{}' of plan '{}' uses '{}' on the disk", plan.name_of(op), plan.name, plan.names[t.name]),
             "copy it to a tier in memory first"};
-      if (!scalar || !is_float(t.dtype) || t.dtype == *scalar || (keeps_norm(work) && t.dtype == DType::F64)) continue;
+      if (!scalar || !is_float(t.dtype) || t.dtype == *scalar || (keeps_norm(work) && t.dtype == DType::F64) ||
+          (has_scale(work) && t.dtype == DType::F32))
+        continue;
       throw UserError{fmt::format("op '{}' of plan '{}' computes in {}, but its operand '{}' is {}", plan.name_of(op),
                                   plan.name, name_of(*scalar), plan.names[t.name], name_of(t.dtype)),
                       "add a cast, or give both one type"};

@@ -74,7 +74,7 @@ class Exchange {
   void reduce(T* sum, const T* own, const T* theirs, std::int64_t n) const {
     if (op_ == ReduceOp::Sum) {
 #pragma GCC ivdep
-      for (std::int64_t i = 0; i < n; ++i) sum[i] = own[i] + theirs[i];
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(own[i] + theirs[i]);
     } else {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) sum[i] = std::max(own[i], theirs[i]);
@@ -104,6 +104,8 @@ static void run(const Collective& w, const OpContext<void>& c) {
       return exchange<float>(w, c.call());
     case DType::F64:
       return exchange<double>(w, c.call());
+    case DType::F8E4M3:
+      return exchange<std::uint8_t>(w, c.call());
     default:
       return exchange<std::int32_t>(w, c.call());
   }
@@ -123,9 +125,9 @@ static void run(const Recv& w, const OpContext<void>& c) {
 }
 
 Kernel find_communication(const Work& work) {
-  if (const auto* c = std::get_if<Collective>(&work);
-      c && c->dtype != DType::F32 && c->dtype != DType::F64 && c->dtype != DType::I32)
-    return nullptr;
+  const auto* c = std::get_if<Collective>(&work);
+  const bool moves = c && c->kind == CollectiveKind::AllGather && c->dtype == DType::F8E4M3;
+  if (c && !moves && c->dtype != DType::F32 && c->dtype != DType::F64 && c->dtype != DType::I32) return nullptr;
   return find_untyped<Collective, Send, Recv>(work);
 }
 

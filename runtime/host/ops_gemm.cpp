@@ -24,18 +24,40 @@ T cast(const CastOf& to, const kernels::NarrowCast<T>& matrices) {
   return kernels::cast_to_eight_bits(matrices, to.is_gradient ? kernels::EightBits::E5M2 : kernels::EightBits::E4M3);
 }
 
+/// An input that lies cast in memory: its numbers go to `out`; returns their scale.
+template <class T>
+T read_cast(const OpContextBase& c, int numbers, int scale, std::int64_t count, T* out) {
+  const auto* codes = c.elements_of<std::uint8_t>(numbers);
+  for (std::int64_t i = 0; i < count; ++i) out[i] = T(kernels::e4m3_value(codes[i]));
+  return T(*c.element<float>(scale));
+}
+/// The other way round, to operands `out` and the one behind it.
+template <class T>
+void write_cast(const OpContextBase& c, int out, const T* numbers, std::int64_t count, T scale) {
+  auto* codes = c.elements_of<std::uint8_t>(out);
+  for (std::int64_t i = 0; i < count; ++i) codes[i] = kernels::e4m3_code(static_cast<double>(numbers[i]));
+  *c.element<float>(out + 1) = static_cast<float>(scale);
+}
+
 /// Both operands become numbers of few bits times a scale; they lie behind the scratch of the product.
 template <class T>
-void cast_operands(const Gemm& g, kernels::GemmArgs<T>& args) {
+void cast_operands(const Gemm& g, const OpContextBase& c, kernels::GemmArgs<T>& args) {
   auto* space = static_cast<std::byte*>(args.workspace) + narrow_offset(g, sizeof(T));
   auto* a = reinterpret_cast<T*>(space);
   T* b = a + g.batch * g.m * g.k;
   const std::int64_t rows_a = g.transpose_a ? g.k : g.m, rows_b = g.transpose_b ? g.n : g.k;
   const std::int64_t cols_a = g.m * g.k / rows_a, cols_b = g.k * g.n / rows_b;
-  const T scale_a = cast<T>({g.narrow, g.gradient == GradientOperand::A, g.transpose_a},
-                            {g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a});
-  const T scale_b = cast<T>({g.narrow, g.gradient == GradientOperand::B, !g.transpose_b},
-                            {g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b});
+  const bool reads = g.input == InputCast::Read, reads_b = reads && g.gradient == GradientOperand::A;
+  const T scale_a = reads && !reads_b ? read_cast(c, 0, g.scale_operand(), rows_a * cols_a, a)
+                                      : cast<T>({g.narrow, g.gradient == GradientOperand::A, g.transpose_a},
+                                                {g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a});
+  const T scale_b = reads_b ? read_cast(c, 1, g.scale_operand(), rows_b * cols_b, b)
+                            : cast<T>({g.narrow, g.gradient == GradientOperand::B, !g.transpose_b},
+                                      {g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b});
+  if (g.input == InputCast::Written) {
+    const std::int64_t first = g.writes_part() ? *c.ints(g.output_operand() - 1) : 0;
+    write_cast(c, g.output_operand() + 1, a + first * cols_a, g.cast_rows * cols_a, scale_a);
+  }
   args.a = a, args.lda = cols_a, args.stride_a = rows_a * cols_a;
   args.b = b, args.ldb = cols_b, args.stride_b = rows_b * cols_b;
   args.alpha *= scale_a * scale_b;
@@ -43,7 +65,7 @@ void cast_operands(const Gemm& g, kernels::GemmArgs<T>& args) {
 
 template <class T>
 void run(const Gemm& g, const OpContext<T>& c) {
-  const int out = g.bias ? 3 : 2;
+  const int out = g.output_operand();
   const MatrixStrides a = g.transpose_a ? c.matrix(0, g.batch, g.k, g.m) : c.matrix(0, g.batch, g.m, g.k);
   const MatrixStrides b = g.transpose_b ? c.matrix(1, g.batch, g.n, g.k) : c.matrix(1, g.batch, g.k, g.n);
   const MatrixStrides y = c.matrix(out, g.batch, g.m, g.n);
@@ -64,7 +86,7 @@ void run(const Gemm& g, const OpContext<T>& c) {
                             .write = write(g.accumulate),
                             .bias = g.bias ? c.dense(2) : nullptr,
                             .workspace = c.workspace()};
-  if (g.narrow != Narrow::None) cast_operands(g, args);
+  if (g.narrow != Narrow::None) cast_operands(g, c, args);
   kernels::gemm(args);
 }
 
@@ -78,10 +100,12 @@ void cast_operands(const GroupedGemm& g, const OpContext<T>& c, kernels::Grouped
   const std::int64_t cols_b = !gradient && g.transpose_b ? g.k : g.n;
   auto* a = reinterpret_cast<T*>(static_cast<std::byte*>(args.workspace) + narrow_offset(g, sizeof(T)));
   T* b = a + rows * cols;
-  const T scale =
-      cast<T>({g.narrow, g.gradient() == GradientOperand::A, gradient}, {1, rows, cols, c.dense(0), cols, 0, a}) *
-      cast<T>({g.narrow, g.gradient() == GradientOperand::B, gradient || input == g.transpose_b},
-              {groups_b, rows_b, cols_b, c.dense(1), cols_b, rows_b * cols_b, b});
+  const T scale_a = g.input == InputCast::Read ? read_cast(c, 0, g.scale_operand(), rows * cols, a)
+                                               : cast<T>({g.narrow, g.gradient() == GradientOperand::A, gradient},
+                                                         {1, rows, cols, c.dense(0), cols, 0, a});
+  if (g.input == InputCast::Written) write_cast(c, g.output_operand() + 1, a, rows * cols, scale_a);
+  const T scale = scale_a * cast<T>({g.narrow, g.gradient() == GradientOperand::B, gradient || input == g.transpose_b},
+                                    {groups_b, rows_b, cols_b, c.dense(1), cols_b, rows_b * cols_b, b});
   for (std::int64_t i = 0; i < rows * cols; ++i) a[i] *= scale;
   args.x = swap ? b : a;
   args.w = swap ? a : b;
@@ -99,7 +123,7 @@ void run(const GroupedGemm& g, const OpContext<T>& c) {
                                    .offsets = c.ints(2),
                                    .x = c.dense(swap ? 1 : 0),
                                    .w = c.dense(swap ? 0 : 1),
-                                   .y = c.dense(3),
+                                   .y = c.dense(g.output_operand()),
                                    .write = write(g.accumulate),
                                    .workspace = c.workspace()};
   if (g.narrow != Narrow::None) cast_operands(g, c, args, swap);

@@ -9,6 +9,23 @@ using Sizes = std::vector<std::int64_t>;
 /// Kinds that are not listed.
 Sizes sizes_of(const auto&) { return {}; }
 
+/// Matrices may be views, and one may stand for a batch.
+Sizes sizes_of(const Gemm& g) {
+  if (g.input == InputCast::None) return {};
+  Sizes sizes{kAnySize, kAnySize};
+  if (g.bias) sizes.push_back(g.n);
+  if (g.writes_part() || g.input == InputCast::Read) sizes.push_back(1);
+  sizes.push_back(kAnySize);
+  if (g.input == InputCast::Written) sizes.insert(sizes.end(), {g.cast_rows * g.k, 1});
+  return sizes;
+}
+Sizes sizes_of(const GroupedGemm& g) {
+  if (g.input == InputCast::None) return {};
+  const std::int64_t rows = g.max_rows > 0 ? g.max_rows : g.rows;
+  if (g.input == InputCast::Read) return {rows * g.k, rows * g.n, g.groups + 1, 1, kAnySize};
+  return {rows * g.k, kAnySize, g.groups + 1, rows * g.n, rows * g.k, 1};
+}
+
 /// What both directions of attention read first: q k v [bias] [mask] [q_positions kv_positions] [contexts]. Caches, and
 /// the positions of what they hold, may be longer than the keys in use.
 Sizes attention_reads(const AttentionShape& s) {

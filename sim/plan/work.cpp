@@ -75,6 +75,10 @@ std::string_view word(GradientOperand g) {
   constexpr std::string_view words[] = {"none", "a", "b"};
   return words[static_cast<int>(g)];
 }
+std::string_view word(InputCast c) {
+  constexpr std::string_view words[] = {"none", "written_cast", "read_cast"};
+  return words[static_cast<int>(c)];
+}
 std::string_view word(Symbol s) {
   constexpr std::string_view words[] = {
       "",        "context",     "step",        "position",    "decodes", "decode_keys",

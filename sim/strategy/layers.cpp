@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace orrery {
 
@@ -54,19 +55,34 @@ TensorId Layers::rank_constant(std::string_view name, const Shape& shape, DType 
 
 TensorId Layers::product(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
   const TensorId y = activation_tensor(name, Shape{rows, l.out});
-  const Gemm gemm{.m = rows,
-                  .n = l.out,
-                  .k = l.in,
-                  .transpose_b = l.layout == WeightLayout::OutIn,
-                  .bias = !l.bias.is_none(),
-                  .narrow = tape_.builder().layer() >= 0 ? sizes_.narrow : Narrow::None,
-                  .dtype = sizes_.dtype,
-                  .weights = quantised_weights()};
-  if (gemm.bias)
-    tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), reads(weight(l.bias)), writes(y)});
-  else
-    tape_.add(name, gemm, {reads(x), reads(weight(l.weight)), writes(y)});
+  Gemm gemm{.m = rows,
+            .n = l.out,
+            .k = l.in,
+            .transpose_b = l.layout == WeightLayout::OutIn,
+            .bias = !l.bias.is_none(),
+            .narrow = tape_.builder().layer() >= 0 ? sizes_.narrow : Narrow::None,
+            .dtype = sizes_.dtype,
+            .weights = quantised_weights()};
+  std::vector<Operand> operands{reads(x), reads(weight(l.weight))};
+  if (gemm.bias) operands.push_back(reads(weight(l.bias)));
+  const KeptCast kept =
+      gemm.narrow == Narrow::EightBits ? keep_cast(name, x, rows, l.in, weight(l.weight)) : KeptCast{};
+  if (!kept.is_none()) {
+    gemm.input = InputCast::Written;
+    gemm.cast_rows = kept.rows;
+    if (gemm.writes_part()) operands.push_back(reads(kept.first));
+  }
+  operands.push_back(writes(y));
+  if (!kept.is_none()) operands.insert(operands.end(), {writes(kept.numbers), writes(kept.scale)});
+  tape_.add(name, gemm, operands);
   if (recomputes(RecomputePart::AllButEverySecondProduct) && products_++ % 2 == 0) tape_.keep(y);
+  return y;
+}
+
+TensorId Layers::linear_as_is(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
+  const Narrow narrow = std::exchange(sizes_.narrow, sizes_.training ? Narrow::None : sizes_.narrow);
+  const TensorId y = linear(name, x, rows, l);
+  sizes_.narrow = narrow;
   return y;
 }
 

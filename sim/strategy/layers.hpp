@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/strategy/arrangement.hpp"
@@ -72,6 +73,7 @@ class Layers {
     bool training = false;
     bool stored_scores = false;
     Narrow narrow = Narrow::None;  // of products with weights of blocks
+    bool keep_narrow = false;      // their inputs, as they were cast
     LossKind loss = LossKind::Fused;
     std::span<const RecomputePart> recompute_parts;  // of blocks that recompute selectively
     const ChainSchedule* chain = nullptr;  // what blocks compute again, where that is not a matter of each alone
@@ -134,6 +136,8 @@ class Layers {
   TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
     return scheme_->linear(*this, name, x, rows, l);
   }
+  /// The same in the type of the activations, whatever other products of a training step cast their operands to.
+  TensorId linear_as_is(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
   TensorId project_back(std::string_view name, TensorId x, const Linear& l) {
     return scheme_->project_back(*this, name, x, l);
   }
@@ -158,6 +162,19 @@ class Layers {
   TensorId local_indices(std::string_view name, TensorId index, std::int64_t each, const Split& over);
   /// Where the part of a table or of the classes that a rank holds begins.
   TensorId first_of_shard(std::int64_t each, const Split& over);
+
+  /// What a product writes beside its result where its input x is kept as it was cast; none where it is not
+  /// (kept_casts.cpp).
+  struct KeptCast {
+    TensorId first, numbers, scale;
+    std::int64_t rows = 0;  // of x; not all: those of this rank, which begin at `first`
+
+    bool is_none() const { return numbers.is_none(); }
+  };
+  /// For a product of x [rows, cols] with `weight`, called `name`: the first one is asked to write, for all of them.
+  KeptCast keep_cast(std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols, TensorId weight);
+  /// `all` are the rows x of all ranks of tp, and gathered again in the backward pass.
+  void set_gathered(TensorId all, TensorId x) { gathered_[all.value] = x; }
 
   // One op each (sim/strategy/layers.cpp). The result is a new activation named after the op.
   TensorId product(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
@@ -305,6 +322,7 @@ class Layers {
   Packing packing_;
   bool packed_ = false;
   std::int64_t products_ = 0;  // of the block at hand
+  std::unordered_map<std::uint32_t, TensorId> gathered_;
 };
 
 }  // namespace orrery

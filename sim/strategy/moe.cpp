@@ -53,7 +53,7 @@ class MoeLowering {
 
   /// Which experts each token visits, and with what weight.
   void choose(TensorId x) {
-    const TensorId logits = l_.linear(part("router"), x, rows_, m_.router);
+    const TensorId logits = l_.linear_as_is(part("router"), x, rows_, m_.router);
     const TensorId probabilities = l_.activation_tensor(part("probabilities"), Shape{rows_, experts()});
     choice_ = l_.activation_tensor(part("weights"), Shape{rows_, m_.top_k});
     indices_ = l_.index_tensor(part("indices"), Shape{rows_, m_.top_k});
@@ -152,16 +152,22 @@ class MoeLowering {
 
   TensorId grouped(std::string_view suffix, const ExpertRows& e, TensorId in, const Linear& first) {
     const TensorId y = l_.activation_tensor(part(suffix), Shape{e.buffer, first.out});
-    const GroupedGemm gemm{.rows = e.rows,
-                           .n = first.out,
-                           .k = first.in,
-                           .groups = e.experts,
-                           .transpose_b = first.layout == WeightLayout::OutIn,
-                           .narrow = l_.sizes().narrow,
-                           .dtype = dtype_,
-                           .max_rows = e.counted ? e.buffer : 0,
-                           .weights = l_.quantised_weights()};
-    l_.tape().add(part(suffix), gemm, {reads(in), reads(weights_.stack(first.weight)), reads(e.offsets), writes(y)});
+    GroupedGemm gemm{.rows = e.rows,
+                     .n = first.out,
+                     .k = first.in,
+                     .groups = e.experts,
+                     .transpose_b = first.layout == WeightLayout::OutIn,
+                     .narrow = l_.sizes().narrow,
+                     .dtype = dtype_,
+                     .max_rows = e.counted ? e.buffer : 0,
+                     .weights = l_.quantised_weights()};
+    const TensorId weight = weights_.stack(first.weight);
+    std::vector<Operand> operands{reads(in), reads(weight), reads(e.offsets), writes(y)};
+    if (const Layers::KeptCast kept = l_.keep_cast(part(suffix), in, e.buffer, first.in, weight); !kept.is_none()) {
+      gemm.input = InputCast::Written;
+      operands.insert(operands.end(), {writes(kept.numbers), writes(kept.scale)});
+    }
+    l_.tape().add(part(suffix), gemm, operands);
     return y;
   }
 
@@ -189,7 +195,7 @@ class MoeLowering {
             : shared_product(x);
     if (!m_.shared_gate) return y;
     const TensorId g = l_.activation(part("shared_gate.act"), ActivationKind::Sigmoid,
-                                     l_.linear(part("shared_gate"), x, rows_, *m_.shared_gate), rows_, 1);
+                                     l_.linear_as_is(part("shared_gate"), x, rows_, *m_.shared_gate), rows_, 1);
     const TensorId scaled = l_.activation_tensor(part("shared_scaled"), Shape{rows_, hidden()});
     l_.tape().add(part("shared_scaled"), ScaleRows{.rows = rows_, .cols = hidden(), .by_row = true, .dtype = dtype_},
                   {reads(y), reads(g), writes(scaled)});

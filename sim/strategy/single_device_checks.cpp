@@ -50,6 +50,16 @@ void check_capacity(const TrainOptions& o) {
     throw UserError{"capacity_groups without a capacity", "set capacity_factor"};
 }
 
+/// Schedules of what is computed again are made from what inputs in full take.
+void check_narrow(const TrainOptions& o) {
+  if (!o.keep_narrow) return;
+  if (o.narrow != Narrow::EightBits)
+    throw UserError{"keep_narrow without products in 8 bits", "set narrow to eight_bits"};
+  if (o.recompute == Recompute::Rotor || o.recompute == Recompute::Checkmate)
+    throw UserError{"keep_narrow with a schedule of what is computed again",
+                    "set recompute to none, selective, full or whole"};
+}
+
 }  // namespace
 
 void check_train(const Model& model, const TrainOptions& o) {
@@ -72,6 +82,7 @@ void check_train(const Model& model, const TrainOptions& o) {
   if (!(o.dropout >= 0 && o.dropout < 1))
     throw UserError{fmt::format("dropout is {}, it must be at least 0 and below 1", o.dropout)};
   check_capacity(o);
+  check_narrow(o);
   check_rows(o.batch / o.microbatches, o.sequence);
   check_length(model, "sequence", o.sequence);
 }

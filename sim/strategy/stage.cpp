@@ -130,6 +130,7 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .training = true,
                  .stored_scores = o.stored_scores,
                  .narrow = o.narrow,
+                 .keep_narrow = o.keep_narrow,
                  .loss = o.loss,
                  .recompute_parts = o.recompute_parts,
                  .chain = step_.chain ? &*step_.chain : nullptr,

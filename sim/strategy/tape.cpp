@@ -24,11 +24,21 @@ void Tape::add_steps(std::span<const Operand> operands, std::function<void(std::
   std::vector<TensorId> tensors;
   for (const Operand& o : operands) tensors.push_back(o.tensor());
   emit(tensors);
+  file_steps(operands, std::move(emit), recompute_);
+}
+
+void Tape::add_later_steps(std::initializer_list<Operand> operands,
+                           std::function<void(std::span<const TensorId>)> emit) {
+  file_steps({operands.begin(), operands.size()}, std::move(emit), true);
+}
+
+void Tape::file_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit,
+                      bool recomputed) {
   TapeNode node;
   node.operands = {operands.begin(), operands.end()};
   node.layer = builder_.layer();
   node.microbatch = builder_.microbatch();
-  node.recomputed = recompute_;
+  node.recomputed = recomputed;
   node.has_rule = false;
   node.steps = std::move(emit);
   file(std::move(node));
@@ -224,14 +234,19 @@ TensorId Tape::added_parameter_target(TensorId parameter) {
   return target.tensor;
 }
 
+bool Tape::is_made_again(TensorId t) const {
+  const std::uint32_t owner = plan().owner(t).value;
+  const auto makers = makers_.find(owner);
+  return makers != makers_.end() && !kept_.contains(owner) && nodes_[makers->second.front()].recomputed;
+}
+
 TensorId Tape::saved(TensorId t) {
   const TensorId owner = plan().owner(t);
   if (const auto it = again_.find(owner.value); it != again_.end()) {
     if (owner == t) return it->second;
     return builder_.view(it->second, name_of(t), plan().layouts[plan().tensors[t.index()].layout.index()]);
   }
-  const auto makers = makers_.find(owner.value);
-  if (makers == makers_.end() || kept_.contains(owner.value) || !nodes_[makers->second.front()].recomputed) return t;
+  if (!is_made_again(t)) return t;
   const TensorId fresh = rematerialise(owner);
   if (owner == t) return fresh;
   return builder_.view(fresh, name_of(t), plan().layouts[plan().tensors[t.index()].layout.index()]);

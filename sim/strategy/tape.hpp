@@ -74,6 +74,21 @@ class Tape {
   void add_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit) {
     add_steps(std::span<const Operand>{operands.begin(), operands.size()}, std::move(emit));
   }
+  /// The same for what the backward pass alone may ask for: nothing is added before.
+  void add_later_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit);
+  /// An input of products as one of them has cast it: numbers and their scale, which gradients of weights read in its
+  /// place.
+  struct InputCopy {
+    TensorId numbers, scale;
+  };
+  void set_copy(TensorId input, const InputCopy& copy) { copies_[input.value] = copy; }
+  /// Null when there is none.
+  const InputCopy* copy_of(TensorId input) const {
+    const auto it = copies_.find(input.value);
+    return it == copies_.end() ? nullptr : &it->second;
+  }
+  /// Whether the backward pass makes `t` again before it reads it.
+  bool is_made_again(TensorId t) const;
   /// `step` runs where the backward pass comes by: after the gradients of all that was recorded later.
   void on_backward(std::function<void()> step);
   /// A tensor that takes part in differentiation although no recorded op makes it: a parameter, what another stage
@@ -150,6 +165,8 @@ class Tape {
     std::size_t first = 0, last = 0;
     TensorId output;
   };
+  void file_steps(std::span<const Operand> operands, std::function<void(std::span<const TensorId>)> emit,
+                  bool recomputed);
   void forget(const Scope& scope);
   TensorId rematerialise(TensorId owner);
   void replay(std::size_t node);
@@ -176,6 +193,7 @@ class Tape {
   std::unordered_map<std::uint32_t, int> pieces_;             // view or owner → contributions so far
   std::unordered_map<std::uint32_t, std::uint32_t> aliases_;  // alias or view of one → the alias
   std::unordered_map<int, Scope> scopes_;                     // by block
+  std::unordered_map<std::uint32_t, InputCopy> copies_;       // by input
   std::vector<std::function<void()>> later_;                  // deferred
   bool recompute_ = false, deferred_ = false;
 };

@@ -21,15 +21,6 @@ Collective over(const Split& tp, CollectiveKind kind, std::int64_t elements, DTy
 /// Whether ranks of tp have rows of their own between blocks.
 bool gathers(const Roles& roles) { return roles.sequence_parallel || roles.data_attention; }
 
-/// Gathers rows, in the backward pass on a stream of its own behind the op that is computed last.
-void gather_rows(PlanBuilder& b, std::string_view name, const Collective& gather, TensorId from, TensorId to) {
-  const bool again = b.phase() == Phase::Recompute;
-  const OpId before{b.plan().ops.size() - 1};
-  b.add(again ? fmt::format("{}.again", name) : name, gather, {reads(from), writes(to)},
-        again ? Stream::Ring : Stream::Compute);
-  if (again && b.plan().ops[before.index()].phase != Phase::Forward) b.order(before);
-}
-
 class Tensor1d final : public TensorScheme {
  public:
   LocalModel localise(const Model& model, const Roles& roles) const override { return cut_in_stripes(model, roles); }
@@ -79,6 +70,7 @@ TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
   if (tape.recompute() || l.roles().keep_gathered) {
     tape.add_plain(fmt::format("{}.enter", name), gather, {reads(x), writes(y)});
   } else {
+    l.set_gathered(y, x);
     const RecomputeScope again{tape, true};
     tape.add_steps({reads(x), writes(y)},
                    [&b = tape.builder(), gather, name = fmt::format("{}.enter", name)](std::span<const TensorId> t) {
@@ -165,6 +157,14 @@ class Alone final : public TensorScheme {
 };
 
 }  // namespace
+
+void gather_rows(PlanBuilder& b, std::string_view name, const Collective& gather, TensorId from, TensorId to) {
+  const bool again = b.phase() == Phase::Recompute;
+  const OpId before{b.plan().ops.size() - 1};
+  b.add(again ? fmt::format("{}.again", name) : name, gather, {reads(from), writes(to)},
+        again ? Stream::Ring : Stream::Compute);
+  if (again && b.plan().ops[before.index()].phase != Phase::Forward) b.order(before);
+}
 
 const TensorScheme& alone() {
   static const Alone scheme;

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "sim/plan/builder.hpp"
 #include "sim/strategy/distribution.hpp"
 
 namespace orrery {
@@ -42,6 +43,9 @@ class TensorScheme {
   /// Logits, for the rows that targets are given for (Slices::of_logits).
   virtual TensorId logits(Layers& l, std::string_view name, TensorId x, const Linear& w) const = 0;
 };
+
+/// Gathers rows, in the backward pass on a stream of its own behind the op that is computed last.
+void gather_rows(PlanBuilder& b, std::string_view name, const Collective& gather, TensorId from, TensorId to);
 
 /// The scheme that the axes of a mesh ask for, and that of feed-forward layers.
 const TensorScheme& scheme_of(const Roles& roles);

@@ -138,6 +138,7 @@ struct TrainOptions {
   LossKind loss = LossKind::Fused;
   bool waits_for_loss = false, waits_for_experts = false, weigh_inside = false;
   Narrow narrow = Narrow::None;
+  bool keep_narrow = false;
   bool frozen = false;
   double dropout = 0;
   double capacity_factor = 0;
@@ -186,8 +187,11 @@ struct TrainOptions {
             "rows of experts are weighted in front of the product back, to where their weights go with them; what "
             "comes back is then not kept for the gradients of the weights (Megatron-Core)");
     v.field("narrow", narrow,
-            "what products with weights of blocks cast both operands to first: eight_bits (fp8 training) or four_bits "
-            "(NVFP4, 16 numbers to a scale)");
+            "what products with weights of blocks, but those that choose experts, cast both operands to first: "
+            "eight_bits (fp8 training) or four_bits (NVFP4, 16 numbers to a scale)");
+    v.field("keep_narrow", keep_narrow,
+            "with narrow eight_bits: inputs of products are kept for the gradients of weights as they were cast, where "
+            "they are not made again (Transformer Engine)");
     v.field("frozen", frozen,
             "matrices and tables stay as they are: only norms and biases are trained, and gradients pass through (what "
             "adapters of low rank leave of a step; the adapters themselves are not in it)");

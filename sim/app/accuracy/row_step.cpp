@@ -285,6 +285,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.train.dtype = precision_of(row);
   s.train.waits_for_loss = software->waits_for_loss;
   s.train.narrow = narrow_of(row);
+  s.train.keep_narrow = software->profile == "megatron_core_2024" && s.train.narrow == Narrow::EightBits;
   if (drops_tokens(row)) s.train.capacity_factor = 1;
   s.train.waits_for_experts = software->profile == "megatron_core_2024" && waits_for_experts(row);
   s.train.weigh_inside = software->profile == "megatron_core_2024" && row.has("n_experts");

@@ -40,6 +40,10 @@ enum class Narrow : std::uint8_t { None, EightBits, FourBits };
 /// weights, so it takes two bits of exponent more in place of one of precision (the "hybrid" recipe of Micikevicius et
 /// al., FP8 Formats for Deep Learning, 2022).
 enum class GradientOperand : std::uint8_t { None, A, B };
+/// What a product in eight bits does with the cast of its input, the operand that is neither weight nor gradient, which
+/// lies in memory as numbers in f8e4m3 and a scale in f32: nothing, writes it for others, or reads it in place of the
+/// input.
+enum class InputCast : std::uint8_t { None, Written, Read };
 constexpr DType type_of(Narrow narrow, Quantised weights, DType as_is) {
   if (narrow == Narrow::None) return as_is;
   if (narrow == Narrow::FourBits) return DType::F4E2M1;

@@ -6,6 +6,8 @@
 namespace orrery {
 
 /// C[b][m,n] = alpha·op(A)·op(B) (+ bias[n]) (+ C).  Operands: A B [bias] → C.  2·b·m·n·k FLOP.
+/// With an input that is written cast: A B [bias] [first] → C numbers scale, of `cast_rows` rows of A, which where
+/// these are not all begin at `first`. With one that is read cast: A B scale → C, numbers in place of A or B.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;
@@ -16,6 +18,8 @@ struct Gemm {
   DType dtype = DType::F32;
   double alpha = 1;
   Quantised weights = Quantised::None;  // B in memory; widened on its way to the product, or with `narrow` not cast
+  InputCast input = InputCast::None;
+  std::int64_t cast_rows = 0;
 
   static constexpr std::string_view kName = "gemm";
   static constexpr OpClass kClass = OpClass::Gemm;
@@ -35,6 +39,8 @@ struct Gemm {
     v("dtype", dtype);
     v("alpha", alpha);
     v("weights", weights);
+    v("input", input);
+    v("cast_rows", cast_rows);
   }
   Amount amount(const Bindings&) const {
     const std::int64_t c = batch * m * n;
@@ -53,6 +59,10 @@ struct Gemm {
     return narrow == Narrow::None ? Bytes{0} : size_of(dtype, numbers) + size_narrow(narrow, numbers);
   }
   DType output() const { return wide ? DType::F32 : dtype; }
+  bool writes_part() const { return input == InputCast::Written && cast_rows < m; }
+  /// Which operand C is, and which one the scale of an input that is read cast.
+  int output_operand() const { return scale_operand() + (writes_part() || input == InputCast::Read ? 1 : 0); }
+  int scale_operand() const { return bias ? 3 : 2; }
   bool operator==(const Gemm&) const = default;
 };
 
@@ -61,7 +71,8 @@ enum class GroupedMode : std::uint8_t { Forward, InputGradient, WeightGradient }
 
 /// One GEMM per group over consecutive rows (experts). `rows` over all groups, as expected where their number depends
 /// on data; W is [groups, k, n], or [groups, n, k] when transpose_b. Operands: X W offsets → Y | dY W offsets → dX | X
-/// dY offsets → dW.
+/// dY offsets → dW. With an input that is written cast: X W offsets → Y numbers scale, of all rows; with one that is
+/// read cast: X dY offsets scale → dW.
 struct GroupedGemm {
   std::int64_t rows = 0, n = 0, k = 0, groups = 1;
   GroupedMode mode = GroupedMode::Forward;
@@ -72,6 +83,7 @@ struct GroupedGemm {
   double skew = 1.0;                    // rows of the fullest group over the mean; 1 when even
   std::int64_t max_rows = 0;            // that the buffers hold; 0: `rows`
   Quantised weights = Quantised::None;  // W in memory, as of Gemm
+  InputCast input = InputCast::None;
 
   static constexpr std::string_view kName = "grouped_gemm";
   static constexpr OpClass kClass = OpClass::Gemm;
@@ -90,6 +102,7 @@ struct GroupedGemm {
     v("skew", skew);
     v("max_rows", max_rows);
     v("weights", weights);
+    v("input", input);
   }
   Amount amount(const Bindings&) const {
     const std::int64_t x = rows * k, y = rows * n, w = groups * n * k;
@@ -110,6 +123,9 @@ struct GroupedGemm {
     return narrow == Narrow::None ? Bytes{0} : size_of(dtype, numbers) + size_narrow(narrow, numbers);
   }
   DType output() const { return wide ? DType::F32 : dtype; }
+  /// As of Gemm.
+  int output_operand() const { return scale_operand() + (input == InputCast::Read ? 1 : 0); }
+  int scale_operand() const { return 3; }
   GradientOperand gradient() const {
     return mode == GroupedMode::Forward         ? GradientOperand::None
            : mode == GroupedMode::InputGradient ? GradientOperand::A

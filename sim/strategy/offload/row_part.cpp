@@ -20,7 +20,7 @@ struct Find {
     return std::nullopt;
   }
   std::optional<RowWise> operator()(const Gemm& g) const {
-    if (g.batch != 1 || g.transpose_a || g.accumulate) return std::nullopt;
+    if (g.batch != 1 || g.transpose_a || g.accumulate || g.input != InputCast::None) return std::nullopt;
     return g.bias ? all_but(g.m, num, {1, 2}) : all_but(g.m, num, {1});
   }
   std::optional<RowWise> operator()(const NormForward& n) const {
