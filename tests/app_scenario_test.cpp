@@ -72,7 +72,7 @@ TEST_CASE("errors say file, line and column, and what would be right") {
             "  hint: did you mean 'batch'? known keys: batch, microbatches, sequence, target_sequence, dtype, "
             "recompute, recompute_parts, "
             "recompute_interval, activation_budget, stored_scores, wide_gradients, loss, waits_for_loss, "
-            "waits_for_experts, weigh_inside, narrow, keep_narrow, "
+            "waits_for_experts, weigh_inside, copied_values, narrow, keep_narrow, "
             "frozen, "
             "dropout, "
             "capacity_factor, capacity_groups, optimizer, "

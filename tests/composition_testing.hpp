@@ -32,7 +32,7 @@ class References {
     Trained& entry = known_[std::string{c.model} + c.options + (o.dtype == Precision::F64 ? "64" : "32")];
     TrainOptions plain = o;
     plain.loss = LossKind::Fused;
-    plain.waits_for_loss = plain.waits_for_experts = false;
+    plain.waits_for_loss = plain.waits_for_experts = plain.copied_values = false;
     if (entry.losses.empty()) entry = train(named_model(c.model), plain, *single());
     return entry;
   }

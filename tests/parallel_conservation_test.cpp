@@ -344,6 +344,15 @@ TEST_CASE("a block keeps what the closed form says", "[parallel]") {
   WARN("what a block keeps; published with masks (2) and scores (5as/ht)" << table);
 }
 
+/// Without copies keys and values of the expanded latents stay whole: 4 numbers of keys for each of 2 heads.
+TEST_CASE("values that are copied leave the keys beside them behind", "[parallel]") {
+  TrainOptions o = options();
+  o.dtype = Precision::BF16;
+  const double whole = kept_bytes(lower(small_model("deepseek"), o, "{mesh: dp1}"), 1);
+  o.copied_values = true;
+  CHECK(whole - kept_bytes(lower(small_model("deepseek"), o, "{mesh: dp1}"), 1) == 16 * 8 * 2 * 4 * 2);
+}
+
 /// The same with products in 8 bits and inputs kept so: norms' results and the inner width behind its activation in 1
 /// B, the result of the core in 1 B beside the 2 that its gradient reads, and four scales.
 TEST_CASE("a block that keeps inputs in 8 bits keeps what the closed form says", "[parallel]") {

@@ -46,6 +46,8 @@ constexpr Composition kCases[] = {
     {"t5-tiny", "{mesh: tp2}", "{target_sequence: 4}"},
     {"deepseek-tiny", "{mesh: tp2}", "{recompute: full}"},
     {"deepseek-tiny", "{mesh: tp2, sequence_parallel: true}"},
+    {"deepseek-tiny", "{mesh: tp2}", "{copied_values: true, recompute: selective, recompute_parts: [latents]}"},
+    {"deepseek-tiny", "{mesh: pp2}", "{copied_values: true}"},
     {"qwen3-moe-tiny", "{mesh: tp2, sequence_parallel: true}", "{recompute: selective}"},
     // The loss op by op, over shards of the classes and whole; the host waits for it.
     {"llama", "{mesh: tp4, sequence_parallel: true}", "{loss: megatron, waits_for_loss: true}"},

@@ -221,6 +221,9 @@ constexpr Refusal kRefusals[] = {
     {"parallel", "{mesh: dp2, layers: [{blocks: 0, mesh: tp2}]}", "t5-tiny", "{}",
      "t5-tiny is no single stack of blocks: its layers cannot have meshes of their own\n"
      "  hint: leave mesh and sequence_parallel of the layers out"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{copied_values: true}",
+     "copied_values is for latent attention, and gpt2 has none\n"
+     "  hint: leave it out"},
     {"parallel", "{mesh: dp2}", "gpt2", "{keep_narrow: true}",
      "keep_narrow without products in 8 bits\n"
      "  hint: set narrow to eight_bits"},

@@ -65,21 +65,27 @@ Layers::Projected Layers::expand_latents(std::string_view name, TensorId q, Tens
   const RecomputeScope scope{tape_, recomputes(RecomputePart::Latents)};
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, up_width = l.nope_dim + a.v_dim;
-  const auto matrix = [&](TensorId t, std::int64_t stride) {
+  const auto matrix = [&](TensorId t, std::int64_t cols, std::int64_t stride, std::int64_t offset) {
     return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
-                      Layout{.shape = Shape{n * a.heads, l.nope_dim}, .strides = {stride, 1}, .offset = 0});
+                      Layout{.shape = Shape{n * a.heads, cols}, .strides = {stride, 1}, .offset = offset});
   };
   const TensorId kv = linear(part("kv_up"), compressed, n, l.kv_up);  // per head: nope_dim of key, v_dim of value
   const TensorId k = activation_tensor(part("k"), Shape{n, a.heads * head});
   tape_.add(part("k_nope"), CopyRows{n * a.heads, l.nope_dim, sizes_.dtype},
-            {reads(matrix(kv, up_width)), writes(matrix(k, head))});
+            {reads(matrix(kv, l.nope_dim, up_width, 0)), writes(matrix(k, l.nope_dim, head, 0))});
   const Layout rope_part{
       .shape = Shape{n, a.heads, l.rope_dim}, .strides = {a.heads * head, head, 1}, .offset = l.nope_dim};
   tape_.add(part("k_rope"), BroadcastHeads{n, a.heads, l.rope_dim, sizes_.dtype},
             {reads(shared_key), writes(tape_.view(k, part("k"), rope_part))});
-  return {heads_view(q, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
-          heads_view(k, sizes_.batch, sizes_.sequence, a.heads, head, head, 0),
-          heads_view(kv, sizes_.batch, sizes_.sequence, a.heads, a.v_dim, up_width, l.nope_dim)};
+  const auto heads = [&](TensorId t, std::int64_t dim, std::int64_t stride, std::int64_t offset) {
+    return heads_view(t, sizes_.batch, sizes_.sequence, a.heads, dim, stride, offset);
+  };
+  if (!sizes_.copied_values)
+    return {heads(q, head, head, 0), heads(k, head, head, 0), heads(kv, a.v_dim, up_width, l.nope_dim)};
+  const TensorId v = activation_tensor(part("v"), Shape{n, a.heads * a.v_dim});
+  tape_.add(part("v"), CopyRows{n * a.heads, a.v_dim, sizes_.dtype},
+            {reads(matrix(kv, a.v_dim, up_width, l.nope_dim)), writes(matrix(v, a.v_dim, a.v_dim, 0))});
+  return {heads(q, head, head, 0), heads(k, head, head, 0), heads(v, a.v_dim, a.v_dim, 0)};
 }
 
 /// score = (q_nope·W_k)·c + q_rope·k_rope and o = (p·c)·W_v: all heads share the cache [c | k_rope] as one key and

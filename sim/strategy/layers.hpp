@@ -83,6 +83,7 @@ class Layers {
     bool expert_overlap = false;  // exchanges of experts run on a stream of their own
     bool waits_for_experts = false;
     bool weigh_inside = false;  // rows of experts, in front of the product back
+    bool copied_values = false;
   };
 
   /// Begins in the arrangement of what lies outside of blocks.

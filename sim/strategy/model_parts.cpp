@@ -56,6 +56,14 @@ bool has_experts(const Model& model) {
                std::any_of(t->decoder.begin(), t->decoder.end(), is_moe));
 }
 
+bool has_latents(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  const auto is_latent = [](const Block& b) {
+    return std::holds_alternative<LatentAttention>(b.attention.projections);
+  };
+  return t && std::any_of(t->decoder.begin(), t->decoder.end(), is_latent);
+}
+
 void check_meaning(const Model& model, const Roles& roles) {
   if (roles.ep && !has_experts(model))
     throw UserError{fmt::format("{} has no experts for the ranks of ep", model.name), "use dp for replicas"};

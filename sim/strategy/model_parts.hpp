@@ -9,6 +9,8 @@ namespace orrery {
 
 /// Whether any block is one of experts.
 bool has_experts(const Model& model);
+/// Whether any of them attends through latents.
+bool has_latents(const Model& model);
 /// Throws UserError for an axis that would do nothing but what dp does.
 void check_meaning(const Model& model, const Roles& roles);
 /// Throws UserError unless the model is one stack of blocks over tokens with a language-model head.

@@ -139,7 +139,8 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                           .buffer = step_.parallel.expert_buffer},
                  .expert_overlap = step_.parallel.expert_overlap,
                  .waits_for_experts = o.waits_for_experts,
-                 .weigh_inside = o.weigh_inside}};
+                 .weigh_inside = o.weigh_inside,
+                 .copied_values = o.copied_values}};
 }
 
 void StageLowering::make_ports() {

@@ -116,7 +116,9 @@ void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices
 }
 
 /// Options of layers that the model has not.
-void check_has_experts(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
+void check_has_layers(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
+  if (o.copied_values && !has_latents(model))
+    throw UserError{fmt::format("copied_values is for latent attention, and {} has none", model.name), "leave it out"};
   if (has_experts(model)) return;
   for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts}, {"weigh_inside", o.weigh_inside}})
     if (on)
@@ -235,7 +237,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_recompute(o, p);
   check_loss(o);
   check_optimizer(o);
-  check_has_experts(model, o, p);
+  check_has_layers(model, o, p);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());

@@ -136,7 +136,7 @@ struct TrainOptions {
   bool stored_scores = false;
   bool wide_gradients = false;
   LossKind loss = LossKind::Fused;
-  bool waits_for_loss = false, waits_for_experts = false, weigh_inside = false;
+  bool waits_for_loss = false, waits_for_experts = false, weigh_inside = false, copied_values = false;
   Narrow narrow = Narrow::None;
   bool keep_narrow = false;
   bool frozen = false;
@@ -186,6 +186,9 @@ struct TrainOptions {
     v.field("weigh_inside", weigh_inside,
             "rows of experts are weighted in front of the product back, to where their weights go with them; what "
             "comes back is then not kept for the gradients of the weights (Megatron-Core)");
+    v.field("copied_values", copied_values,
+            "latent attention: values are copied out of what latents are expanded to, which is then not kept beside "
+            "keys (Megatron-Core, whose attention takes whole tensors)");
     v.field("narrow", narrow,
             "what products with weights of blocks, but those that choose experts, cast both operands to first: "
             "eight_bits (fp8 training) or four_bits (NVFP4, 16 numbers to a scale)");

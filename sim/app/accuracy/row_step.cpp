@@ -10,6 +10,7 @@
 
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/accuracy/row_recipe.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
@@ -289,6 +290,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   if (drops_tokens(row)) s.train.capacity_factor = 1;
   s.train.waits_for_experts = software->profile == "megatron_core_2024" && waits_for_experts(row);
   s.train.weigh_inside = software->profile == "megatron_core_2024" && row.has("n_experts");
+  s.train.copied_values = software->profile == "megatron_core_2024" && has_latents(s.network.model(1));
   s.train.optimizer.narrow_moments = has_narrow_moments(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
