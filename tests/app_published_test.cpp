@@ -100,6 +100,7 @@ TEST_CASE("a row tells what is hidden, replayed and split", "[published]") {
   CHECK_FALSE(told("Megatron-Bridge", "2,1,8,4", "", ",").parallel.whole_experts);
   CHECK(all.train.weigh_inside);
   CHECK_FALSE(all.train.optimizer.narrow_moments);
+  CHECK(all.train.optimizer.widen_gradients);
   CHECK_FALSE(all.train.keep_narrow);
   const PublishedStep titan = told("torchtitan (FSDP2)", "1,1,16,1", "selective layer", ",");
   CHECK(titan.recomputed == Approx(0.5));

@@ -75,6 +75,9 @@ TEST_CASE("training on the cuda device follows training on the host", "[cuda]") 
   };
   close(Precision::F32, 1e-5);
   close(Precision::BF16, 1e-2);
+  o.optimizer.widen_gradients = true;
+  close(Precision::BF16, 1e-2);
+  o.optimizer.widen_gradients = false;
   o.optimizer.narrow_moments = true;
   close(Precision::BF16, 1e-2);
 }

@@ -294,6 +294,25 @@ TEST_CASE("model state per rank is that of the ZeRO table", "[parallel]") {
   CHECK(states("zero1") == std::array{2 * psi, 2 * psi, 8 * psi / n});
 }
 
+TEST_CASE("gradients that are widened take four bytes of each parameter that a rank updates", "[parallel]") {
+  const double n = GENERATE(2, 4), psi = elements(gpt(4));
+  TrainOptions o = options();
+  o.dtype = Precision::BF16;
+  o.optimizer.widen_gradients = true;
+  const Plan plan = lower(gpt(4), o, fmt::format("{{mesh: dp{}, data: {{kind: zero1}}}}", n));
+  double widened = 0;
+  for (const Op& op : plan.ops) {
+    const Work& work = plan.work(op);
+    if (const auto* c = std::get_if<Cast>(&work)) widened += size_of(c->to, c->elements).base();
+    if (const auto* a = std::get_if<AdamW>(&work)) CHECK(a->gradient == DType::F32);
+    if (const auto* s = std::get_if<SumSquares>(&work)) {
+      CHECK(s->dtype == DType::F32);
+      CHECK(widened == 4 * psi / n);  // all of them before the norm
+    }
+  }
+  CHECK(widened == 4 * psi / n);
+}
+
 /// Stages hold every parameter once, but the tied table twice; two directions hold all twice.
 TEST_CASE("stages share the model state", "[parallel]") {
   TrainOptions o = options(8, 4);

@@ -230,6 +230,12 @@ constexpr Refusal kRefusals[] = {
     {"single", "{}", "gpt2", "{narrow: eight_bits, keep_narrow: true, recompute: rotor, activation_budget: 1 MB}",
      "keep_narrow with a schedule of what is computed again\n"
      "  hint: set recompute to none, selective, full or whole"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{dtype: f32, optimizer: {widen_gradients: true}}",
+     "widen_gradients copies gradients of 16 bits to f32 for adamw\n"
+     "  hint: leave it out, or train in bf16 or f16 without wide_gradients"},
+    {"zero-offload", "{}", "gpt2", "{dtype: bf16, optimizer: {widen_gradients: true}}",
+     "the strategy `zero-offload` takes gradients to their update as they are\n"
+     "  hint: leave out widen_gradients"},
 };
 
 TrainOptions options_of(const char* workload) {

@@ -117,6 +117,7 @@ class ParameterStorage {
     double copies = 1;  // ranks of the mesh that hold the same part of the complete gradient
     TensorId weight, own_weight, gradient, own_gradient;  // own: the part that the rank updates
     TensorId on_peer;                                     // where the weight lies for good
+    TensorId read_gradient;                               // own_gradient, or what the update reads in its place
     std::vector<TensorId> piece_gradients;                // parts of `gradient`
     bool has_gradient = false, accumulates = false;       // in this step
   };
@@ -177,6 +178,8 @@ class ParameterStorage {
   void give_back(Unit& unit);
   void copy_layer(Bucket& b, TensorId from, TensorId to, std::string_view what);
   // update.cpp
+  void read_gradients(const OptimizerOptions& options);
+  DType type_read(const Bucket& b) const { return builder_->plan().tensors[b.read_gradient.index()].dtype; }
   TensorId sum_norm();
   void update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& options);
   TensorId decayed_elements(const Bucket& b, std::int64_t own);

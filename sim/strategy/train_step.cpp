@@ -140,6 +140,10 @@ void check_optimizer(const TrainOptions& o) {
   if (o.optimizer.narrow_moments && (o.optimizer.kind != OptimizerKind::AdamW || o.dtype != Precision::BF16))
     throw UserError{"narrow_moments keeps AdamW's moments as weights in bf16 are",
                     "leave it out, or train in bf16 with adamw"};
+  const bool is_narrow = (o.dtype == Precision::BF16 || o.dtype == Precision::F16) && !o.wide_gradients;
+  if (o.optimizer.widen_gradients && (!is_narrow || o.optimizer.kind != OptimizerKind::AdamW))
+    throw UserError{"widen_gradients copies gradients of 16 bits to f32 for adamw",
+                    "leave it out, or train in bf16 or f16 without wide_gradients"};
 }
 
 void check_loss(const TrainOptions& o) {

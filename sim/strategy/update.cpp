@@ -12,6 +12,18 @@ bool is_low_precision(DType t) { return t == DType::BF16 || t == DType::F16; }
 
 }  // namespace
 
+/// What the update reads: gradients, or copies in f32, of which there are all before it begins.
+void ParameterStorage::read_gradients(const OptimizerOptions& o) {
+  for (Bucket& b : buckets_) {
+    b.read_gradient = b.own_gradient;
+    if (!b.has_gradient || !o.widen_gradients) continue;
+    const Shape shape = builder_->plan().shape(b.own_gradient);
+    b.read_gradient = builder_->tensor(b.name + ".gradient.f32", shape, {.role = TensorRole::Gradient});
+    builder_->add("widen." + b.name, Cast{shape.elements(), gradient_, DType::F32},
+                  {reads(b.own_gradient), writes(b.read_gradient)});
+  }
+}
+
 /// Each rank adds up what it holds; what several ranks hold counts by its share. One sum over the whole mesh.
 TensorId ParameterStorage::sum_norm() {
   const TensorId norm2 =
@@ -23,8 +35,8 @@ TensorId ParameterStorage::sum_norm() {
       builder_->add("grad_norm",
                     SumSquares{.elements = builder_->plan().shape(b.own_gradient).elements(),
                                .weight = 1 / b.copies,
-                               .dtype = gradient_},
-                    {reads(b.own_gradient), updates(norm2)});
+                               .dtype = type_read(b)},
+                    {reads(b.read_gradient), updates(norm2)});
   std::vector<std::int8_t> all(builder_->plan().mesh.axes.size());
   for (std::size_t a = 0; a < all.size(); ++a) all[a] = static_cast<std::int8_t>(a);
   collect(CollectiveKind::AllReduce, "grad_norm.sum", all, norm2, norm2, 1);
@@ -51,7 +63,7 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
   const bool partly = o.decay != 0 && b.decayed > 0 && b.decayed < b.elements;
   const bool master = is_low_precision(dtype_) && o.kind == OptimizerKind::AdamW;
   const DType state = is_low_precision(dtype_) ? DType::F32 : dtype_;
-  std::vector<Operand> operands{updates(b.own_weight), reads(b.own_gradient)};
+  std::vector<Operand> operands{updates(b.own_weight), reads(b.read_gradient)};
   const DType moments = o.narrow_moments ? dtype_ : state;
   const auto add_state = [&](std::string_view what, DType type) {
     operands.push_back(
@@ -80,7 +92,7 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
                  .master = master,
                  .partly = partly,
                  .dtype = dtype_,
-                 .gradient = gradient_,
+                 .gradient = type_read(b),
                  .state = state,
                  .narrow_moments = o.narrow_moments};
     add_state(".m", moments);
@@ -104,6 +116,7 @@ void ParameterStorage::update(const OptimizerOptions& options) {
   builder_->set_microbatch(0);
   if (separate_)
     for (Bucket& b : buckets_) b.has_gradient = !b.frozen && targets_.is_written(b.piece_gradients.front());
+  read_gradients(options);
   const TensorId norm2 = options.clip > 0 ? sum_norm() : TensorId{};
   for (Bucket& b : buckets_)
     if (b.has_gradient) update_bucket(b, norm2, options);

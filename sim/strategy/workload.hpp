@@ -106,6 +106,7 @@ struct OptimizerOptions {
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.9, decay = 0.01;
   double clip = 1.0;
   bool narrow_moments = false;
+  bool widen_gradients = false;
 
   template <class V>
   void visit(V& v) {
@@ -120,6 +121,9 @@ struct OptimizerOptions {
     v.field("narrow_moments", narrow_moments,
             "adamw: both moments in the 16 bits of the weights, 8 bytes a parameter in place of 12 (Megatron-Core's "
             "precision-aware optimizer)");
+    v.field("widen_gradients", widen_gradients,
+            "bf16 and f16: the update reads copies of all gradients in f32, which are made before its norm "
+            "(Megatron-Core without that optimizer)");
   }
 };
 

@@ -101,7 +101,7 @@ std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const Predicte
   const auto sharers = double(step.mesh.sharers);
   const DataKind kind = step.parallel.data.kind;
   const auto shape = [&](const StageBytes& bytes, double parameters) {
-    return MemoryShape{.live = bytes.peak,
+    return MemoryShape{.live = bytes.most(),
                        .parameters = parameters / (split * (kind == DataKind::Zero3 ? sharers : 1)),
                        .states = parameters / (split * (kind == DataKind::Ddp ? 1 : sharers)),
                        .passing = bytes.peak - bytes.kept};

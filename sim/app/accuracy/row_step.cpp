@@ -217,6 +217,13 @@ bool has_narrow_moments(const CsvRow& row) {
          (contains(model, "deepseek") || contains(model, "moonlight"));
 }
 
+/// Megatron-Core's distributed optimizer copies gradients that are not in f32 before it updates
+/// (_copy_model_grads_to_main_grads), but for the precision-aware one, which reads them. Full sharding has another.
+bool widens_gradients(const PublishedStep& s, const Software& software) {
+  return software.profile == "megatron_core_2024" && s.train.dtype == Precision::BF16 && !s.train.wide_gradients &&
+         !s.train.optimizer.narrow_moments && s.parallel.data.kind != DataKind::Zero3;
+}
+
 void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   DataOptions& d = s.parallel.data;
   d.kind = software.data;
@@ -233,6 +240,7 @@ void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   if (shards || contains(fsdp, "full") || contains(fsdp, "params")) d.kind = DataKind::Zero3;
   if (s.mesh.replicas == 1 && !contains(s.mesh.inner, "cp")) d.kind = DataKind::Ddp;
   if (d.kind == DataKind::Zero3) d.bucket = 0;
+  s.train.optimizer.widen_gradients = widens_gradients(s, software);
   if (!d.overlap) d.bucket = std::int64_t{1} << 40;
 }
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kFewStages = 2, kMoreStages = 3;
 
 /// a + x·(b − a)
 StageBytes between(const StageBytes& a, const StageBytes& b, double x) {
-  return {a.peak + x * (b.peak - a.peak), a.kept + x * (b.kept - a.kept)};
+  return {a.peak + x * (b.peak - a.peak), a.kept + x * (b.kept - a.kept), a.update + x * (b.update - a.update)};
 }
 PredictedStep between(const PredictedStep& a, const PredictedStep& b, double x) {
   return {a.seconds + x * (b.seconds - a.seconds), between(a.first, b.first, x), between(a.last, b.last, x)};
@@ -25,6 +25,14 @@ PredictedStep between(const PredictedStep& a, const PredictedStep& b, double x) 
 double kept_bytes(const Plan& plan, ClassId c) {
   double bytes = 0;
   for (const TensorId t : resident_tensors(plan, c)) bytes += plan.size(t).base();
+  return bytes;
+}
+
+/// Of gradients that a class of ranks updates in f32.
+double copied_bytes(const Plan& plan, ClassId c) {
+  double bytes = 0;
+  for (const Op& op : plan.ops_of(plan.classes[c.index()]))
+    if (const auto* a = std::get_if<AdamW>(&plan.work(op))) bytes += size_of(DType::F32, a->elements).base();
   return bytes;
 }
 
@@ -39,6 +47,7 @@ const Plan& StepModel::plan(const Size& size) {
   train.recompute = size.recompute;
   if (size.recompute == Recompute::None) train.recompute_parts = TrainOptions{}.recompute_parts;
   train.batch = size.microbatches * step_.mesh.samples * step_.mesh.replicas;
+  train.optimizer.widen_gradients = false;
   parallel.mesh = step_.mesh.text(size.stages);
   const Model model = step_.network.model(size.layers * size.stages * step_.mesh.chunks);
   return plans_.emplace(size, lower_train_step(model, train, parallel, nullptr)).first->second;
@@ -58,8 +67,12 @@ const PredictedStep& StepModel::simulated(const Size& size) {
     if (rank < step_.mesh.inner_ranks) r.first.peak = std::max(r.first.peak, double(peak.bytes));
     if (rank >= last) r.last.peak = std::max(r.last.peak, double(peak.bytes));
   }
-  r.first.kept = kept_bytes(p, ClassId{std::size_t{0}});
-  r.last.kept = kept_bytes(p, ClassId{p.classes.size() - 1});
+  const auto set_kept = [&](StageBytes& stage, ClassId c) {
+    stage.kept = kept_bytes(p, c);
+    stage.update = stage.kept + (step_.train.optimizer.widen_gradients ? copied_bytes(p, c) : 0);
+  };
+  set_kept(r.first, ClassId{std::size_t{0}});
+  set_kept(r.last, ClassId{p.classes.size() - 1});
   return r;
 }
 

@@ -12,9 +12,12 @@
 
 namespace orrery {
 
-/// Tensors of a device: the most that live at a time, and those of them that stay from step to step.
+/// Tensors of a device: the most that live at a time in the passes, those of them that stay from step to step, and
+/// these with the copies of gradients that an update reads.
 struct StageBytes {
-  double peak = 0, kept = 0;
+  double peak = 0, kept = 0, update = 0;
+
+  double most() const { return std::max(peak, update); }
 };
 
 /// A step as predicted, with the devices of the first and of the last stage of its pipeline.
@@ -22,7 +25,7 @@ struct PredictedStep {
   double seconds = 0;
   StageBytes first, last;
 
-  double peak_bytes() const { return std::max(first.peak, last.peak); }
+  double peak_bytes() const { return std::max(first.most(), last.most()); }
 };
 
 /// Predicts training steps: short ones as they are, long ones from shorter ones. A step repeats itself: layers in a
@@ -35,7 +38,9 @@ struct PredictedStep {
 /// is slower than the layers and faster than a loss, few layers take as long as the loss, many as long as the host.
 /// Exact where what is added is the same every time, which is so behind the first microbatches and stages; left out:
 /// parts of unequal length (all have as many layers as the longest). Where a part of the blocks is recomputed, a step
-/// with all and one without any are mixed. Peak memory likewise, with min(m, p) in place of m.
+/// with all and one without any are mixed. Peak memory likewise, with min(m, p) in place of m; that of the update
+/// stands apart from it, as it knows no microbatches: gradients are lowered without copies in f32, whose time is left
+/// out.
 class StepModel {
  public:
   explicit StepModel(PublishedStep step) : step_{std::move(step)} {}

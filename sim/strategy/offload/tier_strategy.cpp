@@ -12,6 +12,9 @@ namespace orrery {
 Plan TierStrategy::train_step(const Model& model, const TrainOptions& o, const WorkspaceModel* workspaces) const {
   check_train(model, o);
   check(o);
+  if (o.optimizer.widen_gradients)
+    throw UserError{fmt::format("the strategy `{}` takes gradients to their update as they are", name_),
+                    "leave out widen_gradients"};
   return move_tensors(lower_train_step(model, o, parallel_, nullptr), o, workspaces);
 }
 
