@@ -135,6 +135,38 @@ TEST_CASE("what memory is made of is told by stage", "[published]") {
   CHECK(peak_memory(p, stages) == Approx(11e9));
 }
 
+TEST_CASE("an update of weights in 8 bits copies gradients and weights of what the rank updates", "[published]") {
+  const auto predicted = [](const PublishedStep& s) {
+    const Machine machine = wiring().machine(s.cluster);
+    return StepModel{s}.predict(machine);
+  };
+  const std::string row = "r1,GPT,4,1024,16,4096,gelu (2 matrices),51200,1024,H100,2,8,,";
+  const PublishedStep eight = step(row + "Megatron-Bridge,FP8-CS,1,1,,2,,,1,4,1");
+  CHECK(eight.train.keep_narrow);
+  // Of n parameters, half on each of two ranks: gradients in f32 and weights in 16 bits; moments in f32.
+  const double n = double(eight.network.model(4).parameter_count());
+  const StageBytes s = predicted(eight).last;
+  CHECK(s.update - s.kept == Approx((4 + 2) * n / 2).epsilon(0.001));
+  CHECK(s.moments == Approx(8 * n / 2).epsilon(0.001));
+  CHECK(predicted(eight).at_first().last.peak == s.peak - s.moments);
+  const StageBytes wide = predicted(step(row + "Megatron-Bridge,BF16,1,1,,2,,,1,4,1")).last;
+  CHECK(wide.update - wide.kept == Approx(4 * n / 2).epsilon(0.001));
+  const StageBytes blocks = predicted(step(row + "Megatron-Bridge,FP8-MX,1,1,,2,,,1,4,1")).last;
+  CHECK(blocks.update - blocks.kept == Approx(4 * n / 2).epsilon(0.001));
+  const StageBytes other = predicted(step(row + "llm-foundry,BF16,1,1,,2,,,1,4,1")).last;
+  CHECK(other.update == other.kept);
+}
+
+TEST_CASE("a peak that does not say of which steps is Megatron-Bridge's print behind the first", "[published]") {
+  const auto measured = [](const std::string& software, const std::string& notes) {
+    const CsvTable t{"row_id,software,notes,peak_mem_gb\nr1," + software + "," + notes + ",59\n", "rows.csv"};
+    return read_measured_step(t.row(0)).first_step;
+  };
+  CHECK(measured("Megatron-Bridge PR 3107", "fits"));
+  CHECK_FALSE(measured("Megatron-Bridge", "iterations 41-50"));
+  CHECK_FALSE(measured("Megatron-LM 6791bfac", ""));
+}
+
 TEST_CASE("rows that lack what decides the time are skipped with the reason", "[published]") {
   const auto skip = [](const std::string& row) { return std::get<Skip>(read(row)); };
   CHECK(skip("r1,GPT,40,6144,48,,gelu,51200,2048,A100,8,8,,Megatron-LM,fp16,8,1,,1,,full,4,8,1").detail ==

@@ -136,7 +136,8 @@ std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring
       StepModel model{std::move(*step)};
       const PredictedStep predicted = model.predict(machine);
       cases.push_back({std::string{row["row_id"]}, std::string{row["model"]}, measured.peak_bytes.value_or(0),
-                       room_of(machine), memory_shapes(model.step(), predicted)});
+                       room_of(machine),
+                       memory_shapes(model.step(), measured.first_step ? predicted.at_first() : predicted)});
     } catch (const UserError&) {  // a row that is skipped
     }
   }

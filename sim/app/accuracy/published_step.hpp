@@ -44,16 +44,18 @@ struct PublishedStep {
   RowMesh mesh;
   TrainOptions train;
   ParallelOptions parallel;
-  double recomputed = 1;  // share of the blocks to which train.recompute applies
-  double graphs = 0;      // share of the ops that graphs start
-  Cluster cluster;        // with as many nodes as the row has
-  std::string profile;    // how the software runs on the hardware: a name of `orrery list profiles`
+  double recomputed = 1;        // share of the blocks to which train.recompute applies
+  double graphs = 0;            // share of the ops that graphs start
+  Cluster cluster;              // with as many nodes as the row has
+  std::string profile;          // how the software runs on the hardware: a name of `orrery list profiles`
+  bool rounds_weights = false;  // all in 16 bits behind their update, before they are cast to 8
 };
 
 /// What the row measured: seconds of a step, and the most memory of a device where it is there.
 struct MeasuredStep {
   double seconds = 0;  // 0: none, or out of memory
   std::optional<double> peak_bytes;
+  bool first_step = false;  // the peak is that of the first step, whose passes have no moments beside them
   bool out_of_memory = false;
 };
 

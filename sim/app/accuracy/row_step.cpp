@@ -224,6 +224,19 @@ bool widens_gradients(const PublishedStep& s, const Software& software) {
          !s.train.optimizer.narrow_moments && s.parallel.data.kind != DataKind::Zero3;
 }
 
+/// Weights of Megatron-Bridge's recipes lie in 8 bits; those with one scale are rounded to 16 first, all of a rank's
+/// (cast_master_weights_to_fp8 of Transformer Engine).
+bool rounds_weights(const CsvRow& row, const PublishedStep& s) {
+  return s.train.keep_narrow && contains(lower_case(row["software"]), "megatron-bridge") &&
+         !contains(lower_case(row["precision"]), "mx") && s.parallel.data.kind != DataKind::Zero3;
+}
+
+/// Megatron-Bridge prints memory once, behind the first step that changes weights (report_memory_flag of its
+/// training_log). Rows that do not say which steps their peak is of are taken for that.
+bool is_of_first_step(const CsvRow& row) {
+  return contains(lower_case(row["software"]), "megatron-bridge") && !contains(row["notes"], "iteration");
+}
+
 void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   DataOptions& d = s.parallel.data;
   d.kind = software.data;
@@ -241,6 +254,7 @@ void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   if (s.mesh.replicas == 1 && !contains(s.mesh.inner, "cp")) d.kind = DataKind::Ddp;
   if (d.kind == DataKind::Zero3) d.bucket = 0;
   s.train.optimizer.widen_gradients = widens_gradients(s, software);
+  s.rounds_weights = rounds_weights(row, s);
   if (!d.overlap) d.bucket = std::int64_t{1} << 40;
 }
 
@@ -322,6 +336,7 @@ MeasuredStep read_measured_step(const CsvRow& row) {
   MeasuredStep m;
   // torchtitan prints the most memory that the allocator had, in GiB.
   if (const auto gb = row.number("peak_mem_gb")) m.peak_bytes = *gb * (is_torchtitan(row) ? 0x1p30 : 1e9);
+  m.first_step = is_of_first_step(row);
   m.out_of_memory = contains(lower_case(row["extra"]), "out of memory") || contains(lower_case(row["notes"]), "oom");
   for (const std::string_view column : {"iter_time_s", "median_step_time_s"})
     if (const auto seconds = row.number(column)) m.seconds = *seconds;

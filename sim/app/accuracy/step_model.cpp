@@ -16,7 +16,8 @@ constexpr std::int64_t kFewStages = 2, kMoreStages = 3;
 
 /// a + x·(b − a)
 StageBytes between(const StageBytes& a, const StageBytes& b, double x) {
-  return {a.peak + x * (b.peak - a.peak), a.kept + x * (b.kept - a.kept), a.update + x * (b.update - a.update)};
+  const auto at = [&](double StageBytes::*part) { return a.*part + x * (b.*part - a.*part); };
+  return {at(&StageBytes::peak), at(&StageBytes::kept), at(&StageBytes::update), at(&StageBytes::moments)};
 }
 PredictedStep between(const PredictedStep& a, const PredictedStep& b, double x) {
   return {a.seconds + x * (b.seconds - a.seconds), between(a.first, b.first, x), between(a.last, b.last, x)};
@@ -28,12 +29,18 @@ double kept_bytes(const Plan& plan, ClassId c) {
   return bytes;
 }
 
-/// Of gradients that a class of ranks updates in f32.
-double copied_bytes(const Plan& plan, ClassId c) {
-  double bytes = 0;
-  for (const Op& op : plan.ops_of(plan.classes[c.index()]))
-    if (const auto* a = std::get_if<AdamW>(&plan.work(op))) bytes += size_of(DType::F32, a->elements).base();
-  return bytes;
+/// What stays, with what an update copies of the parameters that the class updates.
+StageBytes stage_bytes(const Plan& plan, ClassId c, const PublishedStep& step) {
+  StageBytes s{.kept = kept_bytes(plan, c)};
+  s.update = s.kept;
+  for (const Op& op : plan.ops_of(plan.classes[c.index()])) {
+    const auto* a = std::get_if<AdamW>(&plan.work(op));
+    if (!a) continue;
+    s.moments += size_of(a->moments(), 2 * a->elements).base();
+    if (step.train.optimizer.widen_gradients) s.update += size_of(DType::F32, a->elements).base();
+    if (step.rounds_weights) s.update += size_of(a->dtype, a->elements).base();
+  }
+  return s;
 }
 
 }  // namespace
@@ -60,6 +67,8 @@ const PredictedStep& StepModel::simulated(const Size& size) {
   const Plan& p = plan(size);
   Engine engine{*machine_->cost, *machine_->resources, {.record = Record::Totals}};
   r.seconds = double(engine.execute(p, {}).end_ps) * 1e-12;
+  r.first = stage_bytes(p, ClassId{std::size_t{0}}, step_);
+  r.last = stage_bytes(p, ClassId{p.classes.size() - 1}, step_);
   const std::int64_t last = (size.stages - 1) * step_.mesh.inner_ranks;
   for (const Peak& peak : engine.take().peaks) {
     if (peak.tier != Tier::Device) continue;
@@ -67,12 +76,6 @@ const PredictedStep& StepModel::simulated(const Size& size) {
     if (rank < step_.mesh.inner_ranks) r.first.peak = std::max(r.first.peak, double(peak.bytes));
     if (rank >= last) r.last.peak = std::max(r.last.peak, double(peak.bytes));
   }
-  const auto set_kept = [&](StageBytes& stage, ClassId c) {
-    stage.kept = kept_bytes(p, c);
-    stage.update = stage.kept + (step_.train.optimizer.widen_gradients ? copied_bytes(p, c) : 0);
-  };
-  set_kept(r.first, ClassId{std::size_t{0}});
-  set_kept(r.last, ClassId{p.classes.size() - 1});
   return r;
 }
 

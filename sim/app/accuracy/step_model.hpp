@@ -12,10 +12,10 @@
 
 namespace orrery {
 
-/// Tensors of a device: the most that live at a time in the passes, those of them that stay from step to step, and
-/// these with the copies of gradients that an update reads.
+/// Tensors of a device: the most that live at a time in the passes, those of them that stay from step to step, these
+/// with the copies that an update makes of gradients and weights, and the moments of the optimizer alone.
 struct StageBytes {
-  double peak = 0, kept = 0, update = 0;
+  double peak = 0, kept = 0, update = 0, moments = 0;
 
   double most() const { return std::max(peak, update); }
 };
@@ -26,6 +26,12 @@ struct PredictedStep {
   StageBytes first, last;
 
   double peak_bytes() const { return std::max(first.most(), last.most()); }
+  /// The first step: the update makes the moments, which the passes before it do not have.
+  PredictedStep at_first() const {
+    PredictedStep p = *this;
+    for (StageBytes* s : {&p.first, &p.last}) s->peak -= s->moments;
+    return p;
+  }
 };
 
 /// Predicts training steps: short ones as they are, long ones from shorter ones. A step repeats itself: layers in a

@@ -22,7 +22,6 @@ PredictedStep predicted_step(StepModel& model, const Machine& machine) {
   return model.predict(machine);
 }
 
-
 class TrainingPredictor final : public RowPredictor {
  public:
   explicit TrainingPredictor(const Wiring& wiring) : wiring_{wiring}, clusters_{wiring.locations().clusters()} {}
@@ -39,21 +38,23 @@ class TrainingPredictor final : public RowPredictor {
       const Machine machine = wiring_.machine(model.step().cluster);
       profile.apply(*machine.cost);
       const PredictedStep predicted = predicted_step(model, machine);
-      const double peak = peak_memory(profile, memory_shapes(model.step(), predicted));
-      return result(row, predicted.seconds, peak, measured, machine, profile);
+      const auto peak = [&](const PredictedStep& p) { return peak_memory(profile, memory_shapes(model.step(), p)); };
+      RowPrediction out = result(row, predicted.seconds, peak(measured.first_step ? predicted.at_first() : predicted),
+                                 measured, profile);
+      out.outcomes.push_back({"out of memory", measured.out_of_memory, peak(predicted), room_of(machine)});
+      return out;
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
     }
   }
 
  private:
-  static RowResult result(const CsvRow& row, double seconds, double peak, const MeasuredStep& m, const Machine& machine,
-                          const SoftwareProfile& profile) {
+  static RowPrediction result(const CsvRow& row, double seconds, double peak, const MeasuredStep& m,
+                              const SoftwareProfile& profile) {
     RowPrediction out;
     if (m.seconds > 0) out.observations.push_back(observe(row, "step time", m.seconds, seconds, profile.deviation));
     if (m.peak_bytes)
       out.observations.push_back(observe(row, "peak memory", *m.peak_bytes, peak, profile.memory_deviation));
-    out.outcomes.push_back({"out of memory", m.out_of_memory, peak, room_of(machine)});
     return out;
   }
 
