@@ -50,6 +50,31 @@ TEST_CASE("every shipped GPU has a law for all that it can do", "[hw_models]") {
   }
 }
 
+TEST_CASE("casts that are kept take no time of their own: the product pays them, kept or not", "[hw_models]") {
+  const auto gpu = find_device("h100_sxm", {parameters_folder()});
+  const auto seconds = [&](const Work& w) { return gpu->cost(w, {}, {}).duration.base(); };
+  const auto check = [&](auto product) {
+    const double before = seconds(product);
+    for (const InputCast input : {InputCast::Written, InputCast::Read}) {
+      product.input = input;
+      CHECK(seconds(product) == before);
+      CHECK(gpu->extrapolation(product, {}).empty());
+    }
+  };
+  const Gemm forward{.m = 4096, .n = 4096, .k = 4096, .narrow = Narrow::EightBits, .dtype = DType::BF16};
+  Gemm gradient = forward;
+  gradient.transpose_a = true;
+  CHECK(seconds(gradient) < seconds(forward));  // whose operands were cast before
+  check(forward);
+  check(gradient);
+  const GroupedGemm experts{
+      .rows = 4096, .n = 2048, .k = 2048, .groups = 8, .narrow = Narrow::EightBits, .dtype = DType::BF16};
+  const double before = seconds(experts);
+  GroupedGemm written = experts;
+  written.input = InputCast::Written;
+  CHECK(seconds(written) == before);
+}
+
 TEST_CASE("an unknown device names the known ones", "[hw_models][error]") {
   CHECK_THAT(user_error([] { find_device("h100", {parameters_folder()}); }),
              Catch::StartsWith("unknown device 'h100'") && Catch::Contains("h100_sxm"));
