@@ -31,13 +31,18 @@ constexpr LawAxis kPrefillAxes[] = {
 ///   work = steps·unit + tiles·tile,  unit = 2·128·128·(dk + dv) / (peak/SMs · rate)
 ///   traffic = q, k, v read and written once more (cache, rotation) at `input`, the output at `output` of the bandwidth
 ///
-/// Leaves out windows that cut tiles, biases and masks. Parameters: fits of tables of kernels.
+/// A window ends within a step as the diagonal does: half a step more for each tile that it cuts, and the longest tile
+/// passes over the keys of its first row's window and its own. Leaves out biases and masks. Parameters: fits of tables
+/// of kernels, in which nothing has a window.
 LawTime prefill_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   const AttentionShape& s = shape_of(work);
-  const double heads = double(s.batch) * double(s.heads), kv = std::max<double>(1, double(s.kv.at(b)));
+  const double heads = double(s.batch) * double(s.heads), all_keys = double(s.kv.at(b));
+  const double window = s.window > 0 ? double(s.window) : all_keys;
+  const double kv = std::max(1.0, std::min(all_keys, window + kTile - 1));
   const double d = double(s.qk_dim + s.v_dim), tiles_q = std::ceil(double(s.q) / kTile), tiles = heads * tiles_q;
   const double unit = 2 * kTile * kTile * d * gpu.sms / (gpu.peak * p[kRate]);
-  const double diagonal = s.causal ? tiles * 0.5 : 0;
+  const double cut = std::clamp((all_keys - window) / double(s.q), 0.0, 1.0);  // rows that see a whole window
+  const double diagonal = s.causal ? tiles * 0.5 * (1 + cut) : 0;
   const double steps =
       std::max(tiles, s.pairs(b) * double(s.heads) / (kTile * kTile) * (tiles_q * kTile / double(s.q)) + diagonal);
   const double all = steps * unit + tiles * p[kTileTime], longest = std::ceil(kv / kTile) * unit + p[kTileTime];

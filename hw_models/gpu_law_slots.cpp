@@ -58,7 +58,7 @@ LawSlot attention_slot(const AttentionShape& s, const Bindings& b, double sms, s
   const std::int64_t group = s.heads / std::max<std::int64_t>(1, s.kv_heads);
   if (s.contexts && s.q > 1 && s.kv.at(b) > s.q) return s.q * group <= kTreeRows ? kGroupedDecode : kPrefill;
   if (s.q > kMostQueries || s.kv.at(b) <= s.q) return kPrefill;
-  const double blocks = double(s.batch * s.kv_heads) * double(std::max<std::int64_t>(1, s.kv.at(b) / kBlock));
+  const double blocks = double(s.batch * s.kv_heads) * double(std::max<std::int64_t>(1, s.keys_read(b) / kBlock));
   return group > 1 && group <= most_shared && kFilled * blocks >= sms ? kGroupedDecode : kDecode;
 }
 

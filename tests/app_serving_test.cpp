@@ -90,6 +90,26 @@ TEST_CASE("remembered times of steps equal executions of all layers to the picos
   }
 }
 
+TEST_CASE("every other layer with a window: its pool holds twice the tokens, and long contexts cost half",
+          "[serving]") {
+  Served s{"llama-3-8b", "tp1"};
+  const ReplicaMemory plain = PlanTimes{s.deployment()}.memory(s.options.replica);
+  const double short_step = PlanTimes{s.deployment()}.step(shape_of(64, 128, 0)),
+               long_step = PlanTimes{s.deployment()}.step(shape_of(64, 4000, 0));
+  auto& layers = std::get<Transformer>(s.model.network).decoder;
+  for (std::size_t i = 0; i < layers.size(); i += 2) layers[i].attention.window = 128;
+  PlanTimes times{s.deployment()};
+  const ReplicaMemory m = times.memory(s.options.replica);
+  CHECK(double(m.blocks) == Approx(2.0 * double(plain.blocks)).margin(1));
+  // 4096 tokens are 256 blocks of half of the layers, and 9 of the other half.
+  CHECK(KvBlocks{m.pool_of(s.options.replica)}.blocks_for(4096) == 256 + 9);
+  CHECK(m.sequences(4096, 16) == Approx(double(m.blocks * 16) / (4096 + 128)));
+  CHECK(times.step(shape_of(64, 128, 0)) == Approx(short_step).epsilon(1e-9));
+  CHECK(times.step(shape_of(64, 4000, 0)) == Approx((short_step + long_step) / 2).epsilon(1e-9));
+  const BatchShape mixed = shape_of(32, 900, 224);
+  CHECK(std::llround(times.step(mixed) * 1e12) == times.executed(mixed));
+}
+
 TEST_CASE("steps of a small model without graphs wait for the host, with graphs they do not", "[serving]") {
   Served s{"llama-tiny", "tp1"};
   s.options.context = 256;

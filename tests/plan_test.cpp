@@ -205,6 +205,11 @@ TEST_CASE("work is counted as the formulas say", "[plan][work]") {
   AttentionShape window = s;
   window.window = 3;
   CHECK(window.pairs({}) == 9);
+  // Decoding over 10 keys reads 3 of them; the last 4 of 10 tokens as queries see 3 + 3. 2 heads · (8 + 8) · 4 B each.
+  window.kv = 10;
+  CHECK(window.kv_bytes({}) == Bytes{6 * 2 * 16 * 4});
+  window.q = 1;
+  CHECK(window.kv_bytes({}) == Bytes{3 * 2 * 16 * 4});
   // Positions: as many pairs as the shape says, in each of 3 sequences.
   AttentionShape positions = s;
   positions.batch = 3;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of keys and values, and what each scheduler does with sequences.
-#include <catch2/catch.hpp>
+#include <fmt/format.h>
 
+#include <catch2/catch.hpp>
 #include <numeric>
 
+#include "sim/base/yaml.hpp"
 #include "sim/model/load.hpp"
 #include "sim/program/serving/serving.hpp"
 #include "tests/user_error.hpp"
@@ -58,6 +60,79 @@ TEST_CASE("a token's keys and values take the heads of a rank, and latent attent
   const Model v3 = load_model(ORRERY_SOURCE_DIR "/scenarios/models/deepseek-v3.json");
   // 61 layers · (512 + 64) · 2 B, whatever the ranks
   CHECK(kv_bytes_per_token(v3, DType::BF16, 8) == Bytes{61 * 576 * 2});
+}
+
+TEST_CASE("layers with a window keep what a row may see", "[serving]") {
+  const auto types = [](std::string_view full, std::string_view windowed) {
+    const std::string text = fmt::format(
+        "{{model_type: qwen3, num_hidden_layers: 6, hidden_size: 64, num_attention_heads: 8, "
+        "num_key_value_heads: 2, head_dim: 8, vocab_size: 10, intermediate_size: 8, "
+        "use_sliding_window: true, sliding_window: 128, layer_types: [{}, {}]}}",
+        full, windowed);
+    return model_from_config(parse_yaml(text, "windows"), "windows");
+  };
+  const std::string_view full = "full_attention, full_attention, full_attention",
+                         window = "sliding_attention, sliding_attention, sliding_attention";
+  // Of either kind 3 layers · 2 heads · (8 + 8).
+  const std::vector<KvLayers> half = kv_layers(types(full, window), 1);
+  REQUIRE(half.size() == 2);
+  CHECK(half[0].window == 0);
+  CHECK(half[0].numbers == 96);
+  CHECK(half[1].window == 128);
+  CHECK(half[1].numbers == 96);
+  CHECK(kv_bytes_per_token(types(full, window), DType::BF16, 1) == Bytes{192});
+  // 8192 tokens of the layers that see all, 128 of the others.
+  CHECK(kv_numbers(half, 8192) == 96 * (8192 + 128));
+  CHECK(kv_numbers(half, 100) == 96 * 2 * 100);
+  // Of blocks of 16 tokens a window of 128 spans 9 where it begins within one: 15 + 7·16 + 1.
+  CHECK(half[1].blocks(8192, 16) == 9);
+  CHECK(half[1].blocks(100, 16) == 7);
+  const KvBlocks mixed{{.device = 1, .layers = half}};
+  CHECK(mixed.blocks_for(8192) == 512 + 9);
+  CHECK(mixed.blocks_for(16) == 2);
+  // Two layers that see all and four that do not: 9 blocks of these are as large as 18.
+  const KvBlocks few{
+      {.device = 1, .layers = kv_layers(types("full_attention, full_attention, sliding_attention", window), 1)}};
+  CHECK(few.blocks_for(8192) == 512 + 18);
+  // One and five: 9 · 5 blocks. All of them: a block holds all six layers, and no more than 9 are kept.
+  const KvBlocks one{
+      {.device = 1, .layers = kv_layers(types("full_attention, sliding_attention, sliding_attention", window), 1)}};
+  CHECK(one.blocks_for(8192) == 512 + 45);
+  const std::vector<KvLayers> all = kv_layers(types(window, window), 1);
+  REQUIRE(all.size() == 1);
+  CHECK(KvBlocks{{.device = 1, .layers = all}}.blocks_for(8192) == 9);
+  CHECK(kv_bytes_per_token(types(window, window), DType::BF16, 1) == Bytes{384});
+}
+
+TEST_CASE("a window takes blocks until it is full, and moves and goes with its sequence", "[serving]") {
+  // Windows of 5 tokens in blocks of 4: 1 + ⌈4/4⌉ blocks at most.
+  const KvBlocks::Sizes sizes{
+      .device = 8, .host = 8, .tokens = 4, .layers = {{.numbers = 1, .window = 0}, {.numbers = 1, .window = 5}}};
+  KvBlocks kv{sizes};
+  BlockTable a, b;
+  REQUIRE(kv.grow(a, 4));
+  CHECK(kv.held() == 1 + 1);
+  REQUIRE(kv.grow(a, 16));
+  CHECK(a.blocks.size() == 4);
+  CHECK(kv.held() == 4 + 2);
+  CHECK_FALSE(kv.grow(b, 5));  // two of each
+  CHECK(kv.held() == 6);
+  CHECK(kv.swap_out(a).size() == 6);
+  CHECK(kv.held() == 0);
+  CHECK(kv.host_available() == 2);
+  CHECK(kv.swap_in(a).size() == 6);
+  CHECK(kv.host_available() == 8);
+  kv.release(a);
+  CHECK(kv.available() == 8);
+  // 9 + 3 tokens would be 3 + 2 blocks twice: the second request waits for the first.
+  Scheduler s{replica("orca"), sizes};
+  CHECK(s.can_hold(request(0, 9, 15)));
+  CHECK_FALSE(s.can_hold(request(0, 9, 16)));
+  s.submit(request(0, 9, 3));
+  s.submit(request(1, 9, 3));
+  s.close();
+  CHECK(steps_of(s) == std::vector<std::string>{"0:9", "0:1", "0:1", "1:9", "1:1", "1:1"});
+  CHECK(s.blocks().held() == 0);
 }
 
 TEST_CASE("blocks with equal contents are shared, and found until they are needed", "[serving]") {

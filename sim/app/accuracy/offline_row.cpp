@@ -47,7 +47,7 @@ std::int64_t tokens_of_step(double sequences, double prompt, double output) {
 
 /// By it the largest batch is a little more than what finds room, so that room alone limits it.
 void set_limits(std::int64_t prompt, std::int64_t output, const ReplicaMemory& memory, ServeOptions& o) {
-  const double room = double(memory.blocks * o.replica.block) / double(prompt + output);
+  const double room = memory.sequences(prompt + output, o.replica.block);
   o.replica.max_tokens = tokens_of_step(std::min(room, double(kMostBatch)), double(prompt), double(output));
   const auto batch = std::clamp<std::int64_t>(static_cast<std::int64_t>(room), 1, kMostBatch);
   o.traffic.requests = std::min(o.traffic.requests, std::max<std::int64_t>(kBatches * batch, kOtherRequests));

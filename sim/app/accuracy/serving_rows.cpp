@@ -96,12 +96,11 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
       row.requests ? row.requests()
                    : std::make_unique<WarmRequests>(make_requests(o.traffic, 0), row.first,
                                                     static_cast<std::uint64_t>(o.traffic.seed));
-  return serve(
-      {.options = o,
-       .blocks = {.device = memory.blocks, .host = 0, .tokens = o.replica.block, .sharing = o.replica.prefix_sharing},
-       .source = *source,
-       .times = *entry.times,
-       .on_answer = on_answer});
+  return serve({.options = o,
+                .blocks = memory.pool_of(o.replica),
+                .source = *source,
+                .times = *entry.times,
+                .on_answer = on_answer});
 }
 
 double Deployments::first_wave(const ServedRow& row, const SoftwareProfile& profile) {

@@ -64,10 +64,7 @@ class RanksSearch {
     o.replicas = c.replicas;
     o.prefill_replicas = c.prefill_replicas;
     const auto source = make_requests(o.traffic, context_of(r_.model, o));
-    const KvBlocks::Sizes blocks{.device = times_.memory(o.replica).blocks,
-                                 .host = 0,
-                                 .tokens = o.replica.block,
-                                 .sharing = o.replica.prefix_sharing};
+    const KvBlocks::Sizes blocks = times_.memory(o.replica).pool_of(o.replica);
     const ServingResult s = serve({.options = o, .blocks = blocks, .source = *source, .times = times_});
     c.within = s.requests > 0 ? double(s.within_slo) / double(s.requests) : 0;
     c.ttft = s.ttft.quantile(r_.attain);

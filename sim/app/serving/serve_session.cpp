@@ -50,16 +50,12 @@ ServeReport serve_scenario(const ServeRequest& r) {
   report.memory = times.memory(o.replica);
   report.deviation = times.deviation();
   if (!report.fits()) return report;
-  const KvBlocks::Sizes blocks{.device = report.memory.blocks,
-                               .host = report.memory.host_blocks,
-                               .tokens = o.replica.block,
-                               .sharing = o.replica.prefix_sharing};
   const auto run = [&](double scale, const std::function<void(const Answer&)>& on_answer,
                        const std::function<void(const ServedStep&)>& on_step) {
     times.scale(scale);
     const auto source = make_requests(o.traffic, context_of(s.model, o));
     return serve({.options = o,
-                  .blocks = blocks,
+                  .blocks = report.memory.pool_of(o.replica),
                   .source = *source,
                   .times = times,
                   .on_answer = on_answer,

@@ -316,7 +316,7 @@ double PlanTimes::swap(std::int64_t blocks) {
 /// From the first rank of a replica to a rank of the next one; ranks of both send side by side.
 double PlanTimes::hand_over(std::int64_t tokens) {
   const std::int64_t ranks = std::max<std::int64_t>(1, d_.strategy.mesh().size());
-  const Bytes bytes = double(tokens) * kv_bytes_per_token(d_.model, kv_dtype(d_.options), ranks);
+  const Bytes bytes = size_of(kv_dtype(d_.options), kv_numbers(kv_layers(d_.model, ranks), tokens));
   const std::int64_t other = std::min(ranks, d_.cluster.num_ranks() - 1);
   if (other == 0) return 0;
   return scale_ * eager_.cost->transfer(bytes, RankId{0}, RankId{static_cast<std::size_t>(other)}).duration.base();
@@ -355,7 +355,17 @@ ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
       o.kv_tokens > 0 ? o.kv_tokens / o.block : std::max<std::int64_t>(0, static_cast<std::int64_t>(left / each));
   m.pool = double(m.blocks) * each;
   m.host_blocks = static_cast<std::int64_t>(o.swap / each);
+  m.layers = kv_layers(d_.model, ranks);
   return m;
+}
+
+double ReplicaMemory::sequences(std::int64_t tokens, std::int64_t block) const {
+  const double kept = layers.empty() ? double(tokens) : double(kv_numbers(layers, tokens)) / double(layers[0].numbers);
+  return double(blocks * block) / kept;
+}
+
+KvBlocks::Sizes ReplicaMemory::pool_of(const ReplicaOptions& o) const {
+  return {.device = blocks, .host = host_blocks, .tokens = o.block, .sharing = o.prefix_sharing, .layers = layers};
 }
 
 }  // namespace orrery

@@ -30,6 +30,12 @@ struct Deployment {
 struct ReplicaMemory {
   Bytes capacity, weights, activations, pool;
   std::int64_t blocks = 0, host_blocks = 0;  // of keys and values
+  std::vector<KvLayers> layers;              // whose keys and values they are; none: of layers that keep all
+
+  /// The blocks of a replica with these limits.
+  KvBlocks::Sizes pool_of(const ReplicaOptions& options) const;
+  /// How many sequences of so many tokens they have room for, if parts of blocks counted.
+  double sequences(std::int64_t tokens, std::int64_t block) const;
 };
 
 /// Times of steps from plans. A step is a template, a plan lowered for so many rows, under bindings, what its sequences

@@ -64,12 +64,18 @@ struct AttentionShape {
     }
     return double(batch) * all;
   }
+  /// Keys of a sequence that some query sees: those of the first one's window, and the others' own.
+  std::int64_t keys_read(const Bindings& b) const {
+    const std::int64_t all = kv.at(b);
+    return causal && window > 0 ? std::min(all, window + q - 1) : all;
+  }
   std::int64_t q_elements() const { return batch * q * heads * qk_dim; }
   std::int64_t o_elements() const { return batch * q * heads * v_dim; }
   std::int64_t k_elements(const Bindings& b) const { return batch * kv.at(b) * kv_heads * qk_dim; }
   std::int64_t v_elements(const Bindings& b) const { return batch * kv.at(b) * kv_heads * v_dim; }
   Bytes kv_bytes(const Bindings& b) const {
-    return size_quantised(cache, dtype, k_elements(b), qk_dim) + size_quantised(cache, dtype, v_elements(b), v_dim);
+    const std::int64_t keys = batch * keys_read(b) * kv_heads;
+    return size_quantised(cache, dtype, keys * qk_dim, qk_dim) + size_quantised(cache, dtype, keys * v_dim, v_dim);
   }
   bool operator==(const AttentionShape&) const = default;
 };

@@ -82,7 +82,7 @@ struct PagedAttention {
       if (s.batch == 0) continue;
       pairs += s.pairs(b);
       q += s.batch * s.q;
-      keys += s.batch * s.kv.base;
+      keys += s.batch * s.keys_read(b);
     }
     return {Flops{2.0 * pairs * double(heads) * double(qk_dim + v_dim)},
             size_of(dtype, q * heads * qk_dim) + size_of(stored, keys * kv_heads * (qk_dim + v_dim)),

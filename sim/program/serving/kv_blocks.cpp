@@ -6,24 +6,62 @@
 #include "sim/base/error.hpp"
 
 namespace orrery {
+namespace {
 
-Bytes kv_bytes_per_token(const Model& model, DType type, std::int64_t ranks) {
+std::int64_t ceil_div(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+
+}  // namespace
+
+std::int64_t KvLayers::blocks(std::int64_t tokens, std::int64_t block) const {
+  const std::int64_t all = ceil_div(tokens, block);
+  return window > 0 ? std::min(all, ceil_div(window - 1, block) + 1) : all;
+}
+
+std::vector<KvLayers> kv_layers(const Model& model, std::int64_t ranks) {
   const auto* t = std::get_if<Transformer>(&model.network);
   if (!t) bug("keys and values of a model without attention");
-  std::int64_t numbers = 0;
+  std::vector<KvLayers> all;
   for (const Block& block : t->decoder) {
     const Attention& a = block.attention;
+    const std::int64_t window = a.window.value_or(0);
+    auto same = std::find_if(all.begin(), all.end(), [&](const KvLayers& l) { return l.window == window; });
+    if (same == all.end()) same = all.insert(all.end(), KvLayers{.numbers = 0, .window = window});
     if (const auto* l = std::get_if<LatentAttention>(&a.projections))
-      numbers += l->kv_rank + l->rope_dim;
+      same->numbers += l->kv_rank + l->rope_dim;
     else
-      numbers += std::max<std::int64_t>(1, a.kv_heads / ranks) * (a.qk_dim + a.v_dim);
+      same->numbers += std::max<std::int64_t>(1, a.kv_heads / ranks) * (a.qk_dim + a.v_dim);
   }
-  return size_of(type, numbers);
+  std::sort(all.begin(), all.end(), [](const KvLayers& a, const KvLayers& b) {
+    return a.window == 0 || b.window == 0 ? a.window < b.window : a.window > b.window;
+  });
+  return all;
+}
+
+Bytes kv_bytes_per_token(const Model& model, DType type, std::int64_t ranks) {
+  const std::vector<KvLayers> layers = kv_layers(model, ranks);
+  return layers.empty() ? Bytes{0} : size_of(type, layers.front().numbers);
+}
+
+std::int64_t kv_numbers(std::span<const KvLayers> layers, std::int64_t tokens, std::int64_t block) {
+  std::int64_t numbers = 0;
+  for (const KvLayers& l : layers) numbers += l.numbers * l.blocks(tokens, block);
+  return numbers;
 }
 
 KvBlocks::KvBlocks(const Sizes& sizes) : sizes_{sizes}, blocks_(static_cast<std::size_t>(sizes.device)) {
   for (std::int64_t b = sizes.device; b-- > 0;) free_.push_back(static_cast<std::int32_t>(b));
   for (std::int64_t b = sizes.host; b-- > 0;) host_free_.push_back(static_cast<std::int32_t>(b));
+}
+
+std::int64_t KvBlocks::blocks_of_most(std::int64_t tokens) const {
+  return sizes_.layers.empty() ? ceil_div(tokens, sizes_.tokens) : sizes_.layers.front().blocks(tokens, sizes_.tokens);
+}
+
+/// In blocks of the layers that keep most: Σ blocks of layers · numbers of layers, over the numbers of those.
+std::int64_t KvBlocks::blocks_of_windows(std::int64_t tokens) const {
+  if (sizes_.layers.size() < 2) return 0;
+  return ceil_div(kv_numbers(std::span{sizes_.layers}.subspan(1), tokens, sizes_.tokens),
+                  sizes_.layers.front().numbers);
 }
 
 KvBlocks::Found KvBlocks::find(std::span<const std::uint64_t> hashes) const {
@@ -66,9 +104,14 @@ std::int32_t KvBlocks::take() {
 }
 
 bool KvBlocks::grow(BlockTable& table, std::int64_t tokens) {
-  const std::int64_t more = blocks_for(tokens) - static_cast<std::int64_t>(table.blocks.size());
-  if (more > available()) return false;
-  for (std::int64_t i = 0; i < more; ++i) table.blocks.push_back(take());
+  const auto missing = [](std::int64_t wanted, const std::vector<std::int32_t>& held) {
+    return std::max<std::int64_t>(0, wanted - static_cast<std::int64_t>(held.size()));
+  };
+  const std::int64_t most = missing(blocks_of_most(tokens), table.blocks),
+                     windows = missing(blocks_of_windows(tokens), table.windows);
+  if (most + windows > available()) return false;
+  for (std::int64_t i = 0; i < most; ++i) table.blocks.push_back(take());
+  for (std::int64_t i = 0; i < windows; ++i) table.windows.push_back(take());
   return true;
 }
 
@@ -95,24 +138,26 @@ void KvBlocks::drop(std::int32_t b) {
 
 /// The last blocks first, so that what is needed again last is given away first.
 void KvBlocks::release(BlockTable& table) {
-  for (auto b = table.blocks.rbegin(); b != table.blocks.rend(); ++b) {
-    if (table.on_host)
-      host_free_.push_back(*b);
-    else
-      drop(*b);
-  }
+  for (const auto* blocks : {&table.windows, &table.blocks})
+    for (auto b = blocks->rbegin(); b != blocks->rend(); ++b) {
+      if (table.on_host)
+        host_free_.push_back(*b);
+      else
+        drop(*b);
+    }
   table = {};
 }
 
 std::vector<BlockCopy> KvBlocks::swap_out(BlockTable& table) {
   std::vector<BlockCopy> copies;
-  if (table.on_host || static_cast<std::int64_t>(table.blocks.size()) > host_available()) return copies;
-  for (std::int32_t& b : table.blocks) {
-    copies.push_back({b, host_free_.back()});
-    drop(b);
-    b = host_free_.back();
-    host_free_.pop_back();
-  }
+  if (table.on_host || table.held() > host_available()) return copies;
+  for (auto* blocks : {&table.blocks, &table.windows})
+    for (std::int32_t& b : *blocks) {
+      copies.push_back({b, host_free_.back()});
+      drop(b);
+      b = host_free_.back();
+      host_free_.pop_back();
+    }
   table.on_host = true;
   table.hashed = 0;
   return copies;
@@ -120,13 +165,14 @@ std::vector<BlockCopy> KvBlocks::swap_out(BlockTable& table) {
 
 std::vector<BlockCopy> KvBlocks::swap_in(BlockTable& table) {
   std::vector<BlockCopy> copies;
-  if (!table.on_host || static_cast<std::int64_t>(table.blocks.size()) > available()) return copies;
-  for (std::int32_t& b : table.blocks) {
-    const std::int32_t to = take();
-    copies.push_back({b, to});
-    host_free_.push_back(b);
-    b = to;
-  }
+  if (!table.on_host || table.held() > available()) return copies;
+  for (auto* blocks : {&table.blocks, &table.windows})
+    for (std::int32_t& b : *blocks) {
+      const std::int32_t to = take();
+      copies.push_back({b, to});
+      host_free_.push_back(b);
+      b = to;
+    }
   table.on_host = false;
   return copies;
 }
