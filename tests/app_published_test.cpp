@@ -7,6 +7,7 @@
 
 #include "sim/app/accuracy/memory_fit.hpp"
 #include "sim/app/accuracy/profile_fit.hpp"
+#include "sim/app/accuracy/server_defaults.hpp"
 #include "sim/app/accuracy/serving_rows.hpp"
 #include "sim/app/accuracy/step_model.hpp"
 
@@ -292,6 +293,10 @@ TEST_CASE("an engine that is given all requests at once builds for what finds ro
         SkipReason::UnsupportedFeature);
   CHECK(std::get<Skip>(offline("H200-141GB-SXM,1,TensorRT-LLM 0.17,FP8,1,1,128,128,,")).reason ==
         SkipReason::NoMeasurement);
+  const auto profile = [&](const std::string& rest) { return std::get<ServedRow>(offline(rest)).profile; };
+  CHECK(row.profile == "tensorrt_llm_offline");
+  CHECK(profile("B200-180GB-SXM,1,TensorRT-LLM 0.19,FP4,1,1,128,2048,9925,9925") == "tensorrt_llm_offline");
+  CHECK(profile("B200-180GB-SXM,1,TensorRT-LLM 1.2,FP4,1,1,128,2048,9925,9925") == "tensorrt_llm_blackwell");
   const CsvTable together{fmt::format("{},batch\n", kHead), "static"};
   CHECK(kind_of(together).name == "static_batch");
 }
@@ -315,4 +320,40 @@ TEST_CASE("a run names its engine's version, and pods do not see that they share
   CHECK(one.cluster.nodes == 1);
   CHECK(one.cluster.devices_per_node == 2);
   CHECK(one.profile == "vllm");
+}
+
+TEST_CASE("a server's profile follows from its software and device, whatever kind of row names it", "[published]") {
+  const auto profile = [](std::string_view software, std::string_view device, Asked asked = Asked::Server) {
+    return profile_of(*find_server(software), asked, software, device);
+  };
+  for (const char* device : {"b200", "b300", "gb200", "gb300"}) {
+    CHECK(profile("vLLM 0.10.1.1", device) == "vllm_blackwell");
+    CHECK(profile("SGLang (2025-03)", device) == "sglang_blackwell");
+    CHECK(profile("TensorRT-LLM", device) == "tensorrt_llm_blackwell");
+    CHECK(profile("TensorRT-LLM 1.0", device, Asked::Engine) == "tensorrt_llm_blackwell");
+    CHECK(profile("TensorRT-LLM 0.19", device, Asked::Engine) == "tensorrt_llm_offline");
+  }
+  CHECK(profile("vllm", "h100_sxm") == "vllm");
+  CHECK(profile("vllm", "rtx_4090") == "vllm_rtx_4090");
+  CHECK(profile("vllm", "rtx_pro_6000") == "vllm");
+  CHECK(profile("SGLang (2024-12/2025-01)", "h200_sxm") == "sglang_2024");
+  CHECK(profile("trtllm", "h200_sxm") == "tensorrt_llm");
+  CHECK(profile("TensorRT-LLM 1.0", "h200_sxm", Asked::Engine) == "tensorrt_llm_offline");
+}
+
+TEST_CASE("TensorRT-LLM narrows keys with the weights, others and models with experts alone in 4 bits do not",
+          "[published]") {
+  const auto keys = [](std::string_view software, const std::string& weights) {
+    ServedRow r;
+    r.cluster.device = "b200";
+    r.options.weights = weights;
+    apply_server(r, *find_server(software), software, Asked::Server);
+    return r.options.replica.kv_type;
+  };
+  CHECK(keys("trtllm", "fp8") == KvType::F8);
+  CHECK(keys("TensorRT-LLM", "fp4") == KvType::F8);
+  CHECK(keys("trtllm", "fp4_experts") == KvType::Model);
+  CHECK(keys("trtllm", "model") == KvType::Model);
+  CHECK(keys("vllm", "fp8") == KvType::Model);
+  CHECK(keys("sglang", "fp4") == KvType::Model);
 }

@@ -11,7 +11,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::string_view kProfile = "tensorrt_llm_offline";
 constexpr double kPoolOfFree = 0.95;       // `--kv_cache_free_gpu_mem_fraction`
 constexpr std::int64_t kMostBatch = 4096;  // trtllm-bench builds for no more sequences, and no more tokens of a step
 constexpr std::int64_t kMostTokens = 32768, kLeastTokens = 2048;
@@ -56,10 +55,10 @@ void set_limits(std::int64_t prompt, std::int64_t output, const ReplicaMemory& m
 }  // namespace
 
 ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations) {
-  ServedRowOf read = read_model_of_sizes(row, locations);
+  ServedRowOf read = read_model_of_sizes(row, locations, Asked::Engine);
   if (std::holds_alternative<Skip>(read)) return read;
   ServedRow r = std::get<ServedRow>(std::move(read));
-  if (r.profile != "tensorrt_llm")
+  if (r.server != "tensorrt_llm")
     return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   if (row.integer("pp").value_or(1) > 1) return Skip{SkipReason::UnsupportedFeature, "stages of a server"};
   const auto prompt = row.integer("isl"), output = row.integer("osl");
@@ -67,10 +66,8 @@ ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations) {
   const auto all = row.number("tokens_per_s"), each = row.number("tokens_per_s_per_gpu");
   if (!all && !each) return Skip{SkipReason::NoMeasurement, "tokens_per_s is empty"};
   r.measured = {{"rate", all ? *all : *each * double(r.tp)}};
-  r.profile = kProfile;
   ServeOptions& o = r.options;
   o.dtype = o.weights == "model" ? precision_of(row) : Precision::BF16;
-  if (o.weights != "model") o.replica.kv_type = KvType::F8;
   o.replica.scheduler = "tensorrt_llm_chunked";
   o.replica.memory_of = MemoryOf::Free;
   o.replica.memory = kPoolOfFree;

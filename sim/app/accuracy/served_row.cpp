@@ -87,7 +87,7 @@ constexpr std::int64_t kEntries = 100;
 /// Whether the same prompts come again and again to a server that keeps them, as rows of vLLM 0.12 and TensorRT-LLM 1.2
 /// in 8 bits show. In other runs each request has its own prompt.
 bool repeats_prompts(const CsvRow& row, const ServedRow& r) {
-  return !is_drawn(row) && r.profile != "sglang" && r.options.weights == "fp8" &&
+  return !is_drawn(row) && r.server != "sglang" && r.options.weights == "fp8" &&
          !row["software_version"].starts_with("1.0.");
 }
 
@@ -96,13 +96,6 @@ bool repeats_prompts(const CsvRow& row, const ServedRow& r) {
 /// 8 bits do not show it.
 bool lacks_a_place(const CsvRow& row) {
   return row["software"] == "trtllm" && row["software_version"] == "1.0.0rc3" && !row["gemm_quant"].starts_with("fp8");
-}
-
-/// TensorRT-LLM keeps keys and values in 8 bits where weights are in 8 or 4, vLLM and SGLang in 16 unless they are
-/// told.
-KvType kv_type_of(const ServedRow& r) {
-  const bool narrow = r.options.weights == "fp8" || r.options.weights == "fp4";
-  return narrow && r.profile == "tensorrt_llm" ? KvType::F8 : KvType::Model;
 }
 
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
@@ -252,14 +245,13 @@ ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
              out = row.integer("osl"), tp = row.integer("tp");
   if (!clients || !in || !out || !tp) return Skip{SkipReason::Incomplete, "concurrency, isl, osl or tp is empty"};
   const auto ttft = row.number("ttft_ms"), tpot = row.number("tpot_ms");
-  apply_server(r, *server);
+  r.options.weights = weights_of(row["model"], lower_case(row["gemm_quant"]));
+  apply_server(r, *server, row["software"], Asked::Server);
   if (!ttft || !tpot) return Skip{SkipReason::NoMeasurement, "ttft_ms or tpot_ms is empty"};
   if (r.options.replica.scheduler == "vllm_v1" && *clients > kVllmSequences)
     return Skip{SkipReason::Incomplete, "more clients than vLLM takes sequences, and the limit is not named"};
   r.tp = *tp;
-  r.options.weights = weights_of(row["model"], lower_case(row["gemm_quant"]));
   TrafficOptions& t = r.options.traffic;
-  r.options.replica.kv_type = kv_type_of(r);
   t.prompt = length_of(row, *in);
   t.output = length_of(row, *out);
   t.clients = *clients;
@@ -267,7 +259,6 @@ ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   set_requests(row, r);
   r.options.bucket = 16;
   r.measured = {{"tpot", *tpot * 1e-3}, {"ttft", *ttft * 1e-3}};
-  r.profile = profile_on(r.profile, r.cluster.device);
   return r;
 }
 
@@ -280,23 +271,18 @@ ServedRowOf served_run(std::string_view gpu, std::string_view model_name, const 
   if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
   ServedRow r{
       .model_name = std::string{model_name}, .model = std::get<0>(model), .cluster = std::get<Cluster>(cluster)};
-  apply_server(r, *find_server("vllm"));
-  if (r.cluster.device == "rtx_4090") r.profile = "vllm_rtx_4090";
+  apply_server(r, *find_server("vllm"), "vllm", Asked::Server);
   return r;
 }
 
 ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
-  ServedRowOf read = read_model_of_sizes(row, locations);
+  ServedRowOf read = read_model_of_sizes(row, locations, Asked::Server);
   if (std::holds_alternative<Skip>(read)) return read;
   ServedRow r = std::get<ServedRow>(std::move(read));
   const auto in = row.number("isl"), out = row.number("osl");
   const double requests = extra(row, "n_requests").value_or(row.number("concurrency").value_or(0));
   if (!in || !out || requests < 1) return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
-  if (r.profile == "vllm" && contains(row["software"], " 0.10.")) r.profile = "vllm_0_10";
-  if (r.profile == "sglang" && contains(row["software"], "2024")) {
-    r.profile = "sglang_2024";
-    r.options.replica.memory = sglang_memory_2024(r.tp);
-  }
+  if (r.server == "sglang" && contains(row["software"], "2024")) r.options.replica.memory = sglang_memory_2024(r.tp);
   TrafficOptions& t = r.options.traffic;
   const auto rate = row.number("request_rate");
   t.arrival = rate ? Arrival::Poisson : Arrival::AllAtOnce;

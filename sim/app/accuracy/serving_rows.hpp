@@ -24,6 +24,7 @@ std::unique_ptr<RowPredictor> make_served_request_predictor(const Wiring& wiring
 /// What a row says was served, how, and what was measured.
 struct ServedRow {
   std::string row_id, model_name, profile;
+  std::string_view server;  // as in `ServerDefaults`
   std::shared_ptr<const Model> model;
   Cluster cluster;
   std::int64_t tp = 1;
