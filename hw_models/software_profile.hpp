@@ -29,7 +29,7 @@ struct SoftwareProfile {
   std::string summary;
   Provenance provenance;
   double products = 1, attention = 1, streams = 1, launch = 1, starts = 1, links = 1, network = 1;
-  Seconds host_step{0}, host_sequence{0}, host_request{0}, host_token{0}, host_experts{0};
+  Seconds host_step{0}, host_sequence{0}, host_request{0}, host_token{0}, host_experts{0}, host_answer{0};
   std::int64_t graph_rows = 0;
   double conversion = 1;
   bool fused = false;
@@ -38,6 +38,22 @@ struct SoftwareProfile {
   Bytes memory_fixed{0};
   double memory_per_parameter = 0, memory_per_state = 0, memory_fragments = 0, memory_deviation = 0.05;
 
+  template <class V>
+  void visit_memory(V& v) {
+    v.field("memory_fixed", memory_fixed,
+            "memory of a device that no tensor of a plan takes: context, libraries, buffers of collectives, fragments",
+            at_least(Bytes{}));
+    v.field("memory_per_parameter", memory_per_parameter,
+            "bytes per parameter of a rank, likewise: flat copies of gradients and weights", at_least(0));
+    v.field("memory_per_state", memory_per_state,
+            "bytes per parameter that a rank updates, likewise: gradients laid side by side and widened for the update",
+            at_least(0));
+    v.field("memory_fragments", memory_fragments,
+            "share of the tensors that come and go, likewise: rest of the blocks that an allocator keeps for them",
+            at_least(0));
+    v.field("memory_deviation", memory_deviation, "relative standard deviation of a predicted peak of memory",
+            at_least(0));
+  }
   template <class V>
   void visit(V& v) {
     v.field("summary", summary, "one line for `orrery list profiles`");
@@ -65,6 +81,9 @@ struct SoftwareProfile {
         "servers: time of the host to start a layer of experts in steps that are no graphs: many small kernels that "
         "no op here stands for, so that such a step takes no less than this for each of its layers",
         at_least(Seconds{0}));
+    v.field("host_answer", host_answer,
+            "servers: time per token of the process that hands them to clients one after another, beside the steps",
+            at_least(Seconds{0}));
     v.field("graph_rows", graph_rows,
             "servers: steps of up to so many rows are replayed as graphs, padded to sizes that were captured, and do "
             "not wait for the host to start kernels; 0: none",
@@ -84,19 +103,7 @@ struct SoftwareProfile {
             "in a node, where it is faster than NCCL's, an all-reduce in which ranks read each other's memory");
     v.field("deviation", deviation, "relative standard deviation of a predicted step, from the residuals of the fit",
             at_least(0));
-    v.field("memory_fixed", memory_fixed,
-            "memory of a device that no tensor of a plan takes: context, libraries, buffers of collectives, fragments",
-            at_least(Bytes{}));
-    v.field("memory_per_parameter", memory_per_parameter,
-            "bytes per parameter of a rank, likewise: flat copies of gradients and weights", at_least(0));
-    v.field("memory_per_state", memory_per_state,
-            "bytes per parameter that a rank updates, likewise: gradients laid side by side and widened for the update",
-            at_least(0));
-    v.field("memory_fragments", memory_fragments,
-            "share of the tensors that come and go, likewise: rest of the blocks that an allocator keeps for them",
-            at_least(0));
-    v.field("memory_deviation", memory_deviation, "relative standard deviation of a predicted peak of memory",
-            at_least(0));
+    visit_memory(v);
   }
 
   /// Makes the machine what it is to this program.

@@ -56,18 +56,20 @@ BatchShape shape_of(std::int64_t decodes, std::int64_t keys, std::int64_t prompt
 /// Steps that all take the same time.
 class FixedTimes final : public StepTimes {
  public:
-  explicit FixedTimes(double reading) : reading_{reading} {}
+  explicit FixedTimes(double reading, double answering = 0) : reading_{reading}, answering_{answering} {}
   double step(const BatchShape&) override { return 0.01; }
   double front(std::int64_t) override { return reading_; }
   double swap(std::int64_t) override { return 0; }
   double hand_over(std::int64_t) override { return 0.5; }
+  double answer() override { return answering_; }
 
  private:
-  double reading_;  // of a request, before the scheduler knows it
+  double reading_;    // of a request, before the scheduler knows it
+  double answering_;  // of a token, on its way to its client
 };
 
-ServingResult served(const ServeOptions& o, double reading = 0) {
-  FixedTimes times{reading};
+ServingResult served(const ServeOptions& o, double reading = 0, double answering = 0) {
+  FixedTimes times{reading, answering};
   const auto source = make_requests(o.traffic, 0);
   return serve({.options = o, .blocks = {.device = 4096, .host = 0, .tokens = 16}, .source = *source, .times = times});
 }
@@ -213,6 +215,30 @@ TEST_CASE("times of requests follow from those of steps", "[serving]") {
   r = served(o);
   CHECK(r.ttft.mean() == Approx(0.01));
   CHECK(r.e2e.mean() == Approx(0.11 + 0.5));
+}
+
+TEST_CASE("tokens reach their clients one after another", "[serving]") {
+  // Four clients at once, ten requests each, 11 tokens in steps of 10 ms; 5 ms a token are 20 ms a step, so that the
+  // process that hands them out sets the pace: 4·11·10 tokens behind the first step.
+  ServeOptions o;
+  o.traffic = {.arrival = Arrival::AllAtOnce, .prompt = {.mean = 100}, .output = {.mean = 11}, .requests = 40};
+  o.traffic.clients = 4;
+  o.replica.max_tokens = 4096;
+  const ServingResult fast = served(o);
+  CHECK(fast.seconds == Approx(10 * 0.11));
+  CHECK(served(o, 0, 0.001).seconds == Approx(10 * 0.11 + 0.004).epsilon(0.1));
+  const ServingResult slow = served(o, 0, 0.005);
+  CHECK(slow.seconds == Approx(4 * 11 * 10 * 0.005).epsilon(0.1));
+  // One request: its tokens do not meet others, each comes 5 ms later.
+  o.traffic.requests = o.traffic.clients = 1;
+  const ServingResult one = served(o, 0, 0.005);
+  CHECK(one.ttft.mean() == Approx(0.015));
+  CHECK(one.tpot.mean() == Approx(0.01));
+  // Two of them: 20 ms a step would be too slow for 10; the last of 2·11 tokens comes 22·8 ms behind the first step.
+  o.traffic.requests = o.traffic.clients = 2;
+  const ServingResult two = served(o, 0, 0.008);
+  CHECK(two.e2e.most() == Approx(0.01 + 22 * 0.008));
+  CHECK(two.seconds == Approx(0.01 + 22 * 0.008));
 }
 
 TEST_CASE("overload ends with a report", "[serving]") {

@@ -110,7 +110,8 @@ bool has_experts(const Model& model) {
 
 /// How InferenceMAX starts servers of gpt-oss and DeepSeek-R1 (benchmarks/*_h200*.sh of its repository, 2025 and 2026):
 /// vLLM with --async-scheduling, SGLang with --mem-fraction-static and chunks of 32768 tokens, TensorRT-LLM with steps
-/// of 20000 tokens for gpt-oss and of one prompt beside all that decode for DeepSeek-R1.
+/// of 20000 tokens for gpt-oss and of one prompt beside all that decode for DeepSeek-R1. SGLang hands ten tokens out at
+/// once (--stream-interval), TensorRT-LLM as many, or twenty of gpt-oss.
 void set_recipe(const CsvRow& row, ServedRow& r) {
   ReplicaOptions& o = r.options.replica;
   const std::int64_t clients = r.options.traffic.clients;
@@ -121,10 +122,12 @@ void set_recipe(const CsvRow& row, ServedRow& r) {
   } else if (o.scheduler == "sglang") {
     o.max_tokens = 32768;
     o.memory_of = MemoryOf::WeightsAndPool;
+    r.handing = 0.1;
   } else {
     const bool is_gpt_oss = r.options.weights == "fp4_experts";
     o.max_tokens = is_gpt_oss ? 20000 : clients + row.integer("isl").value_or(0) + 64;
     o.max_sequences = clients;
+    r.handing = is_gpt_oss ? 0.05 : 0.1;
   }
 }
 

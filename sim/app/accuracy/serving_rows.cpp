@@ -84,6 +84,7 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
   const std::lock_guard lock{entry.mutex};
   SoftwareProfile host = profile;
   host.host_token = row.reading * profile.host_token;
+  host.host_answer = row.handing * profile.host_answer;
   entry.times->set_host(host);
   ServeOptions o = row.options;
   ReplicaMemory memory = entry.times->memory(o.replica);

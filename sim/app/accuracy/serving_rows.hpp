@@ -36,6 +36,7 @@ struct ServedRow {
   std::int64_t first = 0;  // requests from here on count: those before fill the server, or its cache of prompts
   double at_once = 0;      // part of the requests that came together at the start
   double reading = 1;      // times as long as text takes to be read
+  double handing = 1;      // times as long as tokens take to be handed out one by one
   /// Seconds by what they are: "ttft", "tpot", "e2e", "itl" are means over requests that count, with "_median" behind
   /// it their median; "duration" is from the first of these to the last token, and "rate" the tokens of their answers
   /// in each of its seconds.

@@ -325,7 +325,7 @@ double PlanTimes::hand_over(std::int64_t tokens) {
 void PlanTimes::set_host(const SoftwareProfile& p) {
   d_.profile.host_step = p.host_step, d_.profile.host_sequence = p.host_sequence;
   d_.profile.host_request = p.host_request, d_.profile.host_token = p.host_token;
-  d_.profile.host_experts = p.host_experts;
+  d_.profile.host_experts = p.host_experts, d_.profile.host_answer = p.host_answer;
 }
 
 double PlanTimes::deviation() const {

@@ -58,6 +58,7 @@ class PlanTimes final : public StepTimes {
   double front(std::int64_t prompt) override;
   double swap(std::int64_t blocks) override;
   double hand_over(std::int64_t tokens) override;
+  double answer() override { return scale_ * d_.profile.host_answer.base(); }
 
   /// What a replica with these limits holds.
   ReplicaMemory memory(const ReplicaOptions& options) const;

@@ -26,6 +26,7 @@ struct Replica {
   Scheduler scheduler;
   StepBatch batch;       // that is being computed
   double ends = kNever;  // when it is
+  double handed = 0;     // when the last token that was generated reaches its client
   double busy = 0, kv_area = 0, kv_since = 0, kv_held = 0;
 };
 
@@ -116,7 +117,7 @@ class Server {
         if (r.ends == kNever && std::find(woken.begin(), woken.end(), &r) == woken.end()) woken.push_back(&r);
       } else {
         ++result_.refused;
-        if (o_.traffic.clients > 0) freed_.push_back(now_);
+        free_client(now_);
       }
       result_.most_waiting = std::max(result_.most_waiting, waiting());
       pull();
@@ -176,11 +177,12 @@ class Server {
     for (const Part& p : r.batch.parts) {
       if (!p.emits) continue;
       Sequence& s = *p.sequence;
+      r.handed = std::max(r.handed, now_) + r_.times.answer();
       if (s.first_token < 0)
-        s.first_token = now_;
+        s.first_token = r.handed;
       else
-        result_.itl.add(now_ - s.last_token);
-      s.last_token = now_;
+        result_.itl.add(r.handed - s.last_token);
+      s.last_token = r.handed;
     }
     auto done = r.scheduler.end(r.batch);
     for (const auto& s : done) answer(*s, r);
@@ -214,6 +216,10 @@ class Server {
     if (r.ends == kNever) start(r);
   }
 
+  void free_client(double when) {
+    if (o_.traffic.clients > 0) freed_.insert(std::upper_bound(freed_.begin(), freed_.end(), when), when);
+  }
+
   /// Requests are known when they arrive here: they came as much earlier as it took to read them.
   void answer(const Sequence& s, const Replica& r) {
     Answer a{.id = s.request.id,
@@ -225,9 +231,9 @@ class Server {
              .arrival = s.request.arrival - r_.times.front(s.request.prompt),
              .first_token = s.first_token,
              .last_token = s.last_token};
-    if (find_scheduler(o_.replica.scheduler).together) a.last_token = now_;
+    if (find_scheduler(o_.replica.scheduler).together) a.last_token = r.handed;
     ++result_.answered;
-    if (o_.traffic.clients > 0) freed_.push_back(now_);
+    free_client(a.last_token);
     result_.prompt_tokens += a.prompt;
     result_.output_tokens += a.output;
     result_.shared_tokens += a.shared;
@@ -240,6 +246,7 @@ class Server {
 
   ServingResult result() {
     result_.seconds = now_;
+    for (const Replica& r : replicas_) result_.seconds = std::max(result_.seconds, r.handed);
     result_.waiting_at_end = waiting_at_end_;
     result_.overlong = r_.source.overlong();
     for (Replica& r : replicas_) {

@@ -22,6 +22,9 @@ class StepTimes {
   virtual double swap(std::int64_t blocks) = 0;
   /// Seconds to send the keys and values of so many tokens from replica to replica.
   virtual double hand_over(std::int64_t tokens) = 0;
+  /// Seconds in which one generated token is handed to its client, by a process beside the steps that takes tokens of a
+  /// replica in their order.
+  virtual double answer() = 0;
 };
 
 /// One answered request.
