@@ -240,6 +240,8 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   const ServedRow r1 =
       served("deepseek-ai/DeepSeek-R1-0528,H200-141GB-SXM,8,trtllm,,agg,fp8,1024,1024,64,64,8,754,34", "db-dump/2026");
   CHECK(r1.options.replica.max_tokens == 1024 + 64 + 64);
+  CHECK(r1.options.replica.memory_of == MemoryOf::Free);
+  CHECK(r1.handing == 0.1);
   const ServedRow chunks = served(
       "deepseek-ai/DeepSeek-R1-0528,H200-141GB-SXM,8,sglang,0.5.9,agg,fp8,1024,1024,64,64,8,419,33", "db-dump/2026");
   CHECK(chunks.options.replica.max_tokens == 32768);
@@ -256,6 +258,17 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   const ServedRow blackwell =
       served("openai/gpt-oss-120b,B200-180GB-SXM,2,vllm,0.15.1,agg,nvfp4,1024,1024,64,64,2,100,7", "2026-04-06.csv");
   CHECK(blackwell.profile == "vllm_blackwell");
+  CHECK(blackwell.options.replica.kv_type == KvType::F8);
+  CHECK(oss.options.replica.kv_type == KvType::Model);
+  const auto now_and_then = [&](const std::string& gpu, const std::string& clients) {
+    return served(fmt::format("deepseek-ai/DeepSeek-R1-0528,{},8,sglang,0.5.9,agg,fp8,1024,1024,{},{},8,402,13", gpu,
+                              clients, clients),
+                  "db-dump/2026")
+        .options.replica.notice_every;
+  };
+  CHECK(now_and_then("B200-180GB-SXM", "8") == 10);
+  CHECK(now_and_then("B200-180GB-SXM", "16") == 30);
+  CHECK(now_and_then("H200-141GB-SXM", "16") == 1);
   CHECK(oss.profile == "vllm");
   const ServedRow burst = served("Qwen/Qwen3-32B,H100-80GB-SXM,2,sglang,0.5.1.post1,agg,,1024,128,64,64,2,2530,30");
   CHECK(burst.options.traffic.requests == 64);

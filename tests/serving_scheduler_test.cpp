@@ -204,6 +204,28 @@ TEST_CASE("each scheduler takes prompts and tokens in its own way", "[serving]")
   CHECK(steps("static") == Steps{"0:6", "0:1", "0:1", "1:5 2:3", "1:1"});
 }
 
+TEST_CASE("a server that looks for requests now and then lets them wait while others decode", "[serving]") {
+  ReplicaOptions o = replica("sglang");
+  o.notice_every = 3;
+  Scheduler s{o, {.device = 64, .host = 0, .tokens = 4}};
+  const auto step = [&] {
+    const StepBatch batch = s.begin();
+    s.end(batch);
+    return rows_of(batch);
+  };
+  s.submit(request(0, 6, 20));
+  CHECK(step() == "0:6");  // nothing runs
+  s.submit(request(1, 5, 20));
+  CHECK(step() == "1:5");  // behind a prompt
+  CHECK(step() == "0:1 1:1");
+  s.submit(request(2, 3, 20));
+  CHECK(step() == "0:1 1:1");  // one step since it looked, two …
+  CHECK(step() == "0:1 1:1");
+  CHECK(step() == "2:3");
+  CHECK(step() == "0:1 1:1 2:1");
+  CHECK(s.waiting() == 0);
+}
+
 TEST_CASE("who decodes goes before chunks of older prompts under sarathi alone", "[serving]") {
   const KvBlocks::Sizes room{.device = 64, .host = 0, .tokens = 4};
   const auto third = [&](std::string_view name) {

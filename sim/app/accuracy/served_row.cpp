@@ -109,13 +109,15 @@ bool has_experts(const Model& model) {
 }
 
 /// How InferenceMAX starts servers of gpt-oss and DeepSeek-R1 (benchmarks/*_h200*.sh of its repository, 2025 and 2026):
-/// vLLM with --async-scheduling, SGLang with --mem-fraction-static and chunks of 32768 tokens, TensorRT-LLM with steps
-/// of 20000 tokens for gpt-oss and of one prompt beside all that decode for DeepSeek-R1. SGLang hands ten tokens out at
-/// once (--stream-interval), TensorRT-LLM as many, or twenty of gpt-oss.
+/// vLLM with --async-scheduling, SGLang with --mem-fraction-static and chunks of 32768 tokens, TensorRT-LLM with a part
+/// of the free memory and steps of 20000 tokens for gpt-oss, of one prompt beside all that decode for DeepSeek-R1.
+/// SGLang hands ten tokens out at once (--stream-interval), TensorRT-LLM as many, or twenty of gpt-oss. On Blackwell
+/// (*_b200*.sh) all keep keys in 8 bits, and SGLang looks for requests every 10th step, from 16 clients on every 30th.
 void set_recipe(const CsvRow& row, ServedRow& r) {
   ReplicaOptions& o = r.options.replica;
   const std::int64_t clients = r.options.traffic.clients;
   r.reading = kRandomText;
+  if (is_blackwell(r.cluster.device)) o.kv_type = KvType::F8;
   if (o.scheduler == "vllm_v1") {
     o.scheduler = "vllm_v1_async";
     o.max_sequences = clients;
@@ -123,10 +125,13 @@ void set_recipe(const CsvRow& row, ServedRow& r) {
     o.max_tokens = 32768;
     o.memory_of = MemoryOf::WeightsAndPool;
     r.handing = 0.1;
+    if (is_blackwell(r.cluster.device)) o.notice_every = clients >= 16 ? 30 : 10;
   } else {
     const bool is_gpt_oss = r.options.weights == "fp4_experts";
     o.max_tokens = is_gpt_oss ? 20000 : clients + row.integer("isl").value_or(0) + 64;
     o.max_sequences = clients;
+    o.memory_of = MemoryOf::Free;
+    o.memory = is_gpt_oss ? 0.85 : 0.75;
     r.handing = is_gpt_oss ? 0.05 : 0.1;
   }
 }

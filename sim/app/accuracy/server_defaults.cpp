@@ -40,6 +40,8 @@ constexpr ServerProfile kServerProfiles[] = {
 
 }  // namespace
 
+bool is_blackwell(std::string_view device) { return contains(device, "b200") || contains(device, "b300"); }
+
 const ServerDefaults* find_server(std::string_view software) {
   const std::string low = lower_case(software);
   for (const ServerDefaults& e : kServerDefaults)

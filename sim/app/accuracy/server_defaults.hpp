@@ -20,6 +20,8 @@ struct ServerDefaults {
 /// Null for software that is no server known here.
 const ServerDefaults* find_server(std::string_view software);
 
+/// B200, B300, GB200 and GB300.
+bool is_blackwell(std::string_view device);
 /// A server is asked request by request; an engine is given all of them at once.
 enum class Asked : std::uint8_t { Server, Engine };
 /// The profile of a program in the version that `software` says, on a device: the one place where it is chosen.

@@ -66,7 +66,7 @@ void Scheduler::submit(Request request) {
 
 void Scheduler::accept(Owned s) {
   load_ += s->request.prompt + s->request.output - s->computed;
-  const bool is_late = rules_.ahead && !running_.empty();
+  const bool is_late = (rules_.ahead || options_.notice_every > 1) && !running_.empty();
   (is_late ? coming_ : waiting_).push_back(std::move(s));
 }
 
@@ -197,19 +197,31 @@ void Scheduler::notice_coming() {
   coming_.clear();
 }
 
+bool Scheduler::is_time_to_look() {
+  if (!running_.empty() && !has_read_ && ++since_looked_ < options_.notice_every) return false;
+  since_looked_ = 0;
+  return true;
+}
+
+/// Who came while a step ran is noticed behind the decision for the next one where that is made ahead.
 StepBatch Scheduler::begin() {
+  const bool looks = is_time_to_look();
+  if (looks && (running_.empty() || !rules_.ahead)) notice_coming();
+  StepBatch batch = decide();
+  if (looks) notice_coming();
+  has_read_ = batch.shape.prompts > 0;
+  return batch;
+}
+
+StepBatch Scheduler::decide() {
   StepBatch batch;
   preempted_ = false;
-  if (running_.empty()) notice_coming();
   const bool joins = rules_.continuous || (running_.empty() && finished_.empty());
   if (!rules_.mixed && joins && swapped_.empty()) {
     take_cut_prompts(batch);
     take_waiting(batch);
   }
-  if (!batch.is_empty()) {
-    notice_coming();
-    return batch;
-  }
+  if (!batch.is_empty()) return batch;
   take_running(batch);
   if (joins && !preempted_) take_swapped(batch);
   if (joins && !preempted_ && swapped_.empty() && rules_.mixed) take_waiting(batch);
@@ -217,7 +229,6 @@ StepBatch Scheduler::begin() {
     batch.shape.add(s->known() - 1, 1, true);
     ++batch.shape.emitting;
   }
-  notice_coming();
   return batch;
 }
 

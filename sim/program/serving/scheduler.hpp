@@ -105,12 +105,14 @@ class Scheduler {
 
  private:
   using Owned = std::unique_ptr<Sequence>;
+  StepBatch decide();
   std::vector<Sequence*> in_order() const;
   void take_running(StepBatch& batch);
   void take_cut_prompts(StepBatch& batch);
   void take_waiting(StepBatch& batch);
   void take_swapped(StepBatch& batch);
   void notice_coming();
+  bool is_time_to_look();
   bool make_room(Sequence& sequence, std::int64_t tokens, std::vector<Sequence*>& order, StepBatch& batch);
   void preempt(Sequence& sequence, StepBatch& batch);
   bool admit(Sequence& sequence, StepBatch& batch);
@@ -127,6 +129,8 @@ class Scheduler {
   std::vector<Owned> running_;   // in order of admission
   std::vector<Owned> finished_;  // of a batch that goes together
   bool closed_ = false, preempted_ = false;
+  bool has_read_ = false;          // the last step had prompts
+  std::int64_t since_looked_ = 0;  // steps
   std::int64_t load_ = 0, preemptions_ = 0;
 };
 

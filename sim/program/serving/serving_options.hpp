@@ -57,6 +57,7 @@ struct ReplicaOptions {
   std::string scheduler = "vllm_v1";
   std::int64_t max_sequences = 256, max_tokens = 2048;
   std::int64_t block = 16;
+  std::int64_t notice_every = 1;
   std::int64_t kv_tokens = 0;
   double memory = 0.9;
   MemoryOf memory_of = MemoryOf::Device;
@@ -71,6 +72,10 @@ struct ReplicaOptions {
     v.field("scheduler", scheduler, "which sequences a step takes: one of `orrery list schedulers`");
     v.field("max_sequences", max_sequences, "sequences that run together", at_least(1));
     v.field("max_tokens", max_tokens, "new tokens of one step", at_least(1));
+    v.field("notice_every", notice_every,
+            "steps of decoding sequences alone between two looks at which requests have come; behind other steps, and "
+            "while nothing runs, they are noticed at once (SGLang's `scheduler-recv-interval`)",
+            at_least(1));
     v.field("block", block, "tokens of a block of keys and values", at_least(1));
     v.field("kv_tokens", kv_tokens, "tokens that the pool has room for; 0: what the device's memory leaves",
             at_least(0));
