@@ -199,17 +199,6 @@ void Execution::begin(std::uint32_t index) {
     arrive(index, record);
 }
 
-/// What the messages behind the next one of a stream touch, which others will have pushed out of the caches.
-void Execution::prefetch_message(std::uint32_t index) const {
-  constexpr std::uint32_t kAhead = 2, kFarAhead = 4;
-  const Slot& slot = slots_[index];
-  c_.ops.prefetch(std::min(slot.next + 2 * kFarAhead, slot.end - 1));
-  if (slot.next + kFarAhead >= slot.end) return;
-  if (const EngineOp& far = c_.ops[slot.next + kFarAhead]; is_point_to_point(far.kind)) c_.ops.prefetch_call(far);
-  const TensorId owner = owner_of(c_.ops[slot.next + kAhead]);
-  if (c_.memory != nullptr && !owner.is_none()) c_.memory->prefetch(index / kNumStreams, owner);
-}
-
 void Execution::take_storage(std::uint32_t index, const EngineOp& record) {
   const std::uint32_t rank = index / kNumStreams;
   const OpId op = op_of(ranks_[rank], record);
@@ -255,7 +244,6 @@ void Execution::finish(std::uint32_t index) {
     (*c_.spans)[rank.first_span + record.op] = {slot.start_ps,    now_ps_,     op_of(rank, record),
                                                 c_.fleet.rank(r), c_.instance, 0};
   if (record.storage & kGives) replay_storage(r, now_ps_);
-  if (is_point_to_point(record.kind)) prefetch_message(index);
   ++slot.next;
   slot.dep = 0;
   slot.state = State::Idle;

@@ -85,7 +85,6 @@ class Execution final : private Network::Client {
   void begin_single(std::uint32_t slot, const EngineOp& record);
   void run_single(std::uint32_t slot, const EngineOp& record, std::int64_t duration_ps);
   void finish(std::uint32_t slot);
-  void prefetch_message(std::uint32_t slot) const;
   void take_storage(std::uint32_t slot, const EngineOp& record);
   void give_storage(std::uint32_t slot, const EngineOp& record);
   TensorId owner_of(const EngineOp& record) const {

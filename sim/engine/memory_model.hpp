@@ -110,14 +110,6 @@ class MemoryModel {
     StorageScript* script = nullptr;
     std::span<const TensorId> owners;  // of what is shared
   };
-  /// What is kept of this storage, or of what a block shares, will soon be asked for.
-  void prefetch(std::uint32_t simulated, TensorId owner) {
-    __builtin_prefetch(&block(simulated, owner));
-    __builtin_prefetch(plan_->tensors.data() + owner.index());
-  }
-  void prefetch(const Replayed& block) {
-    for (const TensorId owner : block.owners) prefetch(block.simulated, owner);
-  }
   /// As `take` or `give` of an event.
   bool replay(const Replayed& block, std::size_t event, std::int64_t now_ps);
   /// As `replay` of the events [first, last) where it is known what they come to, because they have been replayed in a

@@ -134,7 +134,6 @@ class OpTable {
     return op.num_deps == 1 ? Dependency::from_bits(op.first_dep) : deps_[op.first_dep + i];
   }
   const Call& call(const EngineOp& r) const { return calls_[r.work]; }
-  void prefetch_call(const EngineOp& r) const { __builtin_prefetch(calls_.data() + r.work); }
   /// Of a class on a kind of device.
   const HostSchedule& schedule(std::uint32_t c, std::uint32_t kind) const { return schedules_[c * num_kinds_ + kind]; }
   std::size_t bytes() const;

@@ -169,7 +169,6 @@ void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, B
     next += n;
   }
   replays_[r] = {&run, &block, now_ps_, 0};
-  if (c_.memory != nullptr) c_.memory->prefetch(storage_of(r, replays_[r]));
   const std::uint32_t compute = r * kNumStreams + kCompute;
   queue_.push(now_ps_ + run.duration, {compute, ++slots_[compute].version});
 }
