@@ -32,7 +32,7 @@ TEST_CASE("a core is slowed by how much longer its samples took, over the time b
   CHECK(sample > 0);
   CHECK(slowed_by(std::vector{at(0, sample / 100), at(10, sample / 100)}) == 0);  // no faster than a quiet core
   const double ten = 1 + slowed_by(std::vector{at(0, 10 * sample), at(10, 10 * sample)});
-  CHECK(ten > 9);
+  CHECK(ten > 4);  // neighbours and clocks leave this sample and a quiet core within a factor of two of each other
   CHECK(slowed_by(std::vector{at(0, 20 * sample), at(10, 20 * sample)}) == Approx(2 * ten - 1).epsilon(1e-3));
   // Half of the time at 10, all of it at 20, half of it at 10.
   CHECK(slowed_by(std::vector{at(0, 10 * sample), at(10, 20 * sample), at(30, 20 * sample), at(40, 10 * sample)}) ==

@@ -4,6 +4,7 @@
 
 #include "hw_models/gpu_model.hpp"
 #include "hw_models/parameters.hpp"
+#include "tests/hw_models_testing.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
@@ -36,14 +37,7 @@ GpuLaw simple_gemm(double partial = 1e9) {
 
 /// 100 SMs, 128×128 tiles, 100 TFLOP/s, memory that never limits, launches that take no time.
 GpuParameters simple_gpu() {
-  GpuParameters p;
-  p.memory = 80.0_GiB;
-  p.memory_bandwidth = 1e6 * 1.0_GBps;
-  p.sm_count = 100;
-  p.peak = {{"bf16", 100.0_TFLOPps}};
-  p.vector_rate = 1e6 * 1.0_TFLOPps;
-  p.host_rate = 1.0_GFLOPps;
-  p.host_memory_bandwidth = 1.0_GBps;
+  GpuParameters p = testing::bare_gpu();
   p.laws["gemm.bf16"] = simple_gemm();
   p.laws["elementwise"] = law(stream_law(), {{"memory", 1}});
   return p;

@@ -4,6 +4,7 @@
 
 #include "hw_models/gpu_model.hpp"
 #include "hw_models/parameters.hpp"
+#include "tests/hw_models_testing.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
@@ -46,14 +47,7 @@ TEST_CASE("one token per sequence reads its window, however long the context", "
 }
 
 TEST_CASE("a prompt passes over the tiles of its window", "[hw_models]") {
-  GpuParameters p;
-  p.memory = 80.0_GiB;
-  p.memory_bandwidth = 1e6 * 1.0_GBps;
-  p.sm_count = 100;
-  p.peak = {{"bf16", 100.0_TFLOPps}};
-  p.vector_rate = 1e6 * 1.0_TFLOPps;
-  p.host_rate = 1.0_GFLOPps;
-  p.host_memory_bandwidth = 1.0_GBps;
+  GpuParameters p = testing::bare_gpu();
   GpuLaw law;
   law.parameters = {{"launch", 0}, {"rate", 1}, {"tile", 0}, {"input", 1e9}, {"output", 1e9}, {"quantum", 0}};
   p.laws["prefill"] = law;

@@ -55,6 +55,17 @@ bool same(const Tensor& a, const Tensor& b) {
          a.tier == b.tier && a.persistent == b.persistent;
 }
 
+/// A step of eight microbatches.
+Plan eight_microbatches(const char* strategy, Recompute recompute = Recompute::None) {
+  TrainOptions o;
+  o.batch = o.microbatches = 8;
+  o.sequence = 8;
+  o.recompute = recompute;
+  ParallelOptions parallel;
+  read_options(parse_yaml(strategy, "strategy"), parallel);
+  return lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+}
+
 template <class T>
 bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const T& x, const T& y) { return same(x, y); });
@@ -131,12 +142,7 @@ TEST_CASE("a block that is repeated comes after an op that no operand shows", "[
 TEST_CASE("copies of a pass that needs the next message of its channel receive it themselves", "[strategy]") {
   // Of m microbatches the first and the last stand apart and one is the pattern: m - 3 are copies, and each but those
   // of the network's ends receives states or gradients. Two stages: the second receives states, the first gradients.
-  TrainOptions o;
-  o.batch = o.microbatches = 8;
-  o.sequence = 8;
-  ParallelOptions parallel;
-  read_options(parse_yaml("{mesh: pp2}", "strategy"), parallel);
-  const Plan plan = lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+  const Plan plan = eight_microbatches("{mesh: pp2}");
   std::size_t received = 0;
   for (const Repetition& r : plan.repetitions)
     for (std::size_t i = r.first.index(); i < r.first.index() + r.num_ops; ++i)
@@ -177,13 +183,7 @@ TEST_CASE("damage to a block that repeats another one is found as in any other o
   const char* const strategy =
       GENERATE("{mesh: pp2}", "{mesh: pp2, schedule: interleaved, chunks: 2}", "{mesh: pp2, schedule: zb-h1}");
   CAPTURE(strategy);
-  TrainOptions o;
-  o.batch = o.microbatches = 8;
-  o.sequence = 8;
-  o.recompute = GENERATE(Recompute::None, Recompute::Full);
-  ParallelOptions parallel;
-  read_options(parse_yaml(strategy, "strategy"), parallel);
-  const Plan plan = lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+  const Plan plan = eight_microbatches(strategy, GENERATE(Recompute::None, Recompute::Full));
   REQUIRE(check_plan(plan).empty());
   REQUIRE(!plan.repetitions.empty());
   Random random{17};
@@ -200,12 +200,7 @@ TEST_CASE("damage to a block that repeats another one is found as in any other o
 }
 
 TEST_CASE("an op that repeats one of another part of the step is found", "[plan]") {
-  TrainOptions o;
-  o.batch = o.microbatches = 8;
-  o.sequence = 8;
-  ParallelOptions parallel;
-  read_options(parse_yaml("{mesh: pp2}", "strategy"), parallel);
-  Plan plan = lower_train_step(small_model("gpt2"), o, parallel, nullptr);
+  Plan plan = eight_microbatches("{mesh: pp2}");
   plan.ops[plan.repetitions.front().first.index()].phase = Phase::Optimizer;
   const auto problems = check_plan(plan);
   REQUIRE(problems.size() == 1);
