@@ -87,10 +87,10 @@ void MemoryModel::find_owners(const ClassOps& ops, std::uint32_t pattern, const 
   for (const StorageScript::Change& c : script.changes)
     if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) shared.push_back({c.op, c.operand});
   const RepeatedBlock* known = nullptr;
-  const auto look_into = [&](const RepeatedBlock& block) {
+  const auto look_into = [&](OpId like, const RepeatedBlock& block) {
     known = &block;
     for (Shared& s : shared) {
-      const Op& op = plan_->ops[block.first_op.index() + s.op];
+      const Op& op = plan_->ops[like.index() + s.op];
       s.place = op.first_operand + s.operand - block.first_operand;
       const bool is_own = !std::binary_search(block.others.begin(), block.others.end(), s.place);
       s.like = is_own ? plan_->owner(plan_->operands_of(op)[s.operand].tensor()) : TensorId{};
@@ -101,7 +101,7 @@ void MemoryModel::find_owners(const ClassOps& ops, std::uint32_t pattern, const 
     if (block.pattern != pattern) continue;
     const std::size_t first = std::size_t{ops.first_op} + block.first_op;
     while (part->first < first) ++part;
-    if (part->block != nullptr && part->block != known) look_into(*part->block);
+    if (part->block != nullptr && part->block != known) look_into(part->like, *part->block);
     for (const Shared& s : shared) {
       if (part->block == nullptr)
         out.push_back(plan_->owner(plan_->operands_of(plan_->ops[first + s.op])[s.operand].tensor()));

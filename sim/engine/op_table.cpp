@@ -190,7 +190,6 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
 /// What an op does, and what it comes after.
 void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, TensorId owner) {
   record.work = op.work.value;
-  record.kind = kinds_[op.work.index()];
   if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
   record.first_dep = static_cast<std::uint32_t>(deps_.size());
   for (const OpId d : plan.deps_of(op)) {

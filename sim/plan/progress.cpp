@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/plan/progress.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <map>
 #include <tuple>
@@ -53,10 +52,9 @@ class MeetingWalk {
   void count(std::uint32_t i) { counts_[i / kWord] |= std::uint64_t{1} << i % kWord; }
 
   void find_dependencies(const std::vector<std::uint32_t>& waits) {
-    for (auto w = std::lower_bound(waits.begin(), waits.end(), class_.first_op);
-         w != waits.end() && *w - class_.first_op < class_.num_ops; ++w) {
-      count(*w - class_.first_op);
-      for (const OpId d : plan_.deps_of(plan_.ops[*w])) {
+    for (const std::uint32_t i : ops_in(class_, waits)) {
+      count(i - class_.first_op);
+      for (const OpId d : plan_.deps_of(plan_.ops[i])) {
         saved_of_[d.index() - class_.first_op] = kWanted;
         count(static_cast<std::uint32_t>(d.index() - class_.first_op));
       }

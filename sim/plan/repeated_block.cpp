@@ -40,7 +40,7 @@ MovedStretches::MovedStretches(const Plan& plan, const RankClass& c) {
 }
 
 RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops) {
-  RepeatedBlock out{.first_op = first};
+  RepeatedBlock out;
   const std::span<const Op> ops{plan.ops.data() + first.index(), num_ops};
   out.first_operand = ops.empty() ? 0 : ops.front().first_operand;
   for (const Op& op : ops) {

@@ -15,7 +15,6 @@ namespace orrery {
 /// has anew, all moved by as much; or tensors of others. The former are a range of tensors, from the first to the last
 /// that belongs to an owner whose storage the block takes.
 struct RepeatedBlock {
-  OpId first_op;
   std::uint32_t first_operand = 0, num_operands = 0;
   bool is_contiguous = true;          // operands of its ops follow upon each other
   std::uint32_t first_taken = 0;      // operand, counted in the block, that takes storage first

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/plan/plan.hpp"
@@ -18,6 +19,9 @@ struct Stretch {
 
 /// The ops of a class from the first to the last.
 std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c);
+
+/// Those of some places in Plan::ops, in order, that are of a class.
+std::span<const std::uint32_t> ops_in(const RankClass& c, std::span<const std::uint32_t> ops);
 
 /// Places in Plan::ops of the ops of a class that do one of some works (one entry per work of the plan), in order. A
 /// block that others repeat is looked into once.

@@ -21,6 +21,8 @@
 namespace orrery {
 namespace {
 
+bool is_message(const Work& w) { return std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w); }
+
 class Checker {
  public:
   explicit Checker(const Plan& plan) : plan_{plan}, problems_{plan} {}
@@ -29,14 +31,15 @@ class Checker {
     check_classes();
     if (problems_.none()) check_ids();
     if (!problems_.none()) return problems_.take();
+    const BlockComparison comparison{plan_};
     OrderChecker order{plan_, blocks_, moved_, waits_, problems_};
     for (const RankClass& c : plan_.classes) {  // one after the other, as caches like it
-      if (problems_.none()) check_repetitions(c);
+      if (problems_.none()) check_repetitions(c, comparison);
       if (problems_.none()) order.check(c);
     }
     if (problems_.none() && moved_.size() != plan_.repetitions.size())
       problem("the classes hold {} repetitions of {}", moved_.size(), plan_.repetitions.size());
-    if (problems_.none()) check_communication();
+    check_communication();
     return problems_.take();
   }
 
@@ -53,7 +56,7 @@ class Checker {
   bool has_all_ids();
   bool has_ids(std::size_t i);
   void check_operand_sizes(std::size_t i);
-  void check_repetitions(const RankClass& c);
+  void check_repetitions(const RankClass& c, const BlockComparison& comparison);
   static bool begins_repetition(const Repetition& r, const RankClass& c, std::size_t end);
   std::optional<bool> check_ops(const Repetition& r);
   bool does_as(const Repetition& r, std::uint32_t i) const;
@@ -170,10 +173,9 @@ void Checker::check_ids() {
 }
 
 /// The engine trusts in what is said to repeat, and so do later checks. What a block is like is no copy itself.
-void Checker::check_repetitions(const RankClass& c) {
+void Checker::check_repetitions(const RankClass& c, const BlockComparison& comparison) {
   std::size_t end = c.first_op;
   std::map<OpId, std::uint32_t> lengths;  // of what is repeated
-  const BlockComparison comparison{plan_};
   const std::span all{plan_.repetitions};
   for (const Repetition& r : all.subspan(moved_.size())) {
     const std::size_t first = r.first.index(), like = r.like.index();
@@ -281,8 +283,6 @@ void Checker::check_communication() {
   check_messages(ranks);
   if (problems_.none()) check_progress(ranks);
 }
-
-bool is_message(const Work& w) { return std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w); }
 
 bool Checker::has_communications() const {
   return std::any_of(plan_.works.begin(), plan_.works.end(),

@@ -195,9 +195,7 @@ void OrderChecker::find_wanted(const RankClass& c) {
   is_seen_.assign(c.num_ops, 0);
   ended_.clear();
   streams_ = {};
-  for (auto w = std::lower_bound(waits_.begin(), waits_.end(), first_op_);
-       w != waits_.end() && *w < first_op_ + c.num_ops; ++w) {
-    const std::size_t i = *w;
+  for (const std::size_t i : ops_in(c, waits_)) {
     is_seen_[i - first_op_] = 1;
     for (const OpId d : plan_.deps_of(plan_.ops[i]))
       if (d.index() >= first_op_ && d.index() < i) {

@@ -27,6 +27,12 @@ std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c) {
   return out;
 }
 
+std::span<const std::uint32_t> ops_in(const RankClass& c, std::span<const std::uint32_t> ops) {
+  const auto first = std::lower_bound(ops.begin(), ops.end(), c.first_op),
+             end = std::lower_bound(first, ops.end(), c.first_op + c.num_ops);
+  return {first, end};
+}
+
 std::vector<std::uint32_t> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works) {
   const auto add = [&](std::size_t first, std::size_t num_ops, std::vector<std::uint32_t>& out) {
     for (std::size_t i = first; i < first + num_ops; ++i)

@@ -81,21 +81,21 @@ TensorId StageLowering::receive(int from, const Message& wanted) {
     return it->second;
   }
   Channel& c = channel_of(from);
-  const auto next = c.messages.begin() + static_cast<std::ptrdiff_t>(c.received);
+  const auto next = c.messages.begin() + static_cast<std::ptrdiff_t>(c.tensors.size());
   auto it = std::find(next, c.messages.end(), wanted);
   if (it == c.messages.end()) it = std::find(c.messages.begin(), next, wanted);
   const auto at = static_cast<std::size_t>(it - c.messages.begin());
-  if (it == c.messages.end() || (it == next && at < c.received)) bug("a stage waits for a message that nobody sends");
-  for (; c.received <= at; ++c.received) {
-    const Message& m = c.messages[c.received];
+  if (it == c.messages.end() || (it == next && at < c.tensors.size()))
+    bug("a stage waits for a message that nobody sends");
+  while (c.tensors.size() <= at) {
+    const Message& m = c.messages[c.tensors.size()];
     const auto [block, is_first] = c.blocks.try_emplace({m.part, m.is_gradient, b_.phase()}, b_.begin_block());
     if (is_first) {
       c.tensors.push_back(add_receive(from, m));
       block->second = b_.end_block(block->second);
     } else {
-      c.tensors.push_back(b_.repeat(block->second, {}).first_tensor);
+      c.tensors.push_back(b_.repeat(block->second, {}, pass_before_last()).first_tensor);
     }
-    if (const OpId before = pass_before_last(); !before.is_none()) b_.order(before);
   }
   return c.tensors[at];
 }
@@ -112,11 +112,7 @@ TensorId StageLowering::receive_ahead(const Action& a) {
 /// The next message of a channel, received in the block of the pass that needs it.
 TensorId StageLowering::receive_next(const Action& a) {
   const auto [from, message] = *needed_by(a);
-  Channel& c = channel_of(from);
-  ++c.received;
-  c.tensors.push_back(add_receive(from, message));
-  if (const OpId before = pass_before_last(); !before.is_none()) b_.order(before);
-  return c.tensors.back();
+  return channel_of(from).tensors.emplace_back(add_receive(from, message));
 }
 
 /// With `blocking` the host enqueues a pass when the messages ahead of it have come and gone.
@@ -136,6 +132,7 @@ TensorId StageLowering::add_receive(int from, const Message& m) {
   const TensorId x = b_.tensor(name, shape, {.dtype = dtype});
   b_.add("recv." + name, Recv{.peer = peer(from), .tag = tag(m), .bytes = size_of(dtype, shape.elements())},
          {writes(x)}, is_next(from, stage_) ? Stream::RecvPrev : Stream::RecvNext);
+  if (const OpId before = pass_before_last(); !before.is_none()) b_.order(before);
   return x;
 }
 

@@ -106,9 +106,7 @@ void StageLowering::repeat(const Action& a, PassState& pass) {
   if (receives(a)) {
     TensorId& received = at == 0 ? pass.received : pass.gradient_received;
     received = replace(at == 0 ? like.received : like.gradient_received, replaced);
-    Channel& channel = channel_of(needed_by(a)->first);
-    ++channel.received;
-    channel.tensors.push_back(received);
+    channel_of(needed_by(a)->first).tensors.push_back(received);
   }
   if (a.pass == Pass::Forward)
     pass.out = replace(like.out, replaced);

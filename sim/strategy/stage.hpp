@@ -128,8 +128,7 @@ class StageLowering {
   std::map<int, Pattern> patterns_;                  // by chunk
   struct Channel {
     std::vector<Message> messages;
-    std::size_t received = 0;
-    std::vector<TensorId> tensors;
+    std::vector<TensorId> tensors;  // of those that have been received
     std::map<std::tuple<int, bool, Phase>, OpBlock> blocks;  // the first message of its kind
   };
   Channel& channel_of(int from);

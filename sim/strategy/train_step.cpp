@@ -59,20 +59,25 @@ Flops model_flops(const Plan& plan) {
   }
   Flops sum;
   for (const RankClass& c : plan.classes) {
-    const double ranks = double(c.size());
-    std::map<OpId, std::vector<Flops>> blocks;  // what counts of those that others repeat
+    const auto add = [&](const std::vector<WorkId>& works) {
+      for (const WorkId w : works) sum += counted[w.index()] * double(c.size());
+    };
+    const auto works_of = [&](const Stretch& s) {  // that count
+      std::vector<WorkId> works;
+      for (std::size_t i = s.first; i < s.first + s.num_ops; ++i)
+        if (const Op& op = plan.ops[i]; op.phase != Phase::Recompute && counted[op.work.index()] > Flops{})
+          works.push_back(op.work);
+      return works;
+    };
+    std::map<OpId, std::vector<WorkId>> blocks;  // that others repeat
     for (const Stretch& s : stretches_of(plan, c)) {
-      const auto block = s.like.is_none() ? blocks.end() : blocks.try_emplace(s.like).first;
-      if (block == blocks.end() || block->second.empty())
-        for (std::size_t i = s.first; i < s.first + s.num_ops; ++i) {
-          const Op& op = plan.ops[i];
-          if (op.phase == Phase::Recompute || counted[op.work.index()] == Flops{}) continue;
-          const Flops flops = counted[op.work.index()] * ranks;
-          sum += flops;
-          if (block != blocks.end()) block->second.push_back(flops);
-        }
-      else
-        for (const Flops flops : block->second) sum += flops;
+      if (s.like.is_none()) {
+        add(works_of(s));
+        continue;
+      }
+      const auto [block, is_new] = blocks.try_emplace(s.like);
+      if (is_new) block->second = works_of(s);
+      add(block->second);
     }
   }
   return sum;
