@@ -160,7 +160,7 @@ void BenchRun::keep(const Timeline& timeline, std::span<const double> disturbed,
   const auto observed = [&](std::int64_t ps, std::uint32_t instance) {
     return Observed{static_cast<double>(ps) * kPicosecond, disturbed[instance], runs_};
   };
-  std::vector<Span> spans = timeline.spans;
+  Spans spans = timeline.spans;
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start_ps < b.start_ps; });
   for (const Span& s : spans) {
     if (s.instance < first_instance || s.part != 0) continue;

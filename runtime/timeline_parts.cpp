@@ -27,8 +27,8 @@ struct Owner {
   std::int64_t bytes = 0;
 };
 
-template <class T>
-void put(std::string& out, const std::vector<T>& values) {
+template <class T, class A>
+void put(std::string& out, const std::vector<T, A>& values) {
   static_assert(std::is_trivially_copyable_v<T>);
   const std::uint64_t n = values.size();
   out.append(reinterpret_cast<const char*>(&n), sizeof n);
@@ -75,9 +75,9 @@ std::string part_of(const Timeline& t) {
   return out;
 }
 
-template <class T>
-void append(std::vector<T>& to, std::vector<T> more) {
-  to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+template <class T, class A>
+void append(std::vector<T, A>& to, const std::vector<T>& more) {
+  to.insert(to.end(), more.begin(), more.end());
 }
 
 void add_part(Timeline& t, const std::string& bytes) {

@@ -147,7 +147,7 @@ inline Span span_of(const Timeline& t, OpId op, RankId rank = RankId{0}, std::ui
   return {-1, -1, op, rank, instance, 0};
 }
 
-inline bool same_spans(const std::vector<Span>& a, const std::vector<Span>& b) {
+inline bool same_spans(const Spans& a, const Spans& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Span& x, const Span& y) {
     return x.start_ps == y.start_ps && x.end_ps == y.end_ps && x.op == y.op && x.rank == y.rank &&
            x.instance == y.instance;

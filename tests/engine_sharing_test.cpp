@@ -11,13 +11,13 @@ using namespace orrery::literals;
 namespace {
 
 /// One op per stream, all from the start: (nanoseconds, row of demands).
-std::vector<Span> run_together(const TableCost& cost, const std::vector<std::pair<std::int64_t, std::int64_t>>& ops) {
+Spans run_together(const TableCost& cost, const std::vector<std::pair<std::int64_t, std::int64_t>>& ops) {
   RawPlan p;
   std::vector<OpId> ids;
   for (std::size_t i = 0; i < ops.size(); ++i)
     ids.push_back(p.add("op", lasting(ops[i].first, ops[i].second), static_cast<Stream>(i)));
   const Timeline t = simulate(p.plan, {}, cost, NodeResources{1});
-  std::vector<Span> out;
+  Spans out;
   for (OpId id : ids) out.push_back(span_of(t, id));
   return out;
 }
@@ -125,8 +125,8 @@ TEST_CASE("equal simulations give equal timelines, one after another and side by
   const NodeResources resources{8, 4};
   const EngineOptions options{.expansion = Expansion::Expanded};
   const auto run = [&] { return simulate(plan, {}, cost, resources, options).spans; };
-  const std::vector<Span> first = run();
-  std::vector<Span> left, right;
+  const Spans first = run();
+  Spans left, right;
   std::thread a{[&] { left = run(); }}, b{[&] { right = run(); }};
   a.join();
   b.join();

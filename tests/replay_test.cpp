@@ -42,9 +42,9 @@ bool same(const Peak& a, const Peak& b) {
 
 bool same_arenas(const Peak& a, const Peak& b) { return a.arena_bytes == b.arena_bytes; }
 
-template <class T>
-bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const T& x, const T& y) { return same(x, y); });
+template <class List>
+bool all_same(const List& a, const List& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) { return same(x, y); });
 }
 
 constexpr LoweredCase kCases[] = {

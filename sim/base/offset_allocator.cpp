@@ -2,7 +2,6 @@
 #include "sim/base/offset_allocator.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <utility>
 
@@ -40,7 +39,7 @@ std::optional<std::int64_t> OffsetAllocator::allocate(std::int64_t bytes, std::i
     *fit = {offset + size, fit->size - size};
   else
     gaps_.erase(fit);
-  blocks_.insert({offset, size, bytes});
+  blocks_.insert({{offset, size, bytes}});
   stats_.allocated = stats_.active += size;
   stats_.requested += bytes;
   stats_.extent = stats_.reserved = std::max(stats_.extent, offset + size);
@@ -49,8 +48,7 @@ std::optional<std::int64_t> OffsetAllocator::allocate(std::int64_t bytes, std::i
 }
 
 void OffsetAllocator::give_back(std::int64_t offset) {
-  const Range gap = blocks_.take(offset);
-  if (gap.size == 0) bug("an allocator was given back a block that is not live");
+  const Range gap = take_block(offset);
   stats_.allocated = stats_.active -= gap.size;
   stats_.requested -= gap.requested;
   add_gap(gap);
@@ -65,18 +63,23 @@ void OffsetAllocator::take_over(std::span<const Range> gone, std::span<const Ran
   stats_.extent = stats_.reserved = std::max(stats_.extent, end);
   stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
   for (const Range& given : gone) {
-    const Range block = blocks_.take(given.offset);
-    if (block.size == 0) bug("an allocator was given back a block that is not live");
+    const Range block = take_block(given.offset);
     stats_.allocated -= block.size;
     stats_.requested -= block.requested;
   }
   for (const Range& block : taken) {
-    blocks_.insert(block);
+    blocks_.insert({block});
     stats_.allocated += block.size;
     stats_.requested += block.requested;
   }
   stats_.active = stats_.allocated;
   gaps_.assign(gaps.begin(), gaps.end());
+}
+
+OffsetAllocator::Range OffsetAllocator::take_block(std::int64_t offset) {
+  const Range range = blocks_.take(static_cast<std::uint64_t>(offset / kUnit)).range;
+  if (range.size == 0 || range.offset != offset) bug("an allocator was given back a block that is not live");
+  return range;
 }
 
 void OffsetAllocator::add_gap(Range gap) {
@@ -94,44 +97,6 @@ void OffsetAllocator::add_gap(Range gap) {
   else
     gaps_.insert(after, gap);
   if (joins_before && joins_after) gaps_.erase(after);
-}
-
-std::size_t OffsetAllocator::Blocks::home(std::int64_t offset) const {
-  return static_cast<std::size_t>(static_cast<std::uint64_t>(offset / kUnit) * 0x9e3779b97f4a7c15ull >> shift_);
-}
-
-void OffsetAllocator::Blocks::grow() {
-  const std::vector<Range> old =
-      std::exchange(places_, std::vector<Range>(std::max<std::size_t>(16, 2 * places_.size())));
-  shift_ = 64 - std::countr_zero(places_.size());
-  size_ = 0;
-  for (const Range& block : old)
-    if (block.size > 0) insert(block);
-}
-
-void OffsetAllocator::Blocks::insert(const Range& block) {
-  if (2 * size_ >= places_.size()) grow();
-  std::size_t at = home(block.offset);
-  while (places_[at].size > 0) at = (at + 1) & (places_.size() - 1);
-  places_[at] = block;
-  ++size_;
-}
-
-OffsetAllocator::Range OffsetAllocator::Blocks::take(std::int64_t offset) {
-  if (size_ == 0) return {};
-  const std::size_t mask = places_.size() - 1;
-  std::size_t at = home(offset);
-  while (places_[at].size > 0 && places_[at].offset != offset) at = (at + 1) & mask;
-  const Range found = std::exchange(places_[at], Range{});
-  if (found.size == 0) return found;
-  --size_;
-  // Those behind it move up where they would not be found across the free place.
-  for (std::size_t next = (at + 1) & mask; places_[next].size > 0; next = (next + 1) & mask)
-    if (((next - home(places_[next].offset)) & mask) >= ((next - at) & mask)) {
-      places_[at] = std::exchange(places_[next], Range{});
-      at = next;
-    }
-  return found;
 }
 
 }  // namespace orrery

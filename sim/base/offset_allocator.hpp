@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/allocator.hpp"
+#include "sim/base/open_table.hpp"
 
 namespace orrery {
 
@@ -33,27 +34,18 @@ class OffsetAllocator final : public Allocator {
                  std::int64_t rise, std::int64_t end);
 
  private:
-  /// Live blocks by their offsets: an open table, probed in line.
-  class Blocks {
-   public:
-    std::size_t size() const { return size_; }
-    void insert(const Range& block);
-    /// Takes out the block at an offset; of size 0 when there is none.
-    Range take(std::int64_t offset);
-
-   private:
-    std::size_t home(std::int64_t offset) const;
-    void grow();
-
-    std::vector<Range> places_;  // a power of two of them, at most half of them taken; free: of size 0
-    std::size_t size_ = 0;
-    int shift_ = 64;
+  /// A block that is live.
+  struct Block {
+    Range range;
+    std::uint64_t key() const { return static_cast<std::uint64_t>(range.offset / kUnit); }
+    bool is_free() const { return range.size == 0; }
   };
+  Range take_block(std::int64_t offset);
   void give_back(std::int64_t place) override;
   void add_gap(Range gap);
 
   std::vector<Range> gaps_;  // by offset; there are few at a time, and a vector is faster than a tree
-  Blocks blocks_;
+  OpenTable<Block> blocks_;
   std::int64_t capacity_ = 0;
 };
 

@@ -7,15 +7,17 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/pages.hpp"
 #include "sim/engine/execution.hpp"
 
 namespace orrery {
 namespace {
 
 /// `more` spans to be filled in, without giving up doubling.
-void add_room(std::vector<Span>& v, std::size_t more) {
+void add_room(Spans& v, std::size_t more) {
   if (v.capacity() - v.size() < more) v.reserve(std::max(v.size() + more, v.size() * 2));
   v.resize(v.size() + more);
+  take_pages(v.data() + v.size() - more, more * sizeof(Span));
 }
 
 /// Of all simulated ranks.

@@ -203,18 +203,18 @@ void Execution::take_storage(std::uint32_t index, const EngineOp& record) {
   const std::uint32_t rank = index / kNumStreams;
   const OpId op = op_of(ranks_[rank], record);
   const auto stream = static_cast<Stream>(index % kNumStreams);
-  const TensorId owner = owner_of(record);
-  const bool is_peak =
-      owner.is_none() ? c_.memory->take(rank, op, now_ps_) : c_.memory->take_owner(rank, op, stream, owner, now_ps_);
+  const MessageOwner storage = storage_of(record);
+  const bool is_peak = storage.owner.is_none() ? c_.memory->take(rank, op, now_ps_)
+                                               : c_.memory->take(rank, op, stream, storage, now_ps_);
   if (is_peak) c_.memory->record_peak(rank, progress(rank, now_ps_));
 }
 
 void Execution::give_storage(std::uint32_t index, const EngineOp& record) {
   const std::uint32_t rank = index / kNumStreams;
-  if (const TensorId owner = owner_of(record); owner.is_none())
+  if (const MessageOwner storage = storage_of(record); storage.owner.is_none())
     c_.memory->give(rank, op_of(ranks_[rank], record), now_ps_);
   else
-    c_.memory->give_owner(rank, owner, now_ps_);
+    c_.memory->give(rank, storage, now_ps_);
 }
 
 void Execution::begin_single(std::uint32_t index, const EngineOp& record) {

@@ -24,7 +24,7 @@ struct ExecutionContext {
   const OpTable& ops;
   CostTable& costs;
   MemoryModel* memory = nullptr;
-  std::vector<Span>* spans = nullptr;  // with room for all ops from `first_span` on: rank by rank, op by op
+  Spans* spans = nullptr;  // with room for all ops from `first_span` on: rank by rank, op by op
   std::size_t first_span = 0;
   const CostModel* stepping = nullptr;  // of collectives that run step by step
   Network* network = nullptr;           // which takes all messages; with `stepping` only
@@ -87,8 +87,8 @@ class Execution final : private Network::Client {
   void finish(std::uint32_t slot);
   void take_storage(std::uint32_t slot, const EngineOp& record);
   void give_storage(std::uint32_t slot, const EngineOp& record);
-  TensorId owner_of(const EngineOp& record) const {
-    return is_point_to_point(record.kind) ? c_.ops.call(record).owner : TensorId{};
+  MessageOwner storage_of(const EngineOp& record) const {
+    return is_point_to_point(record.kind) ? c_.ops.call(record).storage : MessageOwner{};
   }
   void settle();
   std::uint32_t& version(std::uint32_t id);
@@ -152,7 +152,7 @@ class Execution final : private Network::Client {
   std::vector<Replay> replays_;                             // per rank
   std::vector<std::vector<std::optional<BlockRun>>> runs_;  // per rank and pattern
   std::unique_ptr<Execution> alone_;                        // where blocks run alone
-  std::vector<Span> alone_spans_;
+  Spans alone_spans_;
   BlockRun* finds_ = nullptr;  // of an execution where a block runs alone: what it finds
   const OpBlocks::Instance* found_block_ = nullptr;
   std::vector<std::uint32_t> disturbed_;

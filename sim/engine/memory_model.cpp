@@ -15,26 +15,33 @@ namespace orrery {
 namespace {
 
 /// Operands that may name persistent tensors, each tensor at least once: what a block takes and gives back itself is
-/// none, and neither is that of those that repeat it; of others they mostly name the same.
+/// none, and neither is that of those that repeat it; of others they mostly name the same, and persistent ones where
+/// the block does.
 template <class F>
 void for_each_lasting_operand(const Plan& plan, const MovedStretches& stretches, F f) {
-  std::map<const RepeatedBlock*, bool> lasts;  // whether a tensor of its own is persistent
-  const auto has_lasting = [&](const RepeatedBlock& b) {
-    for (std::uint32_t t = 0; t < b.num_own; ++t)
-      if (plan.tensors[plan.owner(TensorId{b.first_own.index() + t}).index()].persistent) return true;
-    return false;
+  struct Known {
+    bool has_lasting = false;           // tensors of its own
+    std::vector<std::uint32_t> others;  // operands that name persistent tensors
   };
+  const auto lasts = [&](TensorId t) { return plan.tensors[plan.owner(t).index()].persistent; };
+  std::map<const RepeatedBlock*, Known> blocks;
+  for (const auto& [first, block] : stretches.blocks()) {
+    Known& known = blocks[&block];
+    for (std::uint32_t t = 0; t < block.num_own; ++t)
+      known.has_lasting = known.has_lasting || lasts(TensorId{block.first_own.index() + t});
+    for (const std::uint32_t k : block.others)
+      if (lasts(plan.operands[block.first_operand + k].tensor())) known.others.push_back(k);
+  }
   for (const MovedStretches::Part& part : stretches.parts()) {
-    const auto known = part.block == nullptr ? lasts.end() : lasts.try_emplace(part.block, true).first;
-    if (part.block != nullptr && known->second) known->second = has_lasting(*part.block);
-    if (part.block == nullptr || known->second) {
+    const Known* const known = part.block == nullptr ? nullptr : &blocks.at(part.block);
+    if (known == nullptr || known->has_lasting) {
       for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
         for (const Operand& o : plan.operands_of(plan.ops[i])) f(o);
       continue;
     }
-    const Operand* const operands = plan.operands.data() + plan.ops[part.first].first_operand;
+    const Operand* const operands = plan.operands.data() + part.first_operand;
     const Operand* const like = plan.operands.data() + part.block->first_operand;
-    for (const std::uint32_t k : part.block->others)
+    for (const std::uint32_t k : known->others)
       if (!is_same(operands[k], like[k])) f(operands[k]);
   }
 }
@@ -78,16 +85,9 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, const OpTable& ops
   classes_.clear();
   for (std::uint32_t c = 0; c < plan.classes.size(); ++c)
     classes_.push_back(tensors_of(ClassId{std::size_t{c}}, ops.of_class(c).stretches));
-  first_block_.clear();
-  std::size_t blocks = 0;
-  for (std::uint32_t s = 0; s < fleet.size(); ++s) {
-    first_block_.push_back(blocks);
-    blocks += class_of(s).count;
-  }
-  blocks_.assign(blocks, {});
-  logged_.assign(options_.log ? blocks : 0, 0);
   scripts_.clear();
   owners_.clear();
+  live_.resize(fleet.size());
   replay_places_.resize(fleet.size());
   for (std::uint32_t s = 0; s < fleet.size(); ++s) make_resident(s, class_of(s), now_ps);
 }
@@ -128,8 +128,7 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretche
       std::uint8_t* const mine = out.marks.data() + (marks.first + part.by - first);
       const std::uint8_t* const own = marks.own.data();
       for (std::size_t t = 0; t < marks.own.size(); ++t) mine[t] = static_cast<std::uint8_t>(mine[t] + own[t]);
-      const Operand* const operands = plan_->operands.data() + plan_->ops[part.first].first_operand;
-      for (const std::uint32_t k : part.block->others) add(operands[k]);
+      for (const std::uint32_t k : marks.others) add(plan_->operands[part.first_operand + k]);
     }
   }
   out.count = static_cast<std::uint32_t>(out.marks.size());
@@ -140,7 +139,7 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretche
   return out;
 }
 
-/// Of the owners that a block takes itself.
+/// What others give back in a block they give back in its copies.
 MemoryModel::BlockMarks MemoryModel::marks_of(const RepeatedBlock& block) const {
   BlockMarks out;
   const std::span<const Operand> operands{plan_->operands.data() + block.first_operand, block.num_operands};
@@ -154,8 +153,10 @@ MemoryModel::BlockMarks MemoryModel::marks_of(const RepeatedBlock& block) const 
   out.own.resize(out.last - out.first + 1);
   auto other = block.others.begin();
   for (std::uint32_t k = 0; k < operands.size(); ++k) {
-    if (other != block.others.end() && *other == k)
-      ++other;
+    const bool is_other = other != block.others.end() && *other == k;
+    other += is_other;
+    if (operands[k].frees() && is_other)
+      out.others.push_back(k);
     else if (operands[k].frees())
       ++out.own[plan_->owner(operands[k].tensor()).value - out.first];
   }
@@ -270,20 +271,26 @@ bool MemoryModel::grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t n
   return true;
 }
 
-bool MemoryModel::take_owner(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, std::int64_t now_ps) {
+bool MemoryModel::take(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, Storage storage,
+                       std::int64_t now_ps) {
   const RankId rank = fleet_->rank(simulated);
-  TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
-  Block& b = block(simulated, owner);
-  b.offset = place(t, size(owner), stream);
-  if (const std::uint32_t number = log_take(t, owner, stream, now_ps); options_.log) logged_[index_of(b)] = number;
-  b.marks_left = marks_of(simulated, b);
-  return grow(t, op, size(owner), now_ps);
+  TierState& t = tier(ranks_[rank.index()], rank, storage.tier);
+  live_[simulated].insert({.owner = owner,
+                           .logged = log_take(t, owner, stream, now_ps),
+                           .offset = place(t, storage.bytes, stream),
+                           .marks_left = marks_of(simulated, owner)});
+  return grow(t, op, storage.bytes, now_ps);
+}
+
+bool MemoryModel::take(std::uint32_t simulated, OpId op, Stream stream, MessageOwner storage, std::int64_t now_ps) {
+  return take(simulated, op, stream, storage.owner, storage_of(storage.like), now_ps);
 }
 
 bool MemoryModel::take(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
   bool peak = false;
   for (const Operand& o : plan_->operands_of((*plan_)[op]))
-    if (o.allocates()) peak |= take_owner(simulated, op, (*plan_)[op].stream, plan_->owner(o.tensor()), now_ps);
+    if (const TensorId owner = plan_->owner(o.tensor()); o.allocates())
+      peak |= take(simulated, op, (*plan_)[op].stream, owner, storage_of(owner), now_ps);
   return peak;
 }
 
@@ -295,29 +302,37 @@ void MemoryModel::record_peak(std::uint32_t simulated, const RankProgress& progr
   }
 }
 
-void MemoryModel::give_owner(std::uint32_t simulated, TensorId owner, std::int64_t now_ps) {
-  if (Block& b = block(simulated, owner); b.offset >= 0 && --b.marks_left == 0) give_back(simulated, owner, b, now_ps);
+void MemoryModel::give(std::uint32_t simulated, TensorId owner, Storage storage, std::int64_t now_ps) {
+  Live* const live = live_[simulated].find(owner.value);
+  if (live == nullptr) return;
+  live->marks_left = live->marks_left - 1u;
+  if (live->marks_left == 0) give_back(simulated, owner, storage, now_ps);
+}
+
+void MemoryModel::give(std::uint32_t simulated, MessageOwner storage, std::int64_t now_ps) {
+  give(simulated, storage.owner, storage_of(storage.like), now_ps);
 }
 
 void MemoryModel::give(std::uint32_t simulated, OpId op, std::int64_t now_ps) {
   for (const Operand& o : plan_->operands_of((*plan_)[op]))
-    if (o.frees()) give_owner(simulated, plan_->owner(o.tensor()), now_ps);
+    if (const TensorId owner = plan_->owner(o.tensor()); o.frees()) give(simulated, owner, storage_of(owner), now_ps);
 }
 
-void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps) {
+void MemoryModel::give_back(std::uint32_t simulated, TensorId owner, Storage storage, std::int64_t now_ps) {
   const RankId rank = fleet_->rank(simulated);
-  TierState& t = tier(ranks_[rank.index()], rank, plan_->tensors[owner.index()].tier);
-  t.arena->release(b.offset);
-  if (options_.log) log_give(t, owner, logged_[index_of(b)], now_ps);
-  b.offset = -1;
-  change(t, -size(owner), now_ps);
+  TierState& t = tier(ranks_[rank.index()], rank, storage.tier);
+  const Live live = live_[simulated].take(owner.value);
+  t.arena->release(live.offset);
+  log_give(t, owner, live.logged, now_ps);
+  change(t, -storage.bytes, now_ps);
 }
 
 void MemoryModel::end(std::int64_t now_ps) {
   for (std::uint32_t s = 0; s < fleet_->size(); ++s) {
-    for (std::uint32_t i = 0; i < class_of(s).count; ++i)
-      if (Block& b = blocks_[first_block_[s] + i]; b.offset >= 0)
-        give_back(s, TensorId{class_of(s).first + i}, b, now_ps);
+    std::vector<TensorId> left;
+    live_[s].for_each([&](const Live& live) { left.push_back(live.owner); });
+    std::sort(left.begin(), left.end());
+    for (const TensorId owner : left) give_back(s, owner, storage_of(owner), now_ps);
     const RankId rank = fleet_->rank(s);
     if (rank.index() >= ranks_.size()) continue;
     for (std::int32_t index : ranks_[rank.index()].tiers)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/base/allocator.hpp"
+#include "sim/base/open_table.hpp"
 #include "sim/engine/allocation_trace.hpp"
 #include "sim/engine/fleet.hpp"
 #include "sim/engine/storage_effects.hpp"
@@ -25,6 +26,7 @@ namespace orrery {
 
 class OpTable;
 struct ClassOps;
+struct MessageOwner;
 
 /// How far a rank has come: per stream, how many of its ops have started and how many have ended.
 struct RankProgress {
@@ -92,8 +94,8 @@ class MemoryModel {
   void record_peak(std::uint32_t simulated, const RankProgress& progress);
   void give(std::uint32_t simulated, OpId op, std::int64_t now_ps);
   /// The same of an op of which it is known whose storage it takes, or gives back.
-  bool take_owner(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, std::int64_t now_ps);
-  void give_owner(std::uint32_t simulated, TensorId owner, std::int64_t now_ps);
+  bool take(std::uint32_t simulated, OpId op, Stream stream, MessageOwner storage, std::int64_t now_ps);
+  void give(std::uint32_t simulated, MessageOwner storage, std::int64_t now_ps);
 
   /// What the events of a block of this pattern do, and whose storage they share with others in each block of it.
   /// Holds until the next execution begins.
@@ -144,11 +146,20 @@ class MemoryModel {
     std::vector<std::uint32_t> lists;                               // of persistent tensors that are there, as wholes
     std::vector<std::uint32_t> resident;                            // storage keys, sorted
   };
-  struct Block {  // storage of one tensor of one rank, of which there are millions
-    std::int64_t offset : 56 = -1;
+  struct Live {  // storage of one tensor of one rank
+    TensorId owner;
+    std::uint32_t logged = 0;  // its number in the log
+    std::int64_t offset : 56 = 0;
     std::uint64_t marks_left : 8 = 0;  // one per stream at most
+
+    std::uint64_t key() const { return owner.value; }
+    bool is_free() const { return owner.is_none(); }
   };
-  static_assert(sizeof(Block) == 8 && kNumStreams < 1 << 8);
+  static_assert(sizeof(Live) == 16 && kNumStreams < 1 << 8);
+  struct Storage {
+    std::int64_t bytes = 0;  // rounded up
+    Tier tier = Tier::Device;
+  };
   struct ClassTensors {
     std::uint32_t first = 0, count = 0;  // range of tensor ids whose storage its ops take
     std::vector<std::uint8_t> marks;     // per tensor of the range: how many operands give it back, one per stream
@@ -164,6 +175,7 @@ class MemoryModel {
   struct BlockMarks {  // operands of a block that give back what it takes itself: of a range of tensors
     std::uint32_t first = UINT32_MAX, last = 0;
     std::vector<std::uint8_t> own;
+    std::vector<std::uint32_t> others;  // operands that give back what others take
   };
   ClassTensors tensors_of(ClassId c, const MovedStretches& stretches);
   BlockMarks marks_of(const RepeatedBlock& block) const;
@@ -178,21 +190,21 @@ class MemoryModel {
   void change(TierState& t, std::int64_t bytes, std::int64_t now_ps);
   void raise(TierState& t, OpId op);
   bool grow(TierState& t, OpId op, std::int64_t bytes, std::int64_t now_ps);
-  Block& block(std::uint32_t simulated, TensorId owner) {
-    return blocks_[first_block_[simulated] + owner.value - class_of(simulated).first];
+  std::uint8_t marks_of(std::uint32_t simulated, TensorId owner) const {
+    const ClassTensors& c = class_of(simulated);
+    return c.marks[owner.value - c.first];
   }
-  std::size_t index_of(const Block& b) const { return static_cast<std::size_t>(&b - blocks_.data()); }
-  std::uint32_t marks_of(std::uint32_t simulated, const Block& b) const {
-    return class_of(simulated).marks[index_of(b) - first_block_[simulated]];
-  }
+  Storage storage_of(TensorId owner) const { return {size(owner), plan_->tensors[owner.index()].tier}; }
   const ClassTensors& class_of(std::uint32_t simulated) const { return classes_[fleet_->class_of(simulated)]; }
-  void give_back(std::uint32_t simulated, TensorId owner, Block& b, std::int64_t now_ps);
+  bool take(std::uint32_t simulated, OpId op, Stream stream, TensorId owner, Storage storage, std::int64_t now_ps);
+  void give(std::uint32_t simulated, TensorId owner, Storage storage, std::int64_t now_ps);
+  void give_back(std::uint32_t simulated, TensorId owner, Storage storage, std::int64_t now_ps);
   StorageScript::Stretch* stretch(StorageScript& script, std::size_t first, std::size_t last) const;
   StorageScript* script_of(const ClassTensors& tensors, OpId first, std::span<const StorageScript::Event> events);
   void find_owners(const ClassOps& ops, std::uint32_t pattern, const StorageScript& script,
                    std::vector<TensorId>& out) const;
-  Block& shared_block(const Replayed& replayed, const StorageScript::Change& c) {
-    return block(replayed.simulated, replayed.owners[c.place]);
+  Live* find_shared(const Replayed& replayed, const StorageScript::Change& c) {
+    return live_[replayed.simulated].find(replayed.owners[c.place].value);
   }
   bool find_given(const Replayed& block);
   void take_given_back(const Replayed& block);
@@ -212,9 +224,7 @@ class MemoryModel {
   std::uint32_t execution_ = 0;
   std::vector<std::int64_t> sizes_;  // per layout of the plan and type, rounded up
   std::vector<ClassTensors> classes_;
-  std::vector<std::size_t> first_block_;  // per simulated rank
-  std::vector<Block> blocks_;
-  std::vector<std::uint32_t> logged_;                     // per block its number in the log; empty without one
+  std::vector<OpenTable<Live>> live_;                     // per simulated rank, but for the block that it replays
   std::vector<std::vector<std::int64_t>> replay_places_;  // per simulated rank: of storage of the block it replays
 
   std::deque<StorageScript> scripts_;  // that differ
@@ -224,7 +234,7 @@ class MemoryModel {
   // Of the stretch that is asked for, and that is learnt from.
   StorageScript::Stretch* stretch_ = nullptr;  // null: nothing is learnt
   std::vector<StorageEffects::Block> given_;   // blocks that it gives back and that were there before
-  std::vector<Block*> inside_;                 // that others use, per change of the stretch that gives what it takes
+  std::vector<TensorId> inside_;               // that others use, per change of the stretch that gives what it takes
   std::vector<OffsetAllocator::Range> gone_, taken_;
   std::vector<std::uint32_t> passed_;  // changes that give what others use
   std::int64_t refusals_ = 0;

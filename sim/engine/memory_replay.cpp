@@ -106,7 +106,7 @@ void MemoryModel::find_owners(const ClassOps& ops, std::uint32_t pattern, const 
       if (part->block == nullptr)
         out.push_back(plan_->owner(plan_->operands_of(plan_->ops[first + s.op])[s.operand].tensor()));
       else if (s.like.is_none())
-        out.push_back(plan_->owner(plan_->operands[plan_->ops[first].first_operand + s.place].tensor()));
+        out.push_back(plan_->owner(plan_->operands[part->first_operand + s.place].tensor()));
       else
         out.push_back(TensorId{std::size_t{s.like.value + part->by}});
     }
@@ -123,9 +123,9 @@ bool MemoryModel::replay(const Replayed& block, std::size_t event, std::int64_t 
     const StorageScript::Change& c = script.changes[i];
     const OpId op{block.first.index() + c.op};
     if (c.kind == Kind::TakeShared) {
-      peak |= take_owner(block.simulated, op, c.stream, block.owners[c.place], now_ps);
+      peak |= take(block.simulated, op, c.stream, block.owners[c.place], {c.bytes, c.tier}, now_ps);
     } else if (c.kind == Kind::GiveShared) {
-      give_owner(block.simulated, block.owners[c.place], now_ps);
+      give(block.simulated, block.owners[c.place], {c.bytes, c.tier}, now_ps);
     } else if (c.kind != Kind::Mark) {
       TierState& t = tier(ranks_[rank.index()], rank, c.tier);
       if (c.kind == Kind::Give) {
@@ -176,23 +176,23 @@ bool MemoryModel::find_given(const Replayed& block) {
   for (const std::uint32_t i : stretch_->shared) {
     const StorageScript::Change& c = script.changes[i];
     if (c.kind != Kind::GiveShared) continue;
-    Block& b = shared_block(block, c);
-    if (b.offset < 0) {  // not taken yet
-      inside_.push_back(&b);
-      const auto marks = static_cast<std::uint32_t>(std::count(inside_.begin(), inside_.end(), &b));
-      if (marks == marks_of(block.simulated, b)) return false;
+    Live* const live = find_shared(block, c);
+    if (live == nullptr) {  // not taken yet
+      const TensorId owner = inside_.emplace_back(block.owners[c.place]);
+      if (std::count(inside_.begin(), inside_.end(), owner) == marks_of(block.simulated, owner)) return false;
       continue;
     }
     passed_.push_back(i);
-    if (--b.marks_left == 0) given_.push_back({i, b.offset, c.bytes});
+    live->marks_left = live->marks_left - 1u;
+    if (live->marks_left == 0) given_.push_back({i, live->offset, c.bytes});
   }
   return true;
 }
 
 void MemoryModel::take_given_back(const Replayed& block) {
   for (const std::uint32_t i : passed_) {
-    Block& b = shared_block(block, block.script->changes[i]);
-    b.marks_left = b.marks_left + 1u;
+    Live* const live = find_shared(block, block.script->changes[i]);
+    live->marks_left = live->marks_left + 1u;
   }
 }
 
@@ -215,8 +215,11 @@ bool MemoryModel::replay_known(const Replayed& block, std::size_t first, std::si
   gone_.clear();
   taken_.clear();
   for (const StorageEffects::Block& given : given_) gone_.push_back({given.offset, given.size, given.size});
-  for (const std::uint32_t i : passed_)
-    if (Block& b = shared_block(block, script.changes[i]); b.marks_left == 0) b.offset = -1;
+  OpenTable<Live>& live = live_[block.simulated];
+  const auto owner_of = [&](const StorageScript::Change& c) { return block.owners[c.place]; };
+  for (const StorageEffects::Block& given : given_)
+    if (const StorageScript::Change& c = script.changes[given.change]; c.kind == Kind::GiveShared)
+      live.take(owner_of(c).value);
   for (const StorageEffects::Block& taken : known->taken) {
     const StorageScript::Change& c = script.changes[taken.change];
     taken_.push_back({taken.offset, taken.size, taken.size});
@@ -224,12 +227,12 @@ bool MemoryModel::replay_known(const Replayed& block, std::size_t first, std::si
       places[c.place] = taken.offset;
       continue;
     }
-    Block& b = shared_block(block, c);
-    b.offset = taken.offset;
-    b.marks_left = marks_of(block.simulated, b);
+    const TensorId owner = owner_of(c);
+    const auto marks = std::count(inside_.begin(), inside_.end(), owner);
+    live.insert({.owner = owner,
+                 .offset = taken.offset,
+                 .marks_left = static_cast<std::uint8_t>(marks_of(block.simulated, owner) - marks)});
   }
-  for (Block* const b : inside_)
-    if (b->offset >= 0) --b->marks_left;
   t.plain->take_over(gone_, taken_, known->gaps, known->rise, known->end);
   t.live += known->net;
   return true;
@@ -250,7 +253,7 @@ void MemoryModel::learn(const Replayed& block, std::size_t first, std::size_t la
     if (gives) out.net -= c.bytes;
     if (!takes) continue;
     const std::int64_t offset =
-        c.kind == Kind::Take ? replay_places_[block.simulated][c.place] : shared_block(block, c).offset;
+        c.kind == Kind::Take ? replay_places_[block.simulated][c.place] : find_shared(block, c)->offset;
     out.net += c.bytes;
     out.rise = std::max(out.rise, out.net);
     out.end = std::max(out.end, offset + c.bytes);
@@ -268,13 +271,16 @@ void MemoryModel::leave(const Replayed& replayed, std::size_t events) {
     if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) continue;
     const TensorId owner =
         plan_->owner(plan_->operands_of((*plan_)[OpId{replayed.first.index() + c.op}])[c.operand].tensor());
-    Block& b = block(replayed.simulated, owner);
+    OpenTable<Live>& live = live_[replayed.simulated];
     if (c.kind == Kind::Take) {
-      b.offset = replay_places_[replayed.simulated][c.place];
-      b.marks_left = marks_of(replayed.simulated, b);
-    } else if (--b.marks_left == 0) {
-      b.offset = -1;
+      live.insert({.owner = owner,
+                   .offset = replay_places_[replayed.simulated][c.place],
+                   .marks_left = marks_of(replayed.simulated, owner)});
+      continue;
     }
+    Live* const known = live.find(owner.value);
+    known->marks_left = known->marks_left - 1u;
+    if (known->marks_left == 0) live.take(owner.value);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/base/error.hpp"
+#include "sim/base/pages.hpp"
 #include "sim/plan/stretches.hpp"
 
 namespace orrery {
@@ -54,10 +55,10 @@ std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
   return key(2, r.peer, r.tag);
 }
 
-/// Whose storage a message takes or gives back; none where that is of several.
-TensorId named_owner(const Plan& plan, const Op& op, const EngineOp& record) {
+MessageOwner named_owner(const Plan& plan, const Op& op, const EngineOp& record) {
   const bool is_one = record.storage != 0 && is_point_to_point(record.kind) && op.num_operands == 1;
-  return is_one ? plan.owner(plan.operands_of(op).front().tensor()) : TensorId{};
+  const TensorId owner = is_one ? plan.owner(plan.operands_of(op).front().tensor()) : TensorId{};
+  return {owner, owner};
 }
 
 }  // namespace
@@ -68,6 +69,8 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   for (std::uint32_t s = 0; s < fleet.size(); ++s) wanted[fleet.class_of(s) * num_kinds_ + fleet.kind(s)] = true;
   classes_.resize(plan.classes.size());
   schedules_.resize(wanted.size());
+  records_.reserve(plan.ops.size());
+  take_reserved_pages(records_);
   records_.resize(plan.ops.size());
   find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
@@ -162,9 +165,9 @@ void OpTable::add_op(const Plan& plan, ClassOps& out, std::uint32_t i) {
 void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, const MovedStretches::Part& part) {
   const std::uint32_t like = part.like.value - out.first_op;
   const auto owner_of = [&](const EngineOp& known, const Op& op) {  // what a block has of its own moves with it
-    const TensorId there = is_point_to_point(known.kind) ? calls_[known.work].owner : TensorId{};
+    const TensorId there = is_point_to_point(known.kind) ? calls_[known.work].storage.owner : TensorId{};
     const bool is_moved = !there.is_none() && part.block != nullptr && part.block->owns(there);
-    return is_moved ? TensorId{std::size_t{there.value + part.by}} : named_owner(plan, op, known);
+    return is_moved ? MessageOwner{TensorId{std::size_t{there.value + part.by}}, there} : named_owner(plan, op, known);
   };
   block.first_wait = static_cast<std::uint32_t>(out.blocks.waits.size());
   const Op* const ops = plan.ops.data() + out.first_op + block.first_op;
@@ -188,7 +191,7 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
 }
 
 /// What an op does, and what it comes after.
-void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, TensorId owner) {
+void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, MessageOwner storage) {
   record.work = op.work.value;
   if (record.kind == OpKind::Wait && op.num_operands > 0) record.kind = OpKind::WaitToRead;
   record.first_dep = static_cast<std::uint32_t>(deps_.size());
@@ -206,12 +209,12 @@ void OpTable::complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& 
   if (is_wait(record.kind))
     out.waits.push_back(record.op);
   else if (record.kind != OpKind::Single)
-    add_call(record, op.work, owner);
+    add_call(record, op.work, storage);
 }
 
-void OpTable::add_call(EngineOp& record, WorkId work, TensorId owner) {
+void OpTable::add_call(EngineOp& record, WorkId work, MessageOwner storage) {
   record.work = static_cast<std::uint32_t>(calls_.size());
-  calls_.push_back({work.value, counts_[partners_[work.index()]]++, owner});
+  calls_.push_back({work.value, counts_[partners_[work.index()]]++, storage});
 }
 
 /// The host enqueues the ops of a class one after another, beginning anew after each wait: a wait itself launches

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/base/unset_vector.hpp"
 #include "sim/engine/cost_table.hpp"
 #include "sim/engine/fleet.hpp"
 #include "sim/plan/repeated_block.hpp"
@@ -30,10 +31,16 @@ struct EngineOp {
 static_assert(sizeof(EngineOp) == 16);
 constexpr std::uint8_t kTakes = 1, kGives = 2;
 
+/// Whose storage a message takes or gives back; none where that is of several. What is known of a tensor is known of
+/// one that it is like, of which there are few.
+struct MessageOwner {
+  TensorId owner, like;
+};
+
 /// A collective, send or receive: the how-manieth of its class on its communicator, or with its partner and tag.
 struct Call {
   std::uint32_t work = 0, sequence = 0;
-  TensorId owner;  // of a message: whose storage it takes or gives back; none where that is of several
+  MessageOwner storage;
 };
 
 /// An earlier op of another stream that must have ended: its record and its stream.
@@ -143,13 +150,13 @@ class OpTable {
   void make_room(const Plan& plan, ClassOps& out);
   void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
   void add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, const MovedStretches::Part& part);
-  void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, TensorId owner);
+  void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, MessageOwner storage);
   void find_partners(const Plan& plan);
-  void add_call(EngineOp& record, WorkId work, TensorId owner);
+  void add_call(EngineOp& record, WorkId work, MessageOwner storage);
   void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
 
   std::vector<ClassOps> classes_;
-  std::vector<EngineOp> records_;
+  UnsetVector<EngineOp> records_;
   std::vector<Dependency> deps_;
   std::vector<Call> calls_;
   std::vector<HostSchedule> schedules_;  // class-major, one per kind

@@ -45,7 +45,10 @@ OpBlock BlockCopies::repeat(const OpBlock& block, std::span<const Replacement> r
   copy_tensors(recipe, out.first_tensor, replaced);
   const bool may_write = copy_operands(recipe, out.first_tensor, replaced);
   copy_ops(recipe, out.first_op, microbatch, after, may_write);
-  if (block.num_ops > 1) plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops});
+  if (block.num_ops > 1)
+    plan_.repetitions.push_back({out.first_op, block.first_op, block.num_ops,
+                                 out.first_tensor.value - block.first_tensor.value,
+                                 static_cast<std::uint32_t>(plan_.operands.size()) - recipe.num_operands});
   recipe.latest = out.first_op;
   copies_.push_back({out, &recipe});
   for (const std::uint32_t tensor : recipe.lent) note_copied(copies_.back(), tensor);

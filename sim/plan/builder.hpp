@@ -117,6 +117,7 @@ class PlanBuilder {
   OpId place(Op op, std::span<const Operand> operands);
   void close_class();
   void mark_storage();
+  void keep_moves();
   void add_workspaces(const WorkspaceModel& model);
 
   Plan plan_;

@@ -6,6 +6,7 @@
 
 #include "sim/plan/block_copies.hpp"
 #include "sim/plan/operand_bits.hpp"
+#include "sim/plan/repeated_block.hpp"
 
 namespace orrery {
 namespace {
@@ -28,7 +29,6 @@ struct BlockMarks {
   std::vector<std::uint32_t> operands;  // of all owners, counted in the block, in order
   std::vector<std::uint16_t> streams;   // per operand: of its op, one bit
   std::vector<std::uint8_t> lasts;      // per operand: of persistent storage
-  std::uint32_t own = kNone;            // an operand that names such a tensor; none: there is no such operand
 };
 
 std::uint16_t bit_of(Stream s) { return static_cast<std::uint16_t>(1u << static_cast<unsigned>(s)); }
@@ -63,7 +63,6 @@ class StorageMarks {
           own.emplace_back(plan_.owner(o.tensor()), k);
       }
     out.alone.resize(out.streams.size());
-    if (!own.empty()) out.own = own.front().second;
     std::sort(own.begin(), own.end());
     for (const auto& [owner, k] : own) {
       const auto place = static_cast<std::uint32_t>(out.operands.size());
@@ -86,25 +85,19 @@ class StorageMarks {
     return out;
   }
 
-  /// The block from `first` on repeats the one from `like` on. A tensor made in it is used by others only behind it:
-  /// they have been walked. Those that nobody else uses are marked as they would be if there were nothing but the
-  /// block. Persistent storage has no marks, and who uses it is seen where the block comes first.
-  void mark_repeated(OpId first, OpId like, const BlockMarks& marks, const std::vector<std::uint32_t>& others) {
-    const std::uint32_t first_operand = plan_[first].first_operand;
-    Operand* const operands = plan_.operands.data() + first_operand;
-    const std::uint32_t moved =
-        marks.own == kNone
-            ? 0
-            : operands[marks.own].tensor().value - plan_.operands[plan_[like].first_operand + marks.own].tensor().value;
+  /// A tensor made in a repetition is used by others only behind it: they have been walked. Those that nobody else uses
+  /// are marked as they would be if there were nothing but the block. Persistent storage has no marks, and who uses it
+  /// is seen where the block comes first. `like`: the operands of the block.
+  void mark_repeated(const Repetition& r, const Operand* like, const BlockMarks& marks,
+                     const std::vector<std::uint32_t>& others) {
+    Operand* const operands = plan_.operands.data() + r.first_operand;
     set_bits(operands, marks.alone.data(), marks.alone.size());
-    const Operand* const operands_like = plan_.operands.data() + plan_[like].first_operand;
     for (auto k = others.rbegin(); k != others.rend(); ++k)
-      if (operands[*k].tensor() != operands_like[*k].tensor() || !marks.lasts[*k])
-        mark(first_operand + *k, marks.streams[*k]);
+      if (operands[*k].tensor() != like[*k].tensor() || !marks.lasts[*k]) mark(r.first_operand + *k, marks.streams[*k]);
     for (const BlockMarks::Owner& o : marks.owners)
-      if (const std::size_t owner = o.owner.index() + moved; uses_[owner].later != 0)
+      if (const std::size_t owner = o.owner.index() + r.moved; uses_[owner].later != 0)
         for (std::uint32_t n = o.last; n-- > o.first;)
-          mark(first_operand + marks.operands[n], marks.streams[marks.operands[n]], owner,
+          mark(r.first_operand + marks.operands[n], marks.streams[marks.operands[n]], owner,
                plan_.tensors[o.owner.index()].persistent);
   }
 
@@ -159,12 +152,31 @@ void PlanBuilder::mark_storage() {
       for (const std::uint32_t t : recipe.lent) lent.insert(TensorId{recipe.block.first_tensor.index() + t});
       marks = storage.marks_of(r->like, r->num_ops, others, lent);
     }
-    storage.mark_repeated(r->first, r->like, marks, others);
+    storage.mark_repeated(*r, plan_.operands.data() + plan_[r->like].first_operand, marks, others);
   }
   storage.mark_ops(0, end);
   storage.finish();
   std::erase_if(plan_.placements,
                 [&](const ParameterPlacement& p) { return !storage.is_used(plan_.owner(p.weight.tensor)); });
+  keep_moves();
+}
+
+/// Tensors of a copy are those of its block, moved, if the block takes the storage of tensors alone that were made in
+/// it.
+void PlanBuilder::keep_moves() {
+  std::map<OpId, bool> blocks;
+  for (Repetition& r : plan_.repetitions) {
+    const auto [known, is_new] = blocks.try_emplace(r.like);
+    if (is_new) {
+      const RepeatedBlock block = repeated_block(plan_, r.like, r.num_ops);
+      const OpBlock& made = copies_->recipe(r.like, r.num_ops).block;
+      const std::size_t first = block.first_own.value - std::size_t{made.first_tensor.value};
+      known->second =
+          !block.lends &&
+          (block.num_own == 0 || (block.first_own >= made.first_tensor && first + block.num_own <= made.num_tensors));
+    }
+    if (!known->second) r.moved = kNotMoved;
+  }
 }
 
 }  // namespace orrery

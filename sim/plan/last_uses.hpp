@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/pages.hpp"
 #include "sim/plan/plan.hpp"
 
 namespace orrery {
@@ -14,7 +15,10 @@ namespace orrery {
 class LastUses {
  public:
   void resize(std::size_t tensors) { uses_.resize(tensors); }
-  void reserve(std::size_t tensors) { uses_.reserve(tensors); }
+  void reserve(std::size_t tensors) {
+    uses_.reserve(tensors);
+    take_reserved_pages(uses_);
+  }
   std::size_t size() const { return uses_.size(); }
 
   /// Whether nobody is known to have touched it.

@@ -137,11 +137,18 @@ struct RankView {
   std::int64_t stride = 0;
 };
 
+/// Of a repetition whose tensors are not said to be those of its block, moved by as much.
+constexpr std::uint32_t kNotMoved = UINT32_MAX;
+
 /// Ops that do what earlier ones of the class do, with other tensors and for another microbatch: works, phases, streams
 /// and dependencies among them are the same. Blocks do not overlap, and what a block is like is no copy itself.
 struct Repetition {
   OpId first, like;  // the first op, and the first of those that it repeats
   std::uint32_t num_ops = 0;
+  /// How far tensors that are made in it stand behind those of its block. Its operands then follow upon each other, as
+  /// those of the block do, from `first_operand` on.
+  std::uint32_t moved = kNotMoved;
+  std::uint32_t first_operand = 0;
 };
 
 /// The work of all ranks: each op stored once per rank class, ordered by streams and data dependencies. A plan says

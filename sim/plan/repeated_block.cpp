@@ -23,19 +23,15 @@ bool has_moved_operands(const Operand* mine, const Operand* like, const Repeated
 
 MovedStretches::MovedStretches(const Plan& plan, const RankClass& c) {
   for (const Stretch& s : stretches_of(plan, c)) {
-    Part& part = parts_.emplace_back(Part{s.first, s.num_ops, s.like});
+    Part& part = parts_.emplace_back(Part{.first = s.first, .num_ops = s.num_ops, .like = s.like});
     if (s.like.is_none()) continue;
     const auto [known, is_new] = blocks_.try_emplace(s.like);
     if (is_new) known->second = repeated_block(plan, s.like, static_cast<std::uint32_t>(s.num_ops));
     const RepeatedBlock& block = known->second;
-    const Op &first = plan.ops[s.first], &last = plan.ops[s.first + s.num_ops - 1];
-    const bool is_in_line = last.first_operand + last.num_operands - first.first_operand == block.num_operands;
-    const bool is_plain = block.is_contiguous && !block.lends && !block.borrows && block.num_own > 0;
-    if (!is_plain || !is_in_line) continue;
-    const Operand *const mine = plan.operands.data() + first.first_operand, *const like = plan.operands.data() +
-                                                                                          block.first_operand;
-    part.by = mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
-    if (has_moved_operands(mine, like, block, part.by)) part.block = &block;
+    if (s.moved == kNotMoved || block.borrows || block.num_own == 0) continue;
+    part.block = &block;
+    part.by = s.moved;
+    part.first_operand = s.first_operand;
   }
 }
 
@@ -94,18 +90,22 @@ bool BlockComparison::same_use(Operand x, Operand y) const {
          alike(x.tensor(), y.tensor()) && alike(plan_.owner(x.tensor()), plan_.owner(y.tensor()));
 }
 
-std::uint32_t BlockComparison::moved_by(const Repetition& r, const RepeatedBlock& block) const {
-  if (!block.is_contiguous || block.lends) return kNotMoved;
-  const Operand* const mine = plan_.operands.data() + plan_[r.first].first_operand;
+bool BlockComparison::is_moved(const Repetition& r, const RepeatedBlock& block, TensorRange& touched) const {
+  if (!block.is_contiguous || block.lends) return false;
+  const Operand* const mine = plan_.operands.data() + r.first_operand;
   const Operand* const like = plan_.operands.data() + block.first_operand;
-  const std::uint32_t by =
-      block.num_own == 0 ? 0 : mine[block.first_taken].tensor().value - like[block.first_taken].tensor().value;
-  for (const std::uint32_t k : block.others)
-    if (!is_same(mine[k], like[k]) && !same_use(mine[k], like[k])) return kNotMoved;
-  if (!has_moved_operands(mine, like, block, by) ||
-      block.first_own.value + by + std::size_t{block.num_own} > plan_.tensors.size())
-    return kNotMoved;
-  return has_moved_tensors(block, by) ? by : kNotMoved;
+  for (const std::uint32_t k : block.others) {
+    if (is_same(mine[k], like[k])) continue;
+    if (mine[k].tensor().index() >= plan_.tensors.size() || !same_use(mine[k], like[k])) return false;
+    touched.widen(plan_.owner(mine[k].tensor()));
+  }
+  if (block.num_own == 0) return true;
+  const std::size_t first = std::size_t{block.first_own.value} + r.moved, end = first + block.num_own;
+  if (end > plan_.tensors.size() || !has_moved_operands(mine, like, block, r.moved)) return false;
+  touched.widen(TensorId{first});
+  touched.widen(TensorId{end - 1});
+  for (std::uint32_t k = 0; block.borrows && k < block.num_operands; ++k) touched.widen(plan_.owner(mine[k].tensor()));
+  return has_moved_tensors(block, r.moved);
 }
 
 /// Mostly they are the same to the bit but for the owners of views.
@@ -115,11 +115,11 @@ bool BlockComparison::has_moved_tensors(const RepeatedBlock& block, std::uint32_
   std::uint32_t unlike = count_unlike(like + by, like, 4 * std::size_t{block.num_own}, 0);
   for (const std::uint32_t v : block.views) unlike -= by != 0 && like[v + by].base.value - like[v].base.value == by;
   for (std::uint32_t t = 0; unlike > 0 && t < block.num_own; ++t)
-    if (!is_moved(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return false;
+    if (!is_moved_tensor(TensorId{std::size_t{block.first_own.value + t}}, block, by)) return false;
   return true;
 }
 
-bool BlockComparison::is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const {
+bool BlockComparison::is_moved_tensor(TensorId t, const RepeatedBlock& block, std::uint32_t by) const {
   const TensorId mine{std::size_t{t.value + by}};
   if (!alike(mine, t)) return false;
   const TensorId base = plan_.tensors[t.index()].base, my_base = plan_.tensors[mine.index()].base;

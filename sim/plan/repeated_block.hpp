@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -30,18 +31,27 @@ struct RepeatedBlock {
 
 RepeatedBlock repeated_block(const Plan& plan, OpId first, std::uint32_t num_ops);
 
-/// Of a repetition whose tensors are not those of its block, moved by as much.
-constexpr std::uint32_t kNotMoved = UINT32_MAX;
+/// Tensors from one to another.
+struct TensorRange {
+  std::uint32_t first = UINT32_MAX, last = 0;
+
+  bool is_empty() const { return first > last; }
+  std::size_t size() const { return is_empty() ? 0 : std::size_t{last} - first + 1; }
+  void widen(TensorId t) {
+    first = std::min(first, t.value);
+    last = std::max(last, t.value);
+  }
+};
 
 /// The ops of a class, where a verified plan says of a repetition that its operands are those of its block: all but
-/// `others` of that name tensors moved by as much.
+/// `others` of that name tensors moved by as much, and others are used alike.
 class MovedStretches {
  public:
   struct Part {
     std::size_t first = 0, num_ops = 0;
     OpId like;                             // the first op of what it repeats; none: it repeats nothing
     const RepeatedBlock* block = nullptr;  // none: it has to be read op by op
-    std::uint32_t by = 0;
+    std::uint32_t by = 0, first_operand = 0;
   };
 
   MovedStretches() = default;
@@ -56,20 +66,20 @@ class MovedStretches {
   std::vector<Part> parts_;
 };
 
-/// Compares what repetitions touch with what their blocks do; all ids are in range.
+/// Compares what repetitions touch with what their blocks do. All ids of the blocks are in range.
 class BlockComparison {
  public:
   explicit BlockComparison(const Plan& plan);
 
   /// Whether two operands do alike with tensors that are alike.
   bool same_use(Operand x, Operand y) const;
-  /// By how much the tensors of a repetition whose operands follow upon each other stand behind those of its block;
-  /// kNotMoved: not all by as much.
-  std::uint32_t moved_by(const Repetition& r, const RepeatedBlock& block) const;
+  /// Whether the tensors of a repetition are moved as it says, and what it touches of others is used alike: owners that
+  /// the block does not touch are added to `touched`. Its operands follow upon each other, as it says.
+  bool is_moved(const Repetition& r, const RepeatedBlock& block, TensorRange& touched) const;
 
  private:
   bool has_moved_tensors(const RepeatedBlock& block, std::uint32_t by) const;
-  bool is_moved(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
+  bool is_moved_tensor(TensorId t, const RepeatedBlock& block, std::uint32_t by) const;
   bool alike(TensorId x, TensorId y) const;
 
   const Plan& plan_;

@@ -11,10 +11,9 @@ namespace orrery {
 
 /// Consecutive ops of a class: a block that repeats an earlier one, or what lies between such blocks.
 struct Stretch {
-  static constexpr std::size_t kNone = SIZE_MAX;
   std::size_t first = 0, num_ops = 0;
-  OpId like;                       // the first op of what it repeats; none: it repeats nothing
-  std::size_t repetition = kNone;  // in Plan::repetitions
+  OpId like;                                           // the first op of what it repeats; none: it repeats nothing
+  std::uint32_t moved = kNotMoved, first_operand = 0;  // see Repetition
 };
 
 /// The ops of a class from the first to the last.

@@ -10,7 +10,6 @@
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
-#include "sim/plan/operand_bits.hpp"
 #include "sim/plan/operand_sizes.hpp"
 #include "sim/plan/plan.hpp"
 #include "sim/plan/progress.hpp"
@@ -29,16 +28,17 @@ class Checker {
 
   std::vector<std::string> run() {
     check_classes();
-    if (problems_.none()) check_ids();
-    if (!problems_.none()) return problems_.take();
+    sizes_.resize(plan_.works.size());
+    for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
     const BlockComparison comparison{plan_};
-    OrderChecker order{plan_, blocks_, moved_, waits_, problems_};
+    OrderChecker order{plan_, blocks_, waits_, problems_};
+    std::size_t repetitions = 0;
     for (const RankClass& c : plan_.classes) {  // one after the other, as caches like it
-      if (problems_.none()) check_repetitions(c, comparison);
-      if (problems_.none()) order.check(c);
+      if (problems_.none()) repetitions += check_ops(c, comparison);
+      if (problems_.none()) order.check(c, touched_);
     }
-    if (problems_.none() && moved_.size() != plan_.repetitions.size())
-      problem("the classes hold {} repetitions of {}", moved_.size(), plan_.repetitions.size());
+    if (problems_.none() && repetitions != plan_.repetitions.size())
+      problem("the classes hold {} repetitions of {}", repetitions, plan_.repetitions.size());
     check_communication();
     return problems_.take();
   }
@@ -52,15 +52,16 @@ class Checker {
   std::string tensor_text(TensorId t) const { return problems_.tensor(t); }
 
   void check_classes();
-  void check_ids();
-  bool has_all_ids();
+  std::size_t check_ops(const RankClass& c, const BlockComparison& comparison);
+  void check_plain(std::size_t first, std::size_t end);
   bool has_ids(std::size_t i);
   void check_operand_sizes(std::size_t i);
-  void check_repetitions(const RankClass& c, const BlockComparison& comparison);
-  static bool begins_repetition(const Repetition& r, const RankClass& c, std::size_t end);
-  std::optional<bool> check_ops(const Repetition& r);
-  bool does_as(const Repetition& r, std::uint32_t i) const;
-  void check_uses(const Repetition& r, const BlockComparison& comparison, bool in_line);
+  bool begins_repetition(const Repetition& r, const RankClass& c, std::size_t end) const;
+  void check_repetition(const Repetition& r, const BlockComparison& comparison);
+  bool does_alike(const Repetition& r);
+  bool comes_after_the_same(const Repetition& r, std::uint32_t i) const;
+  void check_uses(const Repetition& r, const BlockComparison& comparison);
+  void check_blocks(const std::map<OpId, std::uint32_t>& lengths);
   void check_communication();
   bool has_communications() const;
   std::vector<std::vector<std::uint32_t>> ops_that(const std::function<bool(const Work&)>& is_wanted) const;
@@ -73,10 +74,9 @@ class Checker {
   Problems problems_;
   std::vector<std::optional<std::vector<std::int64_t>>> sizes_;  // per work: elements of its operands
   std::vector<std::int64_t> elements_;                           // per layout
-  bool has_tensors_ = false;                                     // each operand names one that exists
   std::vector<std::uint32_t> waits_;                             // ops that come after others, in order
   std::map<OpId, RepeatedBlock> blocks_;                         // what repetitions are like
-  std::vector<std::uint32_t> moved_;                             // per repetition: by how much its tensors are
+  TensorRange touched_;                                          // owners, by the class that is being checked
 };
 
 void Checker::check_classes() {
@@ -109,84 +109,61 @@ const std::vector<std::int64_t>& Checker::sizes_of(WorkId work) {
   return *sizes;
 }
 
-/// Whether all that an op names is there.
+/// Whether all that an op names is there. Notes what it touches, and that it comes after others.
 bool Checker::has_ids(std::size_t i) {
   const Op& op = plan_.ops[i];
   const bool has_work = op.work.index() < plan_.works.size() && op.name.index() < plan_.names.size();
   const bool has_operands = op.first_operand + std::size_t{op.num_operands} <= plan_.operands.size();
   const bool has_deps = op.first_dep + std::size_t{op.num_deps} <= plan_.deps.size();
-  if (has_work && has_operands && has_deps && has_tensors_) return true;
   if (!has_work) problem("op {} has no work or no name", i);
   if (!has_operands) problem("op {} has operands that do not exist", i);
   if (!has_deps) problem("op {} has dependencies that do not exist", i);
-  if (!problems_.none()) return false;
-  for (const Operand& o : plan_.operands_of(op))
-    if (o.tensor().index() >= plan_.tensors.size()) problem("{} has an operand that does not exist", op_text(i));
-  return problems_.none();
-}
-
-/// Whether it is quick to see; else each op tells.
-bool Checker::has_all_ids() {
-  const std::size_t operands = plan_.operands.size(), deps = plan_.deps.size();
-  const std::uint32_t most = static_cast<std::uint32_t>(std::min<std::size_t>(plan_.tensors.size(), 1u << 27)) * 16 - 1;
-  has_tensors_ = operands == 0 || (!plan_.tensors.empty() && are_at_most(plan_.operands.data(), operands, most));
-  constexpr std::size_t kMost = std::size_t{1} << 31;
-  const bool can_tell = std::max({plan_.works.size(), plan_.names.size(), operands, deps}) < kMost;
-  const auto last_work = static_cast<std::uint32_t>(plan_.works.size() - 1),
-             last_name = static_cast<std::uint32_t>(plan_.names.size() - 1),
-             end_operand = static_cast<std::uint32_t>(operands), end_dep = static_cast<std::uint32_t>(deps);
-  std::uint32_t above = 0;  // the highest bit: of what is more than it may be
-  std::uint32_t next = 0;
-  const auto see = [&](std::uint32_t value, std::uint32_t most) { above |= value | (most - value); };
-  for (const Op& op : plan_.ops) {
-    see(op.work.value, last_work);
-    see(op.name.value, last_name);
-    see(op.first_operand, end_operand);
-    see(op.first_operand + op.num_operands, end_operand);
-    see(op.first_dep, end_dep);
-    see(op.first_dep + op.num_deps, end_dep);
-    if (op.num_deps > 0) waits_.push_back(next);
-    ++next;
-  }
-  return has_tensors_ && can_tell && above >> 31 == 0;
-}
-
-/// What repetitions hold is compared with what they repeat.
-void Checker::check_ids() {
-  sizes_.resize(plan_.works.size());
-  for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
-  const bool has_all = has_all_ids();
-  auto repetition = plan_.repetitions.begin();
-  for (std::size_t i = 0; i < plan_.ops.size();) {
-    while (repetition != plan_.repetitions.end() && repetition->first.index() + repetition->num_ops <= i) ++repetition;
-    const bool is_last = repetition == plan_.repetitions.end();
-    const bool repeats = !is_last && repetition->first.index() <= i;
-    const std::size_t end =
-        is_last ? plan_.ops.size() : repetition->first.index() + (repeats ? repetition->num_ops : 0);
-    const std::size_t until = std::min(end, plan_.ops.size());
-    for (std::size_t k = has_all && repeats ? until : i; k < until; ++k) {
-      if (!has_all && !has_ids(k)) return;
-      if (!repeats) check_operand_sizes(k);
+  if (!has_work || !has_operands || !has_deps) return false;
+  for (const Operand& o : plan_.operands_of(op)) {
+    if (o.tensor().index() >= plan_.tensors.size()) {
+      problem("{} has an operand that does not exist", op_text(i));
+      return false;
     }
-    i = until;
+    touched_.widen(plan_.owner(o.tensor()));
+  }
+  if (op.num_deps > 0) waits_.push_back(static_cast<std::uint32_t>(i));
+  return true;
+}
+
+/// What repetitions hold is compared with what they repeat: later checks trust in what is said of them, and so does the
+/// engine. Returns how many the class has.
+std::size_t Checker::check_ops(const RankClass& c, const BlockComparison& comparison) {
+  touched_ = {};
+  std::size_t next = c.first_op, repetitions = 0;
+  std::map<OpId, std::uint32_t> lengths;  // of what is repeated
+  const auto behind = [](const Repetition& r, OpId op) { return r.first < op; };
+  for (auto r = std::lower_bound(plan_.repetitions.begin(), plan_.repetitions.end(), OpId{next}, behind);
+       problems_.none() && r != plan_.repetitions.end() && r->first.index() < c.first_op + std::size_t{c.num_ops};
+       ++r, ++repetitions) {
+    const bool begins = begins_repetition(*r, c, next);
+    if (!begins || lengths.try_emplace(r->like, r->num_ops).first->second != r->num_ops) {
+      problem("op {} begins no repetition of {} ops from op {} on", r->first.index(), r->num_ops, r->like.index());
+      return repetitions;
+    }
+    check_plain(next, r->first.index());
+    if (problems_.none()) check_repetition(*r, comparison);
+    next = r->first.index() + r->num_ops;
+  }
+  if (problems_.none()) check_plain(next, c.first_op + std::size_t{c.num_ops});
+  check_blocks(lengths);
+  return repetitions;
+}
+
+/// Ops that repeat no others.
+void Checker::check_plain(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) {
+    if (!has_ids(i)) return;
+    check_operand_sizes(i);
   }
 }
 
-/// The engine trusts in what is said to repeat, and so do later checks. What a block is like is no copy itself.
-void Checker::check_repetitions(const RankClass& c, const BlockComparison& comparison) {
-  std::size_t end = c.first_op;
-  std::map<OpId, std::uint32_t> lengths;  // of what is repeated
-  const std::span all{plan_.repetitions};
-  for (const Repetition& r : all.subspan(moved_.size())) {
-    const std::size_t first = r.first.index(), like = r.like.index();
-    if (first >= c.first_op + std::size_t{c.num_ops}) break;
-    if (!begins_repetition(r, c, end) || lengths.try_emplace(r.like, r.num_ops).first->second != r.num_ops)
-      return problem("op {} begins no repetition of {} ops from op {} on", first, r.num_ops, like);
-    end = first + r.num_ops;
-    const std::optional<bool> in_line = check_ops(r);
-    if (!in_line) return;
-    check_uses(r, comparison, *in_line);
-  }
+/// What a block is like is no copy itself.
+void Checker::check_blocks(const std::map<OpId, std::uint32_t>& lengths) {
   for (const auto& [like, num_ops] : lengths) {
     const auto next =
         std::lower_bound(plan_.repetitions.begin(), plan_.repetitions.end(), like,
@@ -196,12 +173,25 @@ void Checker::check_repetitions(const RankClass& c, const BlockComparison& compa
   }
 }
 
-/// Whether operands of its ops follow upon each other; nothing where it does something else than its block.
-std::optional<bool> Checker::check_ops(const Repetition& r) {
+/// Mostly tensors of a copy are those of its block, all moved by as much: then they are compared range by range.
+void Checker::check_repetition(const Repetition& r, const BlockComparison& comparison) {
+  if (!does_alike(r)) return;
+  const auto [known, is_new] = blocks_.try_emplace(r.like);
+  if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
+  if (r.moved == kNotMoved) {
+    check_uses(r, comparison);
+  } else if (!comparison.is_moved(r, known->second, touched_)) {
+    problem("{} does not begin a copy of the block from {} on with tensors moved by {}", op_text(r.first.index()),
+            op_text(r.like.index()), r.moved);
+  }
+}
+
+/// Whether its ops do what those of its block do, with operands that follow upon each other where it says so.
+bool Checker::does_alike(const Repetition& r) {
   const Op* const mine = plan_.ops.data() + r.first.index();
   const Op* const like = plan_.ops.data() + r.like.index();
-  std::uint32_t next = mine[0].first_operand, misplaced = 0;
-  bool same_ops = true;
+  const std::size_t names = plan_.names.size(), deps = plan_.deps.size();
+  std::uint32_t next = r.first_operand, misplaced = 0;
   for (std::uint32_t i = 0; i < r.num_ops; ++i) {
     const Op &a = mine[i], &b = like[i];
     const std::uint32_t unlike =
@@ -209,24 +199,27 @@ std::optional<bool> Checker::check_ops(const Repetition& r) {
         static_cast<std::uint32_t>(a.stream != b.stream) | static_cast<std::uint32_t>(a.phase != b.phase);
     misplaced |= a.first_operand ^ next;
     next += a.num_operands;
-    if (unlike == 0 && ((a.num_deps | b.num_deps) == 0 || does_as(r, i))) continue;
-    same_ops = false;
+    const bool has_ids = a.name.index() < names && a.first_dep + std::size_t{a.num_deps} <= deps;
+    if (a.num_deps > 0 && r.moved != kNotMoved) waits_.push_back(r.first.value + i);
+    if (unlike == 0 && has_ids && ((a.num_deps | b.num_deps) == 0 || comes_after_the_same(r, i))) continue;
     problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
             op_text(r.like.index() + i));
+    return false;
   }
-  if (!same_ops) return std::nullopt;
-  return misplaced == 0;
+  if (r.moved == kNotMoved || (misplaced == 0 && next <= plan_.operands.size())) return true;
+  problem("{} begins a repetition whose operands do not follow upon each other", op_text(r.first.index()));
+  return false;
 }
 
 /// Behind the op that the one before it ends with, and wholly in a class.
-bool Checker::begins_repetition(const Repetition& r, const RankClass& c, std::size_t end) {
+bool Checker::begins_repetition(const Repetition& r, const RankClass& c, std::size_t end) const {
   const std::size_t first = r.first.index(), like = r.like.index();
   return r.num_ops > 0 && first >= end && like >= c.first_op && like + r.num_ops <= first &&
          first + r.num_ops <= c.first_op + std::size_t{c.num_ops};
 }
 
 /// Whether an op comes after the same ops of the block; those outside may differ.
-bool Checker::does_as(const Repetition& r, std::uint32_t i) const {
+bool Checker::comes_after_the_same(const Repetition& r, std::uint32_t i) const {
   const OpId first = r.first, first_like = r.like;
   const auto deps = plan_.deps_of(plan_.ops[first.index() + i]),
              deps_like = plan_.deps_of(plan_.ops[first_like.index() + i]);
@@ -239,13 +232,9 @@ bool Checker::does_as(const Repetition& r, std::uint32_t i) const {
   return true;
 }
 
-/// Mostly tensors of a copy are those of its block, all moved by as much: then they are compared range by range.
-void Checker::check_uses(const Repetition& r, const BlockComparison& comparison, bool in_line) {
-  const auto [known, is_new] = blocks_.try_emplace(r.like);
-  if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
-  moved_.push_back(in_line ? comparison.moved_by(r, known->second) : kNotMoved);
-  if (moved_.back() != kNotMoved) return;
+void Checker::check_uses(const Repetition& r, const BlockComparison& comparison) {
   for (std::size_t i = 0; i < r.num_ops; ++i) {
+    if (!has_ids(r.first.index() + i)) return;
     const Op &a = plan_.ops[r.first.index() + i], &b = plan_.ops[r.like.index() + i];
     const auto operands = plan_.operands_of(a), operands_like = plan_.operands_of(b);
     if (!std::equal(operands.begin(), operands.end(), operands_like.begin(),

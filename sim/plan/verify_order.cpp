@@ -13,26 +13,23 @@ constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
 
 }  // namespace
 
-OrderChecker::OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks,
-                           const std::vector<std::uint32_t>& moved, const std::vector<std::uint32_t>& waits,
-                           Problems& problems)
-    : plan_{plan}, blocks_{blocks}, moved_{moved}, waits_{waits}, problems_{problems} {
-  uses_.resize(plan.tensors.size());
-  storage_.resize(plan.tensors.size());
-}
-
 /// As no op of the class has touched it when it is asked for first.
 OrderChecker::Storage& OrderChecker::storage(TensorId owner) {
-  Storage& s = storage_[owner.index()];
+  Storage& s = known_storage(owner);
   if (s.epoch == epoch_) return s;
   s = {.epoch = epoch_};
-  uses_.forget(owner);
+  uses_.forget(place_of(owner));
   owners_.push_back(owner);
   return s;
 }
 
-void OrderChecker::check(const RankClass& c) {
+void OrderChecker::check(const RankClass& c, TensorRange touched) {
   ++epoch_;
+  first_tensor_ = touched.first;
+  if (touched.size() > storage_.size()) {
+    uses_.resize(touched.size());
+    storage_.resize(touched.size());
+  }
   owners_.clear();
   const std::vector<Part> parts = parts_of(c);
   find_wanted(c);
@@ -44,20 +41,18 @@ void OrderChecker::check(const RankClass& c) {
 std::vector<OrderChecker::Part> OrderChecker::parts_of(const RankClass& c) {
   patterns_.clear();
   const std::vector<Stretch> stretches = stretches_of(plan_, c);
-  const auto moved_of = [&](const Stretch& s) {
-    return s.repetition == Stretch::kNone ? kNotMoved : moved_[s.repetition];
-  };
   for (const Stretch& s : stretches)
-    for (std::size_t i = s.first; moved_of(s) == kNotMoved && i < s.first + s.num_ops; ++i)
+    for (std::size_t i = s.first; s.moved == kNotMoved && i < s.first + s.num_ops; ++i)
       count_marks(plan_.operands_of(plan_.ops[i]));
   std::vector<Part> parts;
   for (const Stretch& s : stretches) {
     Part& part = parts.emplace_back(Part{s.first, s.num_ops});
-    if (moved_of(s) == kNotMoved) continue;
+    if (s.moved == kNotMoved) continue;
     const auto [known, is_new] = patterns_.try_emplace(s.like);
     if (is_new) known->second = learn(s.like, s.num_ops);
     part.pattern = &known->second;
-    part.moved = moved_of(s);
+    part.moved = s.moved;
+    part.first_operand = s.first_operand;
     part.is_same = is_same(part, s.like);
     gather_stored(part);
     count_marks(stored_);
@@ -67,7 +62,7 @@ std::vector<OrderChecker::Part> OrderChecker::parts_of(const RankClass& c) {
 }
 
 bool OrderChecker::is_same(const Part& part, OpId like) const {
-  const Operand* const mine = plan_.operands.data() + plan_.ops[part.first].first_operand;
+  const Operand* const mine = plan_.operands.data() + part.first_operand;
   const Operand* const others = plan_.operands.data() + plan_[like].first_operand;
   std::uint32_t unlike = 0;
   for (const std::uint32_t k : part.pattern->persistent.operands)
@@ -122,7 +117,7 @@ void OrderChecker::disturb(TensorId owner) {
     if (u.writer != kNone) writer = later(writer, OpId{std::size_t{u.pattern->latest} + u.writer});
     if (u.reader != kNone) reader = later(reader, OpId{std::size_t{u.pattern->latest} + u.reader});
   }
-  note_latest(plan_, uses_, owner, stream, writer, reader);
+  note_latest(plan_, uses_, place_of(owner), stream, writer, reader);
 }
 
 void OrderChecker::count_marks(std::span<const Operand> operands) {
@@ -149,7 +144,7 @@ OrderChecker::Pattern OrderChecker::learn(OpId first, std::size_t num_ops) const
   Pattern pattern;
   std::erase_if(owners, [&](const auto& owner) {
     const auto& [id, uses] = owner;
-    const bool is_inside = uses.is_taken && uses.marks > 0 && uses.marks == storage_[id.index()].marks &&
+    const bool is_inside = uses.is_taken && uses.marks > 0 && uses.marks == storage_[place_of(id).index()].marks &&
                            block.owns(id) && !plan_.tensors[id.index()].persistent;
     if (is_inside) pattern.inside.push_back(id);
     return !is_inside;
@@ -180,7 +175,7 @@ void OrderChecker::gather(const Choice& choice, const Operand* operands, std::ve
 }
 
 void OrderChecker::gather_stored(const Part& part) {
-  gather(part.pattern->stored, plan_.operands.data() + plan_.ops[part.first].first_operand, stored_);
+  gather(part.pattern->stored, plan_.operands.data() + part.first_operand, stored_);
 }
 
 /// Those of the n-th op that has any, of the part whose are gathered.
@@ -217,7 +212,7 @@ void OrderChecker::walk(const Part& part) {
   if (is_calm) pattern.latest = skips ? static_cast<std::uint32_t>(part.first) : kNone;
   if (is_calm) pattern.is_due = false;
   gather_stored(part);
-  if (!skips) gather(pattern.persistent, plan_.operands.data() + plan_.ops[part.first].first_operand, lasting_);
+  if (!skips) gather(pattern.persistent, plan_.operands.data() + part.first_operand, lasting_);
   const Choice &stored = pattern.stored, &lasting = pattern.persistent;
   const std::uint8_t* const is_seen = is_seen_.data() + (part.first - first_op_);
   std::size_t s = 0, l = skips ? lasting.ops.size() : 0;
@@ -237,7 +232,7 @@ void OrderChecker::walk(const Part& part) {
 void OrderChecker::check_inside(const Part& part) {
   for (const TensorId t : part.pattern->inside) {
     const TensorId owner{std::size_t{t.value + part.moved}};
-    Storage& s = storage_[owner.index()];
+    Storage& s = known_storage(owner);
     if (s.epoch == epoch_)
       problems_.add("{} is touched outside of the block at {}, which alone takes and gives back its storage",
                     problems_.tensor(owner), problems_.op(part.first));
@@ -258,13 +253,13 @@ void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std:
     const TensorId owner = plan_.owner(o.tensor());
     if (!is_calm) disturb(owner);
     check_hazard(i, o, known);
-    note_use(uses_, owner, o.writes(), OpId{i}, op.stream);
+    note_use(uses_, place_of(owner), o.writes(), OpId{i}, op.stream);
   }
   for (const Operand& o : stored) {
     if (const TensorId owner = plan_.owner(o.tensor()); plan_.tensors[owner.index()].persistent) disturb(owner);
     check_hazard(i, o, known);
   }
-  for (const Operand& o : stored) note_use(uses_, plan_.owner(o.tensor()), o.writes(), OpId{i}, op.stream);
+  for (const Operand& o : stored) note_use(uses_, place_of(plan_.owner(o.tensor())), o.writes(), OpId{i}, op.stream);
   if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
   if (mine == kUnwanted) return;
@@ -292,14 +287,14 @@ void OrderChecker::check_hazard(std::size_t i, Operand o, const Clock& known) {
     return before.is_none() || before.index() == i ||
            known[static_cast<std::size_t>(plan_.ops[before.index()].stream)] > before.index();
   };
-  const OpId writer = uses_.writer(owner);
+  const OpId writer = uses_.writer(place_of(owner));
   if (!ordered(writer))
     problems_.add("{} touches {} while {} may still write it", problems_.op(i), problems_.tensor(owner),
                   problems_.op(writer.index()));
   if (o.reads() && writer.is_none() && !plan_.tensors[owner.index()].persistent)
     problems_.add("{} reads {}, which nothing has written", problems_.op(i), problems_.tensor(owner));
   if (!o.writes()) return;
-  uses_.for_each_reader(owner, [&](OpId r) {
+  uses_.for_each_reader(place_of(owner), [&](OpId r) {
     if (!ordered(r))
       problems_.add("{} writes {} while {} may still read it", problems_.op(i), problems_.tensor(owner),
                     problems_.op(r.index()));
@@ -324,14 +319,14 @@ void OrderChecker::check_storage(std::size_t i, std::span<const Operand> operand
   }
   for (const Operand& o : operands) {
     if (!o.frees()) continue;
-    Storage& use = storage_[plan_.owner(o.tensor()).index()];
+    Storage& use = known_storage(plan_.owner(o.tensor()));
     if (++use.released == use.marks) use.live = false;
   }
 }
 
 void OrderChecker::check_released(const RankClass& c, const std::vector<Part>& parts) {
   for (const TensorId owner : owners_)
-    if (storage_[owner.index()].live)
+    if (known_storage(owner).live)
       problems_.add("{} is never given back in class '{}'", problems_.tensor(owner), c.name);
   // Right after the last use: from the end, no op of its stream has touched the tensor before a mark comes.
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -348,9 +343,9 @@ void OrderChecker::check_released(const RankClass& c, const std::vector<Part>& p
 void OrderChecker::walk_back(std::size_t i, std::span<const Operand> operands) {
   const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(plan_.ops[i].stream));
   for (const Operand& o : operands)
-    if (o.frees() && (storage_[plan_.owner(o.tensor()).index()].later & stream))
+    if (o.frees() && (known_storage(plan_.owner(o.tensor())).later & stream))
       problems_.add("{} gives back {} before its last use", problems_.op(i), problems_.tensor(o.tensor()));
-  for (const Operand& o : operands) storage_[plan_.owner(o.tensor()).index()].later |= stream;
+  for (const Operand& o : operands) known_storage(plan_.owner(o.tensor())).later |= stream;
 }
 
 }  // namespace orrery

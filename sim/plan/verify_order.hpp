@@ -47,12 +47,13 @@ class Problems {
 /// looked up when other ops touch it, and the copies behind those are checked against them once.
 class OrderChecker {
  public:
-  /// `blocks`: what repetitions are like; `moved`: by how much the tensors of each are, as far as classes have been
-  /// compared; `waits`: ops that come after others.
-  OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks, const std::vector<std::uint32_t>& moved,
-               const std::vector<std::uint32_t>& waits, Problems& problems);
+  /// `blocks`: what repetitions are like; `waits`: ops that come after others; as far as classes have been compared.
+  OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks, const std::vector<std::uint32_t>& waits,
+               Problems& problems)
+      : plan_{plan}, blocks_{blocks}, waits_{waits}, problems_{problems} {}
 
-  void check(const RankClass& c);
+  /// `touched`: the owners that its ops touch are among these.
+  void check(const RankClass& c, TensorRange touched);
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -90,10 +91,12 @@ class OrderChecker {
   struct Part {
     std::size_t first = 0, num_ops = 0;
     Pattern* pattern = nullptr;
-    std::uint32_t moved = 0;
+    std::uint32_t moved = 0, first_operand = 0;
     bool is_same = false;  // in all persistent storage that it touches
   };
 
+  TensorId place_of(TensorId owner) const { return TensorId{std::size_t{owner.value - first_tensor_}}; }
+  Storage& known_storage(TensorId owner) { return storage_[place_of(owner).index()]; }
   Storage& storage(TensorId owner);
   void count_marks(std::span<const Operand> operands);
   std::vector<Part> parts_of(const RankClass& c);
@@ -117,11 +120,11 @@ class OrderChecker {
 
   const Plan& plan_;
   const std::map<OpId, RepeatedBlock>& blocks_;
-  const std::vector<std::uint32_t>& moved_;
   const std::vector<std::uint32_t>& waits_;
   Problems& problems_;
+  std::uint32_t first_tensor_ = 0;  // that the class may touch: each is known by its place behind it
   LastUses uses_;
-  std::vector<Storage> storage_;  // per tensor
+  std::vector<Storage> storage_;
   std::vector<TensorId> owners_;  // those that the class touches, but for what lives inside of copies
   std::uint16_t epoch_ = 0;
   std::map<OpId, Pattern> patterns_;  // of the class

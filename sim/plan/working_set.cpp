@@ -20,7 +20,7 @@ std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c) {
                             [](const Repetition& x, OpId first) { return x.first < first; });
   for (; r != plan.repetitions.end() && r->first.index() < end; ++r) {
     if (op < r->first.index()) out.push_back({op, r->first.index() - op, {}});
-    out.push_back({r->first.index(), r->num_ops, r->like, static_cast<std::size_t>(r - plan.repetitions.begin())});
+    out.push_back({r->first.index(), r->num_ops, r->like, r->moved, r->first_operand});
     op = r->first.index() + r->num_ops;
   }
   if (op < end) out.push_back({op, end - op, {}});

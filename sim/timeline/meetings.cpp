@@ -98,7 +98,7 @@ class Numbering {
 
   /// Calls `add(span, number)` for the spans of a block that take part in meetings with others who were recorded.
   template <class Add>
-  void number(const std::vector<Span>& spans, const SpanList& list, std::uint32_t& next, const Add& add) {
+  void number(const Spans& spans, const SpanList& list, std::uint32_t& next, const Add& add) {
     const std::span<const Op> ops = plan_.ops;
     for (const SpanIndex s : list) {
       const Span& span = spans[s];
@@ -110,7 +110,7 @@ class Numbering {
   }
 
   /// Whether each op of a class was recorded up to the last that was.
-  bool begins_a_class(const std::vector<Span>& spans, const SpanTable::Block& block) const {
+  bool begins_a_class(const Spans& spans, const SpanTable::Block& block) const {
     const OpId first = spans[block.first].op;
     const ClassId c = plan_.class_of(first);
     return block.is_in_line && !c.is_none() && plan_.classes[c.index()].first_op == first.value &&
@@ -119,8 +119,7 @@ class Numbering {
 
   /// The same for a block that begins a class.
   template <class Add>
-  void number_in_line(const std::vector<Span>& spans, const SpanTable::Block& block, std::uint32_t& next,
-                      const Add& add) {
+  void number_in_line(const Spans& spans, const SpanTable::Block& block, std::uint32_t& next, const Add& add) {
     const std::uint32_t first_op = spans[block.first].op.value;
     for (const Patterns::Piece& piece : patterns_.pieces(first_op, block.last - block.first)) {
       const SpanIndex first = block.first + (piece.first - first_op);

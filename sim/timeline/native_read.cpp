@@ -132,7 +132,7 @@ class Reader {
   }
 
   void read_timeline(Timeline& t) {
-    t.spans = read_columns<Span>("spans", 0, kSpanFields);
+    t.spans = read_columns<Span, Spans>("spans", 0, kSpanFields);
     t.memory = read_columns<MemorySample>("memory", 0, kMemoryFields);
     for (const InstanceRow& i : read_columns<InstanceRow>("instances", 0, kInstanceFields)) {
       t.instance_ends_ps.push_back(i.end_ps);
@@ -162,9 +162,9 @@ class Reader {
     return decode(blob, rows);
   }
 
-  template <class T>
-  std::vector<T> read_columns(std::string_view section, std::int64_t plan, std::span<const Field<T>> fields) {
-    std::vector<T> out;
+  template <class T, class List = std::vector<T>>
+  List read_columns(std::string_view section, std::int64_t plan, std::span<const Field<T>> fields) {
+    List out;
     Statement chunks{database_, "SELECT DISTINCT chunk FROM columns WHERE section = ? AND plan = ? ORDER BY chunk"};
     for (chunks.bind(1, section).bind(2, plan); chunks.step();) {
       const std::size_t before = out.size();
@@ -173,9 +173,9 @@ class Reader {
     return out;
   }
 
-  template <class T>
+  template <class T, class List>
   void read_column(std::string_view section, std::int64_t plan, std::int64_t chunk, const Field<T>& f,
-                   std::size_t before, std::vector<T>& out) {
+                   std::size_t before, List& out) {
     Statement column{database_,
                      "SELECT num_rows, data FROM columns WHERE section = ? AND plan = ? AND chunk = ? AND name = ?"};
     column.bind(1, section).bind(2, plan).bind(3, chunk).bind(4, std::string_view{f.name});

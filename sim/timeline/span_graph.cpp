@@ -78,7 +78,7 @@ void SpanGraph::before(SpanIndex s, std::vector<SpanIndex>& out) const {
 
 SpanIndex SpanGraph::last() const {
   SpanIndex last = kNoSpan;
-  const std::vector<Span>& spans = timeline_.spans;
+  const Spans& spans = timeline_.spans;
   for (const SpanIndex l : last_of_instance_) {
     if (l == kNoSpan) continue;
     const bool is_later = last == kNoSpan || spans[l].end_ps > spans[last].end_ps;

@@ -97,7 +97,7 @@ std::vector<SpanIndex> SpanTable::last_of_instances() const {
 }
 
 void SpanTable::sort() {
-  const std::vector<Span>& spans = timeline_.spans;
+  const Spans& spans = timeline_.spans;
   order_.resize(spans.size());
   std::iota(order_.begin(), order_.end(), SpanIndex{0});
   std::sort(order_.begin(), order_.end(), [&](SpanIndex x, SpanIndex y) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/units.hpp"
+#include "sim/base/unset_vector.hpp"
 #include "sim/plan/plan.hpp"
 
 namespace orrery {
@@ -19,6 +20,8 @@ struct Span {
   std::uint32_t instance = 0;  // which execution of the plan
   std::uint32_t part = 0;
 };
+
+using Spans = UnsetVector<Span>;
 
 /// Memory of one tier of one rank from this instant on.
 struct MemorySample {
@@ -62,7 +65,7 @@ struct Timeline {
   std::string plan_name;  // of Plan::name
   std::string machine;    // cluster and parameter file, or the machine that ran
   std::int64_t num_ranks = 1;
-  std::vector<Span> spans;           // of engine and runtime: in order of instance, rank, op and part
+  Spans spans;                       // of engine and runtime: in order of instance, rank, op and part
   std::vector<MemorySample> memory;  // of each rank and tier in order of time
   std::vector<Peak> peaks;           // one per (rank, tier) in use
   std::vector<Transfers> transfers;  // one per (rank, from, to) in use
