@@ -12,7 +12,7 @@
 
 #include "runtime/cuda/native/activity_decoder.hpp"
 #include "runtime/cuda/native/counters.hpp"
-#include "runtime/cuda/native/library.hpp"
+#include "sim/base/library.hpp"
 
 using namespace orrery;
 
@@ -62,7 +62,7 @@ Record interval(CUpti_ActivityKind kind, std::uint32_t call, std::uint64_t start
 TEST_CASE("each kind of record becomes an activity of the op whose mark its call bore", "[cuda]") {
   std::optional<Library> cupti;
   try {
-    cupti.emplace("CUPTI", std::initializer_list<const char*>{"libcupti.so.13", "libcupti.so"});
+    cupti.emplace("CUPTI", std::initializer_list<std::string>{"libcupti.so.13", "libcupti.so"});
   } catch (const MissingError&) {
     WARN("not tested: libcupti.so.13 is not here");
     return;

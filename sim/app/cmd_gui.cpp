@@ -8,16 +8,10 @@
 
 #include "sim/app/commands.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 namespace {
-
-/// The viewer beside this program.
-std::string viewer_path() {
-  std::error_code problem;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", problem);
-  return problem ? std::string{} : (self.parent_path() / "orrery-gui").string();
-}
 
 bool has_display() {
   const auto is_set = [](const char* name) {
@@ -40,8 +34,8 @@ class Gui final : public Command {
   }
 
   int run(AppContext&, const std::vector<std::string>& arguments) override {
-    const std::string viewer = viewer_path();
-    if (viewer.empty() || !std::filesystem::exists(viewer))
+    const std::string viewer = beside_program("orrery-gui");
+    if (!std::filesystem::exists(viewer))
       throw MissingError{
           "this build has no orrery-gui: `apt-get install qt6-base-dev`, then configure with -DORRERY_GUI=ON and build "
           "again"};

@@ -17,6 +17,7 @@
 #include "sim/app/run_directory.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/library.hpp"
 #include "sim/base/table.hpp"
 #include "sim/base/yaml.hpp"
 
@@ -34,7 +35,7 @@ struct SelfTest {
 constexpr Seconds kSelfTest{120.0};  // what hangs must not take the time of all that follows
 
 SelfTest run_self_test(const Interrupt& interrupt) {
-  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "gpu_ops_test";
+  const fs::path program = beside_program("gpu_ops_test");
   if (!fs::exists(program))
     return {fmt::format("{} is not there: it is built where Catch2 is\n", program.filename().string()), false, false};
   ChildEnd end = run_child(program, kSelfTest, [&] { return interrupt.is_requested(); });

@@ -27,16 +27,17 @@ using Queues = std::array<std::vector<MeetingOp>, kNumStreams>;
 /// The meetings of a class, found in one walk in plan order.
 class MeetingWalk {
  public:
-  MeetingWalk(const Plan& plan, const std::vector<std::uint32_t>& waits, const RankClass& c,
-              const std::vector<bool>& meets)
+  MeetingWalk(const Plan& plan, const OpOrder& order, const RankClass& c, const std::vector<bool>& meets)
       : plan_{plan},
         class_{c},
-        meets_{meets.begin(), meets.end()},
+        order_{order},
+        waits_{order.waits_of(c)},
+        meetings_{ops_that_do(plan, c, meets)},
         saved_of_(c.num_ops, kUnwanted),
         counts_((c.num_ops + kWord - 1) / kWord) {
     fresh_.fill(true);
-    find_dependencies(waits);
-    for (const std::uint32_t op : ops_that_do(plan, c, meets)) count(op - c.first_op);
+    find_dependencies();
+    for (const DoingOp& m : meetings_) count(m.op - c.first_op);
   }
 
   Queues run() {
@@ -51,10 +52,10 @@ class MeetingWalk {
 
   void count(std::uint32_t i) { counts_[i / kWord] |= std::uint64_t{1} << i % kWord; }
 
-  void find_dependencies(const std::vector<std::uint32_t>& waits) {
-    for (const std::uint32_t i : ops_in(class_, waits)) {
-      count(i - class_.first_op);
-      for (const OpId d : plan_.deps_of(plan_.ops[i])) {
+  void find_dependencies() {
+    for (const WaitingOp& w : waits_) {
+      count(w.op - class_.first_op);
+      for (const OpId d : w.deps(plan_)) {
         saved_of_[d.index() - class_.first_op] = kWanted;
         count(static_cast<std::uint32_t>(d.index() - class_.first_op));
       }
@@ -62,12 +63,17 @@ class MeetingWalk {
   }
 
   void pass(std::uint32_t i) {
-    const Op& op = plan_.ops[class_.first_op + i];
-    const auto s = static_cast<std::size_t>(op.stream);
-    for (const OpId d : plan_.deps_of(op)) join(s, saved_[saved_of_[d.index() - class_.first_op]]);
-    if (meets_[op.work.index()] != 0) {
-      const auto* c = std::get_if<Collective>(&plan_.work(op));
-      queues_[s].push_back({i, op.work, c != nullptr ? issued_[c->group.value]++ : number_of(op.work), known_[s]});
+    const std::uint32_t op = class_.first_op + i;
+    const WaitingOp* const wait =
+        next_wait_ < waits_.size() && waits_[next_wait_].op == op ? &waits_[next_wait_++] : nullptr;
+    const bool meets = next_meeting_ < meetings_.size() && meetings_[next_meeting_].op == op;
+    const auto s = static_cast<std::size_t>(order_.stream_of(OpId{std::size_t{op}}));
+    if (wait != nullptr)
+      for (const OpId d : wait->deps(plan_)) join(s, saved_[saved_of_[d.index() - class_.first_op]]);
+    if (meets) {
+      const WorkId work = meetings_[next_meeting_++].work;
+      const auto* c = std::get_if<Collective>(&plan_.works[work.index()]);
+      queues_[s].push_back({i, work, c != nullptr ? issued_[c->group.value]++ : number_of(work), known_[s]});
       known_[s][s] = static_cast<std::uint32_t>(queues_[s].size());
       fresh_[s] = true;
     }
@@ -96,7 +102,10 @@ class MeetingWalk {
   const Plan& plan_;
   const RankClass& class_;
   static constexpr std::uint32_t kUnwanted = UINT32_MAX, kWanted = UINT32_MAX - 1;
-  std::vector<std::uint8_t> meets_;         // per work
+  const OpOrder& order_;
+  std::span<const WaitingOp> waits_;
+  std::vector<DoingOp> meetings_;
+  std::size_t next_wait_ = 0, next_meeting_ = 0;
   std::vector<std::uint32_t> saved_of_;     // per op: its place in saved_; kUnwanted: nothing comes after it
   std::vector<std::uint64_t> counts_;       // one bit per op: it meets others, waits, or something comes after it
   std::vector<Clock> saved_;                // what has been passed when an op has ended
@@ -110,12 +119,12 @@ class MeetingWalk {
 
 class Progress {
  public:
-  Progress(const Plan& plan, const std::vector<std::uint32_t>& waits, const ReducedMesh& reduced)
+  Progress(const Plan& plan, const OpOrder& order, const ReducedMesh& reduced)
       : plan_{plan}, mesh_{reduced}, class_of_{reduced.class_of_rank} {
     ranks_.resize(class_of_.size());
     find_communicators();
     const std::vector<bool> meets = meeting_works();
-    for (const RankClass& c : plan.classes) queues_.push_back(MeetingWalk{plan, waits, c, meets}.run());
+    for (const RankClass& c : plan.classes) queues_.push_back(MeetingWalk{plan, order, c, meets}.run());
   }
 
   std::vector<Standstill> run() {
@@ -252,9 +261,8 @@ class Progress {
 
 }  // namespace
 
-std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<std::uint32_t>& waits,
-                                         const ReducedMesh& ranks) {
-  return Progress{plan, waits, ranks}.run();
+std::vector<Standstill> find_standstills(const Plan& plan, const OpOrder& order, const ReducedMesh& ranks) {
+  return Progress{plan, order, ranks}.run();
 }
 
 }  // namespace orrery

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/plan/plan.hpp"
+#include "sim/plan/stretches.hpp"
 
 namespace orrery {
 
@@ -15,9 +16,7 @@ struct Standstill {
 };
 
 /// Runs the order of these ranks without times: a stream waits at a collective or message until all partners stand at
-/// theirs. What remains standing when nothing moves any more waits for ever. `waits`: ops that come after others, in
-/// order.
-std::vector<Standstill> find_standstills(const Plan& plan, const std::vector<std::uint32_t>& waits,
-                                         const ReducedMesh& ranks);
+/// theirs. What remains standing when nothing moves any more waits for ever.
+std::vector<Standstill> find_standstills(const Plan& plan, const OpOrder& order, const ReducedMesh& ranks);
 
 }  // namespace orrery

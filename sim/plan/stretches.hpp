@@ -19,12 +19,32 @@ struct Stretch {
 /// The ops of a class from the first to the last.
 std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c);
 
-/// Those of some places in Plan::ops, in order, that are of a class.
-std::span<const std::uint32_t> ops_in(const RankClass& c, std::span<const std::uint32_t> ops);
+/// An op that comes after others.
+struct WaitingOp {
+  std::uint32_t op = 0, first_dep = 0;  // in Plan::ops; in Plan::deps
+  std::uint32_t num_deps = 0;
 
-/// Places in Plan::ops of the ops of a class that do one of some works (one entry per work of the plan), in order. A
-/// block that others repeat is looked into once.
-std::vector<std::uint32_t> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works);
+  std::span<const OpId> deps(const Plan& plan) const { return {plan.deps.data() + first_dep, num_deps}; }
+};
+
+/// What puts the ops of a plan in order, without all else that is known of them.
+struct OpOrder {
+  std::vector<Stream> streams;   // per op
+  std::vector<WaitingOp> waits;  // in order
+
+  Stream stream_of(OpId op) const { return streams[op.index()]; }
+  /// Of a class.
+  std::span<const WaitingOp> waits_of(const RankClass& c) const;
+};
+
+/// An op that does one of some works.
+struct DoingOp {
+  std::uint32_t op = 0;  // in Plan::ops
+  WorkId work;
+};
+/// The ops of a class that do one of some works (one entry per work of the plan), in order. A block that others repeat
+/// is looked into once.
+std::vector<DoingOp> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works);
 
 /// What an op reaches at most of its operands: what it reads and writes together, and of the table whose rows it picks
 /// those rows, each once: of V rows, n picks that are uniformly random meet V·(1 − (1 − 1/V)ⁿ). Messages reach all.

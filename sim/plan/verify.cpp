@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <tuple>
-#include <unordered_map>
 
 #include "sim/base/error.hpp"
 #include "sim/plan/operand_sizes.hpp"
@@ -29,9 +28,10 @@ class Checker {
   std::vector<std::string> run() {
     check_classes();
     sizes_.resize(plan_.works.size());
+    order_.streams.reserve(plan_.ops.size());
     for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
     const BlockComparison comparison{plan_};
-    OrderChecker order{plan_, blocks_, waits_, problems_};
+    OrderChecker order{plan_, blocks_, order_, problems_};
     std::size_t repetitions = 0;
     for (const RankClass& c : plan_.classes) {  // one after the other, as caches like it
       if (problems_.none()) repetitions += check_ops(c, comparison);
@@ -64,7 +64,8 @@ class Checker {
   void check_blocks(const std::map<OpId, std::uint32_t>& lengths);
   void check_communication();
   bool has_communications() const;
-  std::vector<std::vector<std::uint32_t>> ops_that(const std::function<bool(const Work&)>& is_wanted) const;
+  std::vector<std::vector<DoingOp>> ops_that(const std::function<bool(const Work&)>& is_wanted) const;
+  const Work& work_of(const DoingOp& op) const { return plan_.works[op.work.index()]; }
   void check_group_order(const ReducedMesh& ranks, std::size_t group);
   void check_messages(const ReducedMesh& ranks);
   void check_progress(const ReducedMesh& ranks);
@@ -74,7 +75,7 @@ class Checker {
   Problems problems_;
   std::vector<std::optional<std::vector<std::int64_t>>> sizes_;  // per work: elements of its operands
   std::vector<std::int64_t> elements_;                           // per layout
-  std::vector<std::uint32_t> waits_;                             // ops that come after others, in order
+  OpOrder order_;                                                // of the ops that have been looked at
   std::map<OpId, RepeatedBlock> blocks_;                         // what repetitions are like
   TensorRange touched_;                                          // owners, by the class that is being checked
 };
@@ -126,7 +127,8 @@ bool Checker::has_ids(std::size_t i) {
     }
     touched_.widen(plan_.owner(o.tensor()));
   }
-  if (op.num_deps > 0) waits_.push_back(static_cast<std::uint32_t>(i));
+  order_.streams.push_back(op.stream);
+  if (op.num_deps > 0) order_.waits.push_back({static_cast<std::uint32_t>(i), op.first_dep, op.num_deps});
   return true;
 }
 
@@ -178,12 +180,12 @@ void Checker::check_repetition(const Repetition& r, const BlockComparison& compa
   if (!does_alike(r)) return;
   const auto [known, is_new] = blocks_.try_emplace(r.like);
   if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
-  if (r.moved == kNotMoved) {
-    check_uses(r, comparison);
-  } else if (!comparison.is_moved(r, known->second, touched_)) {
+  if (r.moved == kNotMoved) return check_uses(r, comparison);
+  order_.streams.resize(r.first.index() + r.num_ops);
+  std::copy_n(order_.streams.data() + r.like.index(), r.num_ops, order_.streams.data() + r.first.index());
+  if (!comparison.is_moved(r, known->second, touched_))
     problem("{} does not begin a copy of the block from {} on with tensors moved by {}", op_text(r.first.index()),
             op_text(r.like.index()), r.moved);
-  }
 }
 
 /// Whether its ops do what those of its block do, with operands that follow upon each other where it says so.
@@ -200,7 +202,7 @@ bool Checker::does_alike(const Repetition& r) {
     misplaced |= a.first_operand ^ next;
     next += a.num_operands;
     const bool has_ids = a.name.index() < names && a.first_dep + std::size_t{a.num_deps} <= deps;
-    if (a.num_deps > 0 && r.moved != kNotMoved) waits_.push_back(r.first.value + i);
+    if (a.num_deps > 0 && r.moved != kNotMoved) order_.waits.push_back({r.first.value + i, a.first_dep, a.num_deps});
     if (unlike == 0 && has_ids && ((a.num_deps | b.num_deps) == 0 || comes_after_the_same(r, i))) continue;
     problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
             op_text(r.like.index() + i));
@@ -279,10 +281,10 @@ bool Checker::has_communications() const {
 }
 
 /// Of each class, in order: those whose work is wanted.
-std::vector<std::vector<std::uint32_t>> Checker::ops_that(const std::function<bool(const Work&)>& is_wanted) const {
+std::vector<std::vector<DoingOp>> Checker::ops_that(const std::function<bool(const Work&)>& is_wanted) const {
   std::vector<bool> wanted;
   for (const Work& w : plan_.works) wanted.push_back(is_wanted(w));
-  std::vector<std::vector<std::uint32_t>> out;
+  std::vector<std::vector<DoingOp>> out;
   for (const RankClass& c : plan_.classes) out.push_back(ops_that_do(plan_, c, wanted));
   return out;
 }
@@ -307,7 +309,7 @@ void Checker::check_group_order(const ReducedMesh& reduced, std::size_t g) {
     const auto& first = calls[reduced.class_of_rank[r].index()];
     const std::size_t name = reduced.original[r].index();
     if (all.empty() && !first.empty())
-      problem("rank {} issues {} of group '{}', to which it does not belong", name, op_text(first.front()),
+      problem("rank {} issues {} of group '{}', to which it does not belong", name, op_text(first.front().op),
               plan_.groups[g].name);
     if (all.empty() || all.front() != RankId{r}) continue;
     for (RankId other : all) {
@@ -318,10 +320,10 @@ void Checker::check_group_order(const ReducedMesh& reduced, std::size_t g) {
         problem("ranks {} and {} issue {} and {} collectives of group '{}'", name, other_name, first.size(),
                 mine.size(), plan_.groups[g].name);
       for (std::size_t k = 0; k < std::min(mine.size(), first.size()); ++k)
-        if (!(plan_.work(plan_.ops[mine[k]]) == plan_.work(plan_.ops[first[k]])))
+        if (mine[k].work != first[k].work && !(work_of(mine[k]) == work_of(first[k])))
           problem("collective #{} of group '{}': rank {} issues {} as {}, rank {} issues {} as {}", k,
-                  plan_.groups[g].name, name, to_text(plan_.work(plan_.ops[first[k]])), op_text(first[k]), other_name,
-                  to_text(plan_.work(plan_.ops[mine[k]])), op_text(mine[k]));
+                  plan_.groups[g].name, name, to_text(work_of(first[k])), op_text(first[k].op), other_name,
+                  to_text(work_of(mine[k])), op_text(mine[k].op));
     }
   }
 }
@@ -333,19 +335,19 @@ void Checker::check_messages(const ReducedMesh& reduced) {
   std::map<Key, std::pair<Messages, Messages>> messages;
   const auto ops = ops_that(is_message);
   for (std::size_t r = 0; r < reduced.class_of_rank.size(); ++r) {
-    std::unordered_map<std::uint32_t, Messages*> by_work;
+    std::vector<Messages*> by_work(plan_.works.size());
     const auto list_of = [&](const Work& w) -> Messages* {
       if (const auto* s = std::get_if<Send>(&w))
         return &messages[{r, peer_of(reduced.mesh, RankId{r}, s->peer).index(), s->tag}].first;
       const auto& v = std::get<Recv>(w);
       return &messages[{peer_of(reduced.mesh, RankId{r}, v.peer).index(), r, v.tag}].second;
     };
-    for (const std::uint32_t i : ops[reduced.class_of_rank[r].index()]) {
-      const Work& w = plan_.work(plan_.ops[i]);
-      Messages*& list = by_work[plan_.ops[i].work.value];
+    for (const DoingOp& op : ops[reduced.class_of_rank[r].index()]) {
+      const Work& w = work_of(op);
+      Messages*& list = by_work[op.work.index()];
       if (list == nullptr) list = list_of(w);
       const auto* s = std::get_if<Send>(&w);
-      list->emplace_back(i, s != nullptr ? s->bytes : std::get<Recv>(w).bytes);
+      list->emplace_back(op.op, s != nullptr ? s->bytes : std::get<Recv>(w).bytes);
     }
   }
   for (const auto& [key, both] : messages) {
@@ -363,7 +365,7 @@ void Checker::check_messages(const ReducedMesh& reduced) {
 }
 
 void Checker::check_progress(const ReducedMesh& reduced) {
-  for (const Standstill& stop : find_standstills(plan_, waits_, reduced))
+  for (const Standstill& stop : find_standstills(plan_, order_, reduced))
     problem("rank {} waits for ever at {}", stop.rank.index(), op_text(stop.op.index()));
 }
 

@@ -91,7 +91,7 @@ void OrderChecker::add_calm(Pattern& pattern, OpId like) {
   const Choice& choice = pattern.persistent;
   const std::uint32_t first_operand = plan_[like].first_operand;
   for (std::size_t n = 0; n < choice.ops.size(); ++n) {
-    const Stream stream = plan_.ops[like.index() + choice.ops[n]].stream;
+    const Stream stream = order_.streams[like.index() + choice.ops[n]];
     for (std::uint32_t k = choice.first[n]; k < choice.first[n + 1]; ++k) {
       const Operand o = plan_.operands[first_operand + choice.operands[k]];
       std::vector<CalmUse>& uses = calm_[plan_.owner(o.tensor())];
@@ -190,10 +190,11 @@ void OrderChecker::find_wanted(const RankClass& c) {
   is_seen_.assign(c.num_ops, 0);
   ended_.clear();
   streams_ = {};
-  for (const std::size_t i : ops_in(c, waits_)) {
-    is_seen_[i - first_op_] = 1;
-    for (const OpId d : plan_.deps_of(plan_.ops[i]))
-      if (d.index() >= first_op_ && d.index() < i) {
+  to_wait_ = order_.waits_of(c);
+  for (const WaitingOp& w : to_wait_) {
+    is_seen_[w.op - first_op_] = 1;
+    for (const OpId d : w.deps(plan_))
+      if (d.index() >= first_op_ && d.index() < w.op) {
         clock_of_[d.index() - first_op_] = kWanted;
         is_seen_[d.index() - first_op_] = 1;
       }
@@ -245,31 +246,35 @@ void OrderChecker::check_inside(const Part& part) {
 /// looked at have ended before its next one all the same. `is_calm`: the persistent ones are those of a calm pattern.
 void OrderChecker::check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent,
                             bool is_calm) {
-  const Op& op = plan_.ops[i];
-  Clock& known = streams_[static_cast<std::size_t>(op.stream)];
-  known[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i);
-  if (op.num_deps > 0) join_dependencies(i, known);
+  const Stream stream = order_.streams[i];
+  Clock& known = streams_[static_cast<std::size_t>(stream)];
+  known[static_cast<std::size_t>(stream)] = static_cast<std::uint32_t>(i);
+  if (!to_wait_.empty() && to_wait_.front().op == i) {
+    join_dependencies(to_wait_.front(), known);
+    to_wait_ = to_wait_.subspan(1);
+  }
   for (const Operand& o : persistent) {
     const TensorId owner = plan_.owner(o.tensor());
     if (!is_calm) disturb(owner);
     check_hazard(i, o, known);
-    note_use(uses_, place_of(owner), o.writes(), OpId{i}, op.stream);
+    note_use(uses_, place_of(owner), o.writes(), OpId{i}, stream);
   }
   for (const Operand& o : stored) {
     if (const TensorId owner = plan_.owner(o.tensor()); plan_.tensors[owner.index()].persistent) disturb(owner);
     check_hazard(i, o, known);
   }
-  for (const Operand& o : stored) note_use(uses_, place_of(plan_.owner(o.tensor())), o.writes(), OpId{i}, op.stream);
+  for (const Operand& o : stored) note_use(uses_, place_of(plan_.owner(o.tensor())), o.writes(), OpId{i}, stream);
   if (!stored.empty()) check_storage(i, stored);
   std::uint32_t& mine = clock_of_[i - first_op_];
   if (mine == kUnwanted) return;
   mine = static_cast<std::uint32_t>(ended_.size());
   ended_.push_back(known);
-  ended_.back()[static_cast<std::size_t>(op.stream)] = static_cast<std::uint32_t>(i) + 1;
+  ended_.back()[static_cast<std::size_t>(stream)] = static_cast<std::uint32_t>(i) + 1;
 }
 
-void OrderChecker::join_dependencies(std::size_t i, Clock& known) {
-  for (const OpId d : plan_.deps_of(plan_.ops[i])) {
+void OrderChecker::join_dependencies(const WaitingOp& wait, Clock& known) {
+  const std::size_t i = wait.op;
+  for (const OpId d : wait.deps(plan_)) {
     if (d.index() >= i || d.index() < first_op_) {
       problems_.add("{} comes after op {}, which is not an earlier op of its class", problems_.op(i), d.index());
       continue;
@@ -285,7 +290,7 @@ void OrderChecker::check_hazard(std::size_t i, Operand o, const Clock& known) {
   (void)storage(owner);  // as nobody has touched it yet, where this is the first op of the class that does
   const auto ordered = [&](OpId before) {
     return before.is_none() || before.index() == i ||
-           known[static_cast<std::size_t>(plan_.ops[before.index()].stream)] > before.index();
+           known[static_cast<std::size_t>(order_.stream_of(before))] > before.index();
   };
   const OpId writer = uses_.writer(place_of(owner));
   if (!ordered(writer))
@@ -341,7 +346,7 @@ void OrderChecker::check_released(const RankClass& c, const std::vector<Part>& p
 }
 
 void OrderChecker::walk_back(std::size_t i, std::span<const Operand> operands) {
-  const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(plan_.ops[i].stream));
+  const auto stream = static_cast<std::uint16_t>(1u << static_cast<unsigned>(order_.streams[i]));
   for (const Operand& o : operands)
     if (o.frees() && (known_storage(plan_.owner(o.tensor())).later & stream))
       problems_.add("{} gives back {} before its last use", problems_.op(i), problems_.tensor(o.tensor()));

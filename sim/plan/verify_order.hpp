@@ -47,10 +47,9 @@ class Problems {
 /// looked up when other ops touch it, and the copies behind those are checked against them once.
 class OrderChecker {
  public:
-  /// `blocks`: what repetitions are like; `waits`: ops that come after others; as far as classes have been compared.
-  OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks, const std::vector<std::uint32_t>& waits,
-               Problems& problems)
-      : plan_{plan}, blocks_{blocks}, waits_{waits}, problems_{problems} {}
+  /// `blocks`: what repetitions are like; `order`: of the ops; as far as classes have been compared.
+  OrderChecker(const Plan& plan, const std::map<OpId, RepeatedBlock>& blocks, const OpOrder& order, Problems& problems)
+      : plan_{plan}, blocks_{blocks}, order_{order}, problems_{problems} {}
 
   /// `touched`: the owners that its ops touch are among these.
   void check(const RankClass& c, TensorRange touched);
@@ -112,7 +111,7 @@ class OrderChecker {
   void walk(const Part& part);
   void check_inside(const Part& part);
   void check_op(std::size_t i, std::span<const Operand> stored, std::span<const Operand> persistent, bool is_calm);
-  void join_dependencies(std::size_t i, Clock& known);
+  void join_dependencies(const WaitingOp& wait, Clock& known);
   void check_hazard(std::size_t i, Operand o, const Clock& known);
   void check_storage(std::size_t i, std::span<const Operand> operands);
   void check_released(const RankClass& c, const std::vector<Part>& parts);
@@ -120,7 +119,7 @@ class OrderChecker {
 
   const Plan& plan_;
   const std::map<OpId, RepeatedBlock>& blocks_;
-  const std::vector<std::uint32_t>& waits_;
+  const OpOrder& order_;
   Problems& problems_;
   std::uint32_t first_tensor_ = 0;  // that the class may touch: each is known by its place behind it
   LastUses uses_;
@@ -137,6 +136,7 @@ class OrderChecker {
   std::size_t first_op_ = 0;
   std::vector<std::uint32_t> clock_of_;  // per op of the class: its place in `ended_`
   std::vector<std::uint8_t> is_seen_;    // per op of the class: it comes after another one, or is one of those
+  std::span<const WaitingOp> to_wait_;   // those of the class that are not checked yet
 };
 
 }  // namespace orrery

@@ -27,19 +27,20 @@ std::vector<Stretch> stretches_of(const Plan& plan, const RankClass& c) {
   return out;
 }
 
-std::span<const std::uint32_t> ops_in(const RankClass& c, std::span<const std::uint32_t> ops) {
-  const auto first = std::lower_bound(ops.begin(), ops.end(), c.first_op),
-             end = std::lower_bound(first, ops.end(), c.first_op + c.num_ops);
+std::span<const WaitingOp> OpOrder::waits_of(const RankClass& c) const {
+  const auto before = [](const WaitingOp& w, std::uint32_t op) { return w.op < op; };
+  const auto first = std::lower_bound(waits.begin(), waits.end(), c.first_op, before),
+             end = std::lower_bound(first, waits.end(), c.first_op + c.num_ops, before);
   return {first, end};
 }
 
-std::vector<std::uint32_t> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works) {
-  const auto add = [&](std::size_t first, std::size_t num_ops, std::vector<std::uint32_t>& out) {
+std::vector<DoingOp> ops_that_do(const Plan& plan, const RankClass& c, const std::vector<bool>& works) {
+  const auto add = [&](std::size_t first, std::size_t num_ops, std::vector<DoingOp>& out) {
     for (std::size_t i = first; i < first + num_ops; ++i)
-      if (works[plan.ops[i].work.index()]) out.push_back(static_cast<std::uint32_t>(i));
+      if (const Op& op = plan.ops[i]; works[op.work.index()]) out.push_back({static_cast<std::uint32_t>(i), op.work});
   };
-  std::vector<std::uint32_t> out;
-  std::map<OpId, std::vector<std::uint32_t>> blocks;  // that others repeat
+  std::vector<DoingOp> out;
+  std::map<OpId, std::vector<DoingOp>> blocks;  // that others repeat
   for (const Stretch& s : stretches_of(plan, c)) {
     if (s.like.is_none()) {
       add(s.first, s.num_ops, out);
@@ -47,7 +48,8 @@ std::vector<std::uint32_t> ops_that_do(const Plan& plan, const RankClass& c, con
     }
     const auto [known, is_new] = blocks.try_emplace(s.like);
     if (is_new) add(s.like.index(), s.num_ops, known->second);
-    for (const std::uint32_t i : known->second) out.push_back(static_cast<std::uint32_t>(s.first + i - s.like.index()));
+    const auto later = static_cast<std::uint32_t>(s.first - s.like.index());
+    for (const DoingOp& d : known->second) out.push_back({d.op + later, d.work});
   }
   return out;
 }

@@ -10,8 +10,8 @@
 
 #include "runtime/clock.hpp"
 #include "runtime/cuda/native/activity_decoder.hpp"
-#include "runtime/cuda/native/library.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 namespace {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "runtime/cuda/native/check.hpp"
-#include "runtime/cuda/native/library.hpp"
 #include "runtime/peers.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 namespace {

@@ -12,8 +12,8 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/cuda/native/library.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 namespace {

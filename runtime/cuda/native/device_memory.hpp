@@ -6,7 +6,7 @@
 
 #include "runtime/arena.hpp"
 #include "runtime/cuda/native/check.hpp"
-#include "runtime/cuda/native/library.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 

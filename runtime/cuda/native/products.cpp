@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/cuda/native/library.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "runtime/cuda/native/check.hpp"
-#include "runtime/cuda/native/library.hpp"
+#include "sim/base/library.hpp"
 
 namespace orrery {
 namespace {

@@ -7,11 +7,14 @@
 
 namespace orrery {
 
+/// The path of a file in the folder of this program; just its name where the system does not tell that folder.
+std::string beside_program(const std::string& name);
+
 /// A shared library that is opened when it is first needed, so that a program that was built with it starts without.
 class Library {
  public:
   /// Throws MissingError, with what the system says, when none of these names can be opened.
-  Library(const std::string& purpose, std::initializer_list<const char*> names);
+  Library(const std::string& purpose, std::initializer_list<std::string> names);
   ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
