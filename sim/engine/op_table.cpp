@@ -55,12 +55,6 @@ std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
   return key(2, r.peer, r.tag);
 }
 
-MessageOwner named_owner(const Plan& plan, const Op& op, const EngineOp& record) {
-  const bool is_one = record.storage != 0 && is_point_to_point(record.kind) && op.num_operands == 1;
-  const TensorId owner = is_one ? plan.owner(plan.operands_of(op).front().tensor()) : TensorId{};
-  return {owner, owner};
-}
-
 }  // namespace
 
 OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_kinds_{fleet.num_kinds()} {
@@ -69,8 +63,6 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   for (std::uint32_t s = 0; s < fleet.size(); ++s) wanted[fleet.class_of(s) * num_kinds_ + fleet.kind(s)] = true;
   classes_.resize(plan.classes.size());
   schedules_.resize(wanted.size());
-  records_.reserve(plan.ops.size());
-  take_reserved_pages(records_);
   records_.resize(plan.ops.size());
   find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
@@ -90,6 +82,7 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   partners_ = {};
   kinds_ = {};
   counts_ = {};
+  likes_ = {};
 }
 
 void OpTable::find_partners(const Plan& plan) {
@@ -127,6 +120,7 @@ void OpTable::make_room(const Plan& plan, ClassOps& out) {
     next_[s] = out.first_record[s];
   }
   place_.resize(out.num_ops);
+  take_pages(records_.data() + out.first_op, out.num_ops * sizeof(EngineOp));
   std::fill(counts_.begin(), counts_.end(), 0u);
 }
 
@@ -165,9 +159,10 @@ void OpTable::add_op(const Plan& plan, ClassOps& out, std::uint32_t i) {
 void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, const MovedStretches::Part& part) {
   const std::uint32_t like = part.like.value - out.first_op;
   const auto owner_of = [&](const EngineOp& known, const Op& op) {  // what a block has of its own moves with it
-    const TensorId there = is_point_to_point(known.kind) ? calls_[known.work].storage.owner : TensorId{};
-    const bool is_moved = !there.is_none() && part.block != nullptr && part.block->owns(there);
-    return is_moved ? MessageOwner{TensorId{std::size_t{there.value + part.by}}, there} : named_owner(plan, op, known);
+    const MessageOwner there = is_point_to_point(known.kind) ? calls_[known.work].storage : MessageOwner{};
+    const bool is_moved = !there.owner.is_none() && part.block != nullptr && part.block->owns(there.owner);
+    return is_moved ? MessageOwner{TensorId{std::size_t{there.owner.value + part.by}}, there.like}
+                    : named_owner(plan, op, known);
   };
   block.first_wait = static_cast<std::uint32_t>(out.blocks.waits.size());
   const Op* const ops = plan.ops.data() + out.first_op + block.first_op;
@@ -188,6 +183,13 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
         out.blocks.waits.push_back({on, ops[k].stream});
   }
   block.num_waits = static_cast<std::uint32_t>(out.blocks.waits.size()) - block.first_wait;
+}
+
+MessageOwner OpTable::named_owner(const Plan& plan, const Op& op, const EngineOp& record) {
+  if (record.storage == 0 || !is_point_to_point(record.kind) || op.num_operands != 1) return {};
+  const TensorId owner = plan.owner(plan.operands_of(op).front().tensor());
+  const Tensor& t = plan.tensors[owner.index()];
+  return {owner, likes_.try_emplace({t.layout, t.dtype, t.tier}, owner).first->second};
 }
 
 /// What an op does, and what it comes after.

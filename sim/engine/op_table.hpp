@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "sim/base/unset_vector.hpp"
@@ -31,8 +33,8 @@ struct EngineOp {
 static_assert(sizeof(EngineOp) == 16);
 constexpr std::uint8_t kTakes = 1, kGives = 2;
 
-/// Whose storage a message takes or gives back; none where that is of several. What is known of a tensor is known of
-/// one that it is like, of which there are few.
+/// Whose storage a message takes or gives back; none where that is of several. What there is to know of its size is
+/// known of the first that is like it: there are few of those.
 struct MessageOwner {
   TensorId owner, like;
 };
@@ -152,6 +154,7 @@ class OpTable {
   void add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& block, const MovedStretches::Part& part);
   void complete(const Plan& plan, ClassOps& out, const Op& op, EngineOp& record, MessageOwner storage);
   void find_partners(const Plan& plan);
+  MessageOwner named_owner(const Plan& plan, const Op& op, const EngineOp& record);
   void add_call(EngineOp& record, WorkId work, MessageOwner storage);
   void add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, const CostTable& costs);
 
@@ -166,6 +169,7 @@ class OpTable {
   std::vector<OpKind> kinds_;                      // while building: per work
   std::vector<std::uint32_t> partners_;            // while building: per work of a call, a number for whom it is with
   std::vector<std::uint32_t> counts_;              // while building a class: calls so far by that number
+  std::map<std::tuple<LayoutId, DType, Tier>, TensorId> likes_;  // while building: the first owner of its kind
 };
 
 }  // namespace orrery

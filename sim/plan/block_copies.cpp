@@ -220,6 +220,7 @@ void BlockCopies::recall_own(TensorId owner) {
 /// Tensors of its own for those of the block.
 void BlockCopies::copy_tensors(const Recipe& recipe, TensorId first, std::span<const Replacement> replaced) {
   const OpBlock& block = recipe.block;
+  tensor_pages_.grow(plan_.tensors, block.num_tensors);
   plan_.tensors.resize(first.index() + block.num_tensors);
   Tensor* const mine = plan_.tensors.data() + first.index();
   std::copy_n(plan_.tensors.data() + block.first_tensor.index(), block.num_tensors, mine);
@@ -234,6 +235,7 @@ void BlockCopies::copy_tensors(const Recipe& recipe, TensorId first, std::span<c
 /// Tensors of the block's own are moved, others may be replaced. Whether what is replaced is written.
 bool BlockCopies::copy_operands(const Recipe& recipe, TensorId first, std::span<const Replacement> replaced) {
   const std::size_t begin = plan_.operands.size();
+  operand_pages_.grow(plan_.operands, recipe.num_operands);
   plan_.operands.resize(begin + recipe.num_operands);
   const Operand* const like = plan_.operands.data() + recipe.first_operand;
   Operand* const mine = plan_.operands.data() + begin;
@@ -253,6 +255,7 @@ bool BlockCopies::copy_operands(const Recipe& recipe, TensorId first, std::span<
 void BlockCopies::copy_ops(const Recipe& recipe, OpId first, std::uint16_t microbatch, OpId after, bool may_write) {
   const std::uint32_t moved =
       static_cast<std::uint32_t>(plan_.operands.size()) - recipe.num_operands - recipe.first_operand;
+  op_pages_.grow(plan_.ops, recipe.block.num_ops);
   plan_.ops.resize(first.index() + recipe.block.num_ops);
   const Op* const like = plan_.ops.data() + recipe.block.first_op.index();
   Op* const mine = plan_.ops.data() + first.index();

@@ -114,6 +114,7 @@ class BlockCopies {
 
   Plan& plan_;
   LastUses& uses_;
+  PagesAhead op_pages_, operand_pages_, tensor_pages_;        // of the plan
   std::map<std::pair<OpId, std::uint32_t>, Recipe> recipes_;  // by the first op and the number of ops
   std::vector<Copy> copies_;                                  // in order
   std::map<TensorId, Calm> calm_;                             // by owner, of the class at hand

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/pages.hpp"
 #include "sim/plan/block_copies.hpp"
 #include "sim/plan/latest_ops.hpp"
 #include "sim/plan/stretches.hpp"
@@ -178,14 +177,10 @@ void PlanBuilder::order(OpId before) {
 }
 
 void PlanBuilder::reserve(std::size_t times) {
-  const auto make_room = [&](auto& list) {
-    list.reserve(list.size() * times);
-    take_reserved_pages(list);
-  };
-  make_room(plan_.ops);
-  make_room(plan_.operands);
-  make_room(plan_.deps);
-  make_room(plan_.tensors);
+  plan_.ops.reserve(plan_.ops.size() * times);
+  plan_.operands.reserve(plan_.operands.size() * times);
+  plan_.deps.reserve(plan_.deps.size() * times);
+  plan_.tensors.reserve(plan_.tensors.size() * times);
   uses_.reserve(uses_.size() * times);
 }
 

@@ -14,11 +14,11 @@ namespace orrery {
 /// the last op that has read it since. Earlier readers of a stream cannot matter: the stream orders them before.
 class LastUses {
  public:
-  void resize(std::size_t tensors) { uses_.resize(tensors); }
-  void reserve(std::size_t tensors) {
-    uses_.reserve(tensors);
-    take_reserved_pages(uses_);
+  void resize(std::size_t tensors) {
+    if (tensors > uses_.size()) pages_.grow(uses_, tensors - uses_.size());
+    uses_.resize(tensors);
   }
+  void reserve(std::size_t tensors) { uses_.reserve(tensors); }
   std::size_t size() const { return uses_.size(); }
 
   /// Whether nobody is known to have touched it.
@@ -69,6 +69,7 @@ class LastUses {
     Stream stream = Stream::Compute;
   };
   std::vector<Use> uses_;  // per tensor
+  PagesAhead pages_;       // of these
   std::vector<Reader> readers_;
   std::uint32_t free_ = kNone;
 };

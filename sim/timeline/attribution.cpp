@@ -74,9 +74,14 @@ class Attribution {
     struct Part {
       std::uint32_t first = 0, num_ops = 0;
     };
-    std::vector<Part> parts;            // ops of the compute stream that follow upon each other
-    std::vector<std::uint32_t> beside;  // ops of other streams
-    BlockTimes* run = nullptr;          // none: not known yet
+    struct Beside {
+      std::uint32_t op = 0;
+      WorkRow work;
+      std::uint8_t stream = 0;
+    };
+    std::vector<Part> parts;     // ops of the compute stream that follow upon each other
+    std::vector<Beside> beside;  // ops of other streams
+    BlockTimes* run = nullptr;   // none: not known yet
   };
   /// When compute leads, or a copy of a block ran.
   struct Lead {
@@ -152,11 +157,7 @@ class Attribution {
     out.ops += piece.num_ops;
     busy_until_[kCompute] = end;
     leading_.push_back({start, end, block.run});
-    const std::span<const Op> ops = plans_[p].ops;
-    for (const std::uint32_t i : block.beside) {
-      const Op& op = ops[piece.first + i];
-      add_beside(first + i, works_[p][op.work.index()], static_cast<std::size_t>(op.stream), out);
-    }
+    for (const Block::Beside& b : block.beside) add_beside(first + b.op, b.work, b.stream, out);
     return true;
   }
 
@@ -167,7 +168,7 @@ class Attribution {
       const Op& op = plans_[p].ops[piece.first + i];
       if (op.stream != Stream::Compute) {
         out.may_repeat = out.may_repeat && works_[p][op.work.index()].place >= first_other_place();
-        out.beside.push_back(i);
+        out.beside.push_back({i, works_[p][op.work.index()], static_cast<std::uint8_t>(op.stream)});
         continue;
       }
       out.may_repeat = out.may_repeat && !graph_.meets(first + i);
