@@ -29,6 +29,7 @@ class Checker {
     check_classes();
     sizes_.resize(plan_.works.size());
     order_.streams.reserve(plan_.ops.size());
+    order_.waits.reserve(std::min(plan_.ops.size(), plan_.deps.size()));
     for (const Layout& l : plan_.layouts) elements_.push_back(l.shape.elements());
     const BlockComparison comparison{plan_};
     OrderChecker order{plan_, blocks_, order_, problems_};
@@ -198,12 +199,16 @@ bool Checker::does_alike(const Repetition& r) {
     const Op &a = mine[i], &b = like[i];
     const std::uint32_t unlike =
         (a.work.value ^ b.work.value) | static_cast<std::uint32_t>(a.num_operands ^ b.num_operands) |
-        static_cast<std::uint32_t>(a.stream != b.stream) | static_cast<std::uint32_t>(a.phase != b.phase);
+        static_cast<std::uint32_t>(static_cast<std::uint8_t>(a.stream) ^ static_cast<std::uint8_t>(b.stream)) |
+        static_cast<std::uint32_t>(static_cast<std::uint8_t>(a.phase) ^ static_cast<std::uint8_t>(b.phase));
     misplaced |= a.first_operand ^ next;
     next += a.num_operands;
-    const bool has_ids = a.name.index() < names && a.first_dep + std::size_t{a.num_deps} <= deps;
-    if (a.num_deps > 0 && r.moved != kNotMoved) order_.waits.push_back({r.first.value + i, a.first_dep, a.num_deps});
-    if (unlike == 0 && has_ids && ((a.num_deps | b.num_deps) == 0 || comes_after_the_same(r, i))) continue;
+    const bool is_good = unlike == 0 && a.name.index() < names && a.first_dep + std::size_t{a.num_deps} <= deps;
+    if (is_good && (a.num_deps | b.num_deps) == 0) continue;
+    if (is_good && comes_after_the_same(r, i)) {
+      if (a.num_deps > 0 && r.moved != kNotMoved) order_.waits.push_back({r.first.value + i, a.first_dep, a.num_deps});
+      continue;
+    }
     problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
             op_text(r.like.index() + i));
     return false;
@@ -225,6 +230,8 @@ bool Checker::comes_after_the_same(const Repetition& r, std::uint32_t i) const {
   const OpId first = r.first, first_like = r.like;
   const auto deps = plan_.deps_of(plan_.ops[first.index() + i]),
              deps_like = plan_.deps_of(plan_.ops[first_like.index() + i]);
+  if (deps.size() == 1 && deps_like.size() == 1 && deps_like[0] >= first_like)
+    return deps[0].index() - first.index() == deps_like[0].index() - first_like.index();
   std::size_t k = 0;
   for (const OpId d : deps_like) {
     if (d < first_like) continue;
