@@ -160,7 +160,7 @@ bool Execution::deps_ended(RankRun& rank, std::uint32_t index, const EngineOp& r
     if (slots_[first + d.stream()].state == State::Replayed) {
       const std::int64_t end_ps = replayed_end(first / kNumStreams, d);
       if (end_ps <= now_ps_) continue;
-      if (end_ps < INT64_MAX) {
+      if (end_ps < replay_end(first / kNumStreams)) {  // else the end of the replay wakes it
         slot.state = State::Awaiting;
         queue_.push(end_ps, {index, ++slot.version});
         return false;

@@ -131,6 +131,7 @@ class Execution final : private Network::Client {
   MemoryModel::Replayed storage_of(std::uint32_t rank, const Replay& replay) const;
   void replay_storage(std::uint32_t rank, std::int64_t before_ps);
   std::int64_t replayed_end(std::uint32_t rank, Dependency d) const;
+  std::int64_t replay_end(std::uint32_t rank) const { return replays_[rank].start_ps + replays_[rank].run->duration; }
 
   [[noreturn]] void report_stuck() const;
   std::string standing_text(std::uint32_t slot) const;

@@ -95,7 +95,7 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, const OpTable& ops
 MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretches& stretches) {
   ClassTensors out;
   std::map<const RepeatedBlock*, BlockMarks> blocks;
-  for (const auto& [first, block] : stretches.blocks()) blocks[&block] = marks_of(block);
+  for (const auto& [first, block] : stretches.blocks()) blocks[&block] = marks_of(block, out.given[&block]);
   std::uint32_t first = UINT32_MAX, last = 0;
   const auto widen = [&](std::uint32_t low, std::uint32_t high) {
     first = std::min(first, low);
@@ -128,7 +128,12 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretche
       std::uint8_t* const mine = out.marks.data() + (marks.first + part.by - first);
       const std::uint8_t* const own = marks.own.data();
       for (std::size_t t = 0; t < marks.own.size(); ++t) mine[t] = static_cast<std::uint8_t>(mine[t] + own[t]);
-      for (const std::uint32_t k : marks.others) add(plan_->operands[part.first_operand + k]);
+      Given& given = out.given.at(part.block);
+      for (const std::uint32_t k : given.operands) {
+        const TensorId owner = plan_->owner(plan_->operands[part.first_operand + k].tensor());
+        ++out.marks[owner.value - first];
+        given.owners.push_back(owner);
+      }
     }
   }
   out.count = static_cast<std::uint32_t>(out.marks.size());
@@ -140,7 +145,7 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretche
 }
 
 /// What others give back in a block they give back in its copies.
-MemoryModel::BlockMarks MemoryModel::marks_of(const RepeatedBlock& block) const {
+MemoryModel::BlockMarks MemoryModel::marks_of(const RepeatedBlock& block, Given& given) const {
   BlockMarks out;
   const std::span<const Operand> operands{plan_->operands.data() + block.first_operand, block.num_operands};
   if (!block.is_contiguous) return out;
@@ -156,7 +161,7 @@ MemoryModel::BlockMarks MemoryModel::marks_of(const RepeatedBlock& block) const 
     const bool is_other = other != block.others.end() && *other == k;
     other += is_other;
     if (operands[k].frees() && is_other)
-      out.others.push_back(k);
+      given.operands.push_back(k);
     else if (operands[k].frees())
       ++out.own[plan_->owner(operands[k].tensor()).value - out.first];
   }

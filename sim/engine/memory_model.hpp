@@ -160,11 +160,17 @@ class MemoryModel {
     std::int64_t bytes = 0;  // rounded up
     Tier tier = Tier::Device;
   };
+  /// What copies of a block give back that others have taken.
+  struct Given {
+    std::vector<std::uint32_t> operands;  // counted in the block, ascending
+    std::vector<TensorId> owners;         // of these, copy by copy
+  };
   struct ClassTensors {
     std::uint32_t first = 0, count = 0;  // range of tensor ids whose storage its ops take
     std::vector<std::uint8_t> marks;     // per tensor of the range: how many operands give it back, one per stream
     std::vector<TensorId> resident;
     std::uint32_t list = 0;  // of the storage keys of `resident`
+    std::map<const RepeatedBlock*, Given> given;
   };
 
   static constexpr std::size_t kNumTypes = static_cast<std::size_t>(DType::Bool) + 1;  // the last one
@@ -175,10 +181,9 @@ class MemoryModel {
   struct BlockMarks {  // operands of a block that give back what it takes itself: of a range of tensors
     std::uint32_t first = UINT32_MAX, last = 0;
     std::vector<std::uint8_t> own;
-    std::vector<std::uint32_t> others;  // operands that give back what others take
   };
   ClassTensors tensors_of(ClassId c, const MovedStretches& stretches);
-  BlockMarks marks_of(const RepeatedBlock& block) const;
+  BlockMarks marks_of(const RepeatedBlock& block, Given& given) const;
   std::uint32_t key_of(TensorId owner);
   RankState& state(RankId rank);
   TierState& tier(RankState& rank, RankId id, Tier tier);
@@ -201,7 +206,7 @@ class MemoryModel {
   void give_back(std::uint32_t simulated, TensorId owner, Storage storage, std::int64_t now_ps);
   StorageScript::Stretch* stretch(StorageScript& script, std::size_t first, std::size_t last) const;
   StorageScript* script_of(const ClassTensors& tensors, OpId first, std::span<const StorageScript::Event> events);
-  void find_owners(const ClassOps& ops, std::uint32_t pattern, const StorageScript& script,
+  void find_owners(const ClassOps& ops, const ClassTensors& tensors, std::uint32_t pattern, const StorageScript& script,
                    std::vector<TensorId>& out) const;
   Live* find_shared(const Replayed& replayed, const StorageScript::Change& c) {
     return live_[replayed.simulated].find(replayed.owners[c.place].value);

@@ -26,7 +26,7 @@ MemoryModel::Script MemoryModel::script(std::uint32_t simulated, const ClassOps&
   const OpId first{std::size_t{ops.first_op} + block->first_op};
   StorageScript* const known = script_of(class_of(simulated), first, events);
   const auto [owners, is_new] = owners_.try_emplace({fleet_->class_of(simulated), pattern, known});
-  if (is_new) find_owners(ops, pattern, *known, owners->second);
+  if (is_new) find_owners(ops, class_of(simulated), pattern, *known, owners->second);
   return {known, owners->second};
 }
 
@@ -76,24 +76,33 @@ StorageScript* MemoryModel::script_of(const ClassTensors& tensors, OpId first,
 }
 
 /// Storage of tensors that are those of the first block, moved, is that of the first block, moved by as much.
-void MemoryModel::find_owners(const ClassOps& ops, std::uint32_t pattern, const StorageScript& script,
-                              std::vector<TensorId>& out) const {
+void MemoryModel::find_owners(const ClassOps& ops, const ClassTensors& tensors, std::uint32_t pattern,
+                              const StorageScript& script, std::vector<TensorId>& out) const {
+  constexpr std::uint32_t kNone = UINT32_MAX;
   struct Shared {
     std::uint32_t op = 0, operand = 0;
-    std::uint32_t place = 0;  // of the operand, counted in the block
-    TensorId like;            // the owner in the block that copies are like; none: it is not moved with them
+    std::uint32_t place = 0;      // of the operand, counted in the block
+    TensorId like;                // the owner in the block that copies are like; none: it is not moved with them
+    std::uint32_t given = kNone;  // the how-manieth of what the block gives back of others
   };
   std::vector<Shared> shared;
   for (const StorageScript::Change& c : script.changes)
     if (c.kind == Kind::TakeShared || c.kind == Kind::GiveShared) shared.push_back({c.op, c.operand});
   const RepeatedBlock* known = nullptr;
+  const Given* given = nullptr;
+  const TensorId* owners = nullptr;  // of what the copy at hand gives back of others
   const auto look_into = [&](OpId like, const RepeatedBlock& block) {
     known = &block;
+    given = &tensors.given.at(known);
+    owners = given->owners.data();
     for (Shared& s : shared) {
       const Op& op = plan_->ops[like.index() + s.op];
       s.place = op.first_operand + s.operand - block.first_operand;
       const bool is_own = !std::binary_search(block.others.begin(), block.others.end(), s.place);
       s.like = is_own ? plan_->owner(plan_->operands_of(op)[s.operand].tensor()) : TensorId{};
+      const auto at = std::lower_bound(given->operands.begin(), given->operands.end(), s.place);
+      if (at != given->operands.end() && *at == s.place)
+        s.given = static_cast<std::uint32_t>(at - given->operands.begin());
     }
   };
   auto part = ops.stretches.parts().begin();
@@ -105,11 +114,14 @@ void MemoryModel::find_owners(const ClassOps& ops, std::uint32_t pattern, const 
     for (const Shared& s : shared) {
       if (part->block == nullptr)
         out.push_back(plan_->owner(plan_->operands_of(plan_->ops[first + s.op])[s.operand].tensor()));
-      else if (s.like.is_none())
-        out.push_back(plan_->owner(plan_->operands[part->first_operand + s.place].tensor()));
-      else
+      else if (!s.like.is_none())
         out.push_back(TensorId{std::size_t{s.like.value + part->by}});
+      else if (s.given != kNone)
+        out.push_back(owners[s.given]);
+      else
+        out.push_back(plan_->owner(plan_->operands[part->first_operand + s.place].tensor()));
     }
+    if (part->block != nullptr) owners += given->operands.size();
   }
 }
 
