@@ -105,7 +105,7 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretche
   for (const MovedStretches::Part& part : stretches.parts()) {
     if (part.block != nullptr) {
       const BlockMarks& marks = blocks.at(part.block);
-      widen(marks.first + part.by, marks.last + part.by);
+      widen(marks.first + part.moved, marks.last + part.moved);
       continue;
     }
     for (std::size_t i = part.first; i < part.first + part.num_ops; ++i)
@@ -125,7 +125,7 @@ MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretche
         continue;
       }
       const BlockMarks& marks = blocks.at(part.block);
-      std::uint8_t* const mine = out.marks.data() + (marks.first + part.by - first);
+      std::uint8_t* const mine = out.marks.data() + (marks.first + part.moved - first);
       const std::uint8_t* const own = marks.own.data();
       for (std::size_t t = 0; t < marks.own.size(); ++t) mine[t] = static_cast<std::uint8_t>(mine[t] + own[t]);
       Given& given = out.given.at(part.block);

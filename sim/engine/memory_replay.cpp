@@ -78,12 +78,10 @@ StorageScript* MemoryModel::script_of(const ClassTensors& tensors, OpId first,
 /// Storage of tensors that are those of the first block, moved, is that of the first block, moved by as much.
 void MemoryModel::find_owners(const ClassOps& ops, const ClassTensors& tensors, std::uint32_t pattern,
                               const StorageScript& script, std::vector<TensorId>& out) const {
-  constexpr std::uint32_t kNone = UINT32_MAX;
   struct Shared {
     std::uint32_t op = 0, operand = 0;
-    std::uint32_t place = 0;      // of the operand, counted in the block
-    TensorId like;                // the owner in the block that copies are like; none: it is not moved with them
-    std::uint32_t given = kNone;  // the how-manieth of what the block gives back of others
+    TensorId like;            // the owner in the block that copies are like, which is moved with them; none: of others
+    std::uint32_t given = 0;  // of others: the how-manieth that the block gives back
   };
   std::vector<Shared> shared;
   for (const StorageScript::Change& c : script.changes)
@@ -97,12 +95,12 @@ void MemoryModel::find_owners(const ClassOps& ops, const ClassTensors& tensors, 
     owners = given->owners.data();
     for (Shared& s : shared) {
       const Op& op = plan_->ops[like.index() + s.op];
-      s.place = op.first_operand + s.operand - block.first_operand;
-      const bool is_own = !std::binary_search(block.others.begin(), block.others.end(), s.place);
-      s.like = is_own ? plan_->owner(plan_->operands_of(op)[s.operand].tensor()) : TensorId{};
-      const auto at = std::lower_bound(given->operands.begin(), given->operands.end(), s.place);
-      if (at != given->operands.end() && *at == s.place)
+      const std::uint32_t place = op.first_operand + s.operand - block.first_operand;
+      const auto at = std::lower_bound(given->operands.begin(), given->operands.end(), place);
+      if (at != given->operands.end() && *at == place)
         s.given = static_cast<std::uint32_t>(at - given->operands.begin());
+      else
+        s.like = plan_->owner(plan_->operands_of(op)[s.operand].tensor());
     }
   };
   auto part = ops.stretches.parts().begin();
@@ -115,11 +113,9 @@ void MemoryModel::find_owners(const ClassOps& ops, const ClassTensors& tensors, 
       if (part->block == nullptr)
         out.push_back(plan_->owner(plan_->operands_of(plan_->ops[first + s.op])[s.operand].tensor()));
       else if (!s.like.is_none())
-        out.push_back(TensorId{std::size_t{s.like.value + part->by}});
-      else if (s.given != kNone)
-        out.push_back(owners[s.given]);
+        out.push_back(TensorId{std::size_t{s.like.value + part->moved}});
       else
-        out.push_back(plan_->owner(plan_->operands[part->first_operand + s.place].tensor()));
+        out.push_back(owners[s.given]);
     }
     if (part->block != nullptr) owners += given->operands.size();
   }

@@ -161,7 +161,7 @@ void OpTable::add_block(const Plan& plan, ClassOps& out, OpBlocks::Instance& blo
   const auto owner_of = [&](const EngineOp& known, const Op& op) {  // what a block has of its own moves with it
     const MessageOwner there = is_point_to_point(known.kind) ? calls_[known.work].storage : MessageOwner{};
     const bool is_moved = !there.owner.is_none() && part.block != nullptr && part.block->owns(there.owner);
-    return is_moved ? MessageOwner{TensorId{std::size_t{there.owner.value + part.by}}, there.like}
+    return is_moved ? MessageOwner{TensorId{std::size_t{there.owner.value + part.moved}}, there.like}
                     : named_owner(plan, op, known);
   };
   block.first_wait = static_cast<std::uint32_t>(out.blocks.waits.size());

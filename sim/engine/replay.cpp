@@ -170,7 +170,7 @@ void Execution::begin_replay(std::uint32_t r, const OpBlocks::Instance& block, B
   }
   replays_[r] = {&run, &block, now_ps_, 0};
   const std::uint32_t compute = r * kNumStreams + kCompute;
-  queue_.push(now_ps_ + run.duration, {compute, ++slots_[compute].version});
+  queue_.push(replay_end(r), {compute, ++slots_[compute].version});
 }
 
 /// What the replay of a rank has done before a time: its ops that have ended, and their storage. Returns how many.

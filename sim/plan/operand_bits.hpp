@@ -49,19 +49,6 @@ inline std::uint32_t count_unlike(const void* mine, const void* like, std::size_
   return all;
 }
 
-/// Whether none of `count` operands, as a number of bits, is larger than `most`, which is below 2^31.
-inline bool are_at_most(const Operand* operands, std::size_t count, std::uint32_t most) {
-  Words above{};  // in the highest bits: of those that are, or that have it themselves
-  std::size_t k = 0;
-  for (; k + kWords <= count; k += kWords) {
-    const Words bits = load_words(operands, k);
-    above |= bits | (words_of(most) - bits);
-  }
-  std::uint32_t all = above[0] | above[1] | above[2] | above[3];
-  for (; k < count; ++k) all |= load_word(operands, k) | (most - load_word(operands, k));
-  return all >> 31 == 0;
-}
-
 /// Writes operands that differ from others by so much.
 inline void copy_moved(Operand* out, const Operand* like, std::size_t count, std::uint32_t difference) {
   std::size_t k = 0;

@@ -23,15 +23,12 @@ bool has_moved_operands(const Operand* mine, const Operand* like, const Repeated
 
 MovedStretches::MovedStretches(const Plan& plan, const RankClass& c) {
   for (const Stretch& s : stretches_of(plan, c)) {
-    Part& part = parts_.emplace_back(Part{.first = s.first, .num_ops = s.num_ops, .like = s.like});
+    Part& part = parts_.emplace_back(Part{s});
     if (s.like.is_none()) continue;
     const auto [known, is_new] = blocks_.try_emplace(s.like);
     if (is_new) known->second = repeated_block(plan, s.like, static_cast<std::uint32_t>(s.num_ops));
     const RepeatedBlock& block = known->second;
-    if (s.moved == kNotMoved || block.borrows || block.num_own == 0) continue;
-    part.block = &block;
-    part.by = s.moved;
-    part.first_operand = s.first_operand;
+    if (s.moved != kNotMoved && !block.borrows && block.num_own > 0) part.block = &block;
   }
 }
 

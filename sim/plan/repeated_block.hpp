@@ -47,11 +47,8 @@ struct TensorRange {
 /// `others` of that name tensors moved by as much, and others are used alike.
 class MovedStretches {
  public:
-  struct Part {
-    std::size_t first = 0, num_ops = 0;
-    OpId like;                             // the first op of what it repeats; none: it repeats nothing
+  struct Part : Stretch {
     const RepeatedBlock* block = nullptr;  // none: it has to be read op by op
-    std::uint32_t by = 0, first_operand = 0;
   };
 
   MovedStretches() = default;

@@ -55,6 +55,7 @@ class Checker {
   void check_classes();
   std::size_t check_ops(const RankClass& c, const BlockComparison& comparison);
   void check_plain(std::size_t first, std::size_t end);
+  void note_order(std::size_t first, std::size_t end);
   bool has_ids(std::size_t i);
   void check_operand_sizes(std::size_t i);
   bool begins_repetition(const Repetition& r, const RankClass& c, std::size_t end) const;
@@ -111,7 +112,7 @@ const std::vector<std::int64_t>& Checker::sizes_of(WorkId work) {
   return *sizes;
 }
 
-/// Whether all that an op names is there. Notes what it touches, and that it comes after others.
+/// Whether all that an op names is there. Notes what it touches.
 bool Checker::has_ids(std::size_t i) {
   const Op& op = plan_.ops[i];
   const bool has_work = op.work.index() < plan_.works.size() && op.name.index() < plan_.names.size();
@@ -128,8 +129,6 @@ bool Checker::has_ids(std::size_t i) {
     }
     touched_.widen(plan_.owner(o.tensor()));
   }
-  order_.streams.push_back(op.stream);
-  if (op.num_deps > 0) order_.waits.push_back({static_cast<std::uint32_t>(i), op.first_dep, op.num_deps});
   return true;
 }
 
@@ -163,6 +162,15 @@ void Checker::check_plain(std::size_t first, std::size_t end) {
     if (!has_ids(i)) return;
     check_operand_sizes(i);
   }
+  note_order(first, end);
+}
+
+void Checker::note_order(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) {
+    const Op& op = plan_.ops[i];
+    order_.streams.push_back(op.stream);
+    if (op.num_deps > 0) order_.waits.push_back({static_cast<std::uint32_t>(i), op.first_dep, op.num_deps});
+  }
 }
 
 /// What a block is like is no copy itself.
@@ -179,11 +187,10 @@ void Checker::check_blocks(const std::map<OpId, std::uint32_t>& lengths) {
 /// Mostly tensors of a copy are those of its block, all moved by as much: then they are compared range by range.
 void Checker::check_repetition(const Repetition& r, const BlockComparison& comparison) {
   if (!does_alike(r)) return;
+  note_order(r.first.index(), r.first.index() + r.num_ops);
   const auto [known, is_new] = blocks_.try_emplace(r.like);
   if (is_new) known->second = repeated_block(plan_, r.like, r.num_ops);
   if (r.moved == kNotMoved) return check_uses(r, comparison);
-  order_.streams.resize(r.first.index() + r.num_ops);
-  std::copy_n(order_.streams.data() + r.like.index(), r.num_ops, order_.streams.data() + r.first.index());
   if (!comparison.is_moved(r, known->second, touched_))
     problem("{} does not begin a copy of the block from {} on with tensors moved by {}", op_text(r.first.index()),
             op_text(r.like.index()), r.moved);
@@ -199,16 +206,11 @@ bool Checker::does_alike(const Repetition& r) {
     const Op &a = mine[i], &b = like[i];
     const std::uint32_t unlike =
         (a.work.value ^ b.work.value) | static_cast<std::uint32_t>(a.num_operands ^ b.num_operands) |
-        static_cast<std::uint32_t>(static_cast<std::uint8_t>(a.stream) ^ static_cast<std::uint8_t>(b.stream)) |
-        static_cast<std::uint32_t>(static_cast<std::uint8_t>(a.phase) ^ static_cast<std::uint8_t>(b.phase));
+        static_cast<std::uint32_t>(a.stream != b.stream) | static_cast<std::uint32_t>(a.phase != b.phase);
     misplaced |= a.first_operand ^ next;
     next += a.num_operands;
-    const bool is_good = unlike == 0 && a.name.index() < names && a.first_dep + std::size_t{a.num_deps} <= deps;
-    if (is_good && (a.num_deps | b.num_deps) == 0) continue;
-    if (is_good && comes_after_the_same(r, i)) {
-      if (a.num_deps > 0 && r.moved != kNotMoved) order_.waits.push_back({r.first.value + i, a.first_dep, a.num_deps});
-      continue;
-    }
+    const bool has_ids = a.name.index() < names && a.first_dep + std::size_t{a.num_deps} <= deps;
+    if (unlike == 0 && has_ids && ((a.num_deps | b.num_deps) == 0 || comes_after_the_same(r, i))) continue;
     problem("{} is said to repeat {} but does something else", op_text(r.first.index() + i),
             op_text(r.like.index() + i));
     return false;
@@ -230,8 +232,6 @@ bool Checker::comes_after_the_same(const Repetition& r, std::uint32_t i) const {
   const OpId first = r.first, first_like = r.like;
   const auto deps = plan_.deps_of(plan_.ops[first.index() + i]),
              deps_like = plan_.deps_of(plan_.ops[first_like.index() + i]);
-  if (deps.size() == 1 && deps_like.size() == 1 && deps_like[0] >= first_like)
-    return deps[0].index() - first.index() == deps_like[0].index() - first_like.index();
   std::size_t k = 0;
   for (const OpId d : deps_like) {
     if (d < first_like) continue;

@@ -46,13 +46,11 @@ std::vector<OrderChecker::Part> OrderChecker::parts_of(const RankClass& c) {
       count_marks(plan_.operands_of(plan_.ops[i]));
   std::vector<Part> parts;
   for (const Stretch& s : stretches) {
-    Part& part = parts.emplace_back(Part{s.first, s.num_ops});
+    Part& part = parts.emplace_back(Part{s});
     if (s.moved == kNotMoved) continue;
     const auto [known, is_new] = patterns_.try_emplace(s.like);
     if (is_new) known->second = learn(s.like, s.num_ops);
     part.pattern = &known->second;
-    part.moved = s.moved;
-    part.first_operand = s.first_operand;
     part.is_same = is_same(part, s.like);
     gather_stored(part);
     count_marks(stored_);

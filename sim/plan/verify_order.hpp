@@ -87,10 +87,8 @@ class OrderChecker {
     std::uint32_t writer = kNone, reader = kNone;  // counted in the block
   };
   /// Ops of the class, and whose pattern they follow: none: they are walked op by op.
-  struct Part {
-    std::size_t first = 0, num_ops = 0;
+  struct Part : Stretch {
     Pattern* pattern = nullptr;
-    std::uint32_t moved = 0, first_operand = 0;
     bool is_same = false;  // in all persistent storage that it touches
   };
 
