@@ -50,17 +50,16 @@ void DriftProbe::sample() { run_->run(1, 1); }
 
 std::vector<double> DriftProbe::quiet() const { return quiet_values(run_->totals(), kFewestSamples); }
 
-double DriftProbe::seconds() const { return median(quiet()); }
-
 double DriftProbe::drift() const {
   const RobustSummary s = summarise(quiet());
   return s.median > 0 ? s.deviation / s.median : 0;
 }
 
 double DriftProbe::worst() const {
-  const double middle = seconds();
+  const std::vector<double> all = quiet();
+  const double middle = median(all);
   double worst = 0;
-  for (const double s : quiet()) worst = std::max(worst, std::abs(s / middle - 1));
+  for (const double s : all) worst = std::max(worst, std::abs(s / middle - 1));
   return worst;
 }
 
@@ -84,17 +83,19 @@ double slow_drift_of(const std::vector<double>& all) {
 
 }  // namespace
 
+template <class Kind>
+std::vector<double> DriftProbe::seconds_of() const {
+  std::vector<double> seconds;
+  for (const Point& p : run_->measured().points)
+    if (std::holds_alternative<Kind>(p.work) && !p.samples.empty())
+      for (const Observed& o : undisturbed(p.samples.front(), p.work)) seconds.push_back(o.value);
+  return seconds;
+}
+
+double DriftProbe::seconds() const { return median(seconds_of<Gemm>()); }
+
 DriftProbe::Slow DriftProbe::slow_drift() const {
-  Slow out;
-  const MeasuredPlan measured = run_->measured();
-  for (const Point& p : measured.points) {
-    if (p.samples.empty()) continue;
-    std::vector<double> seconds;
-    for (const Observed& o : undisturbed(p.samples.front(), p.work)) seconds.push_back(o.value);
-    if (std::holds_alternative<Gemm>(p.work)) out.core = slow_drift_of(seconds);
-    if (std::holds_alternative<Copy>(p.work)) out.memory = slow_drift_of(seconds);
-  }
-  return out;
+  return {slow_drift_of(seconds_of<Gemm>()), slow_drift_of(seconds_of<Copy>())};
 }
 
 double DriftProbe::disturbed() const {

@@ -16,9 +16,10 @@ class DriftProbe {
  public:
   DriftProbe();
   void sample();
-  /// The middle time of a sample that nothing disturbed, as long as there are such.
+  /// The middle time of the product, which stays in a core: a pass over memory takes half as long where samples follow
+  /// each other and a large last cache holds it.
   double seconds() const;
-  /// Relative standard deviation of these samples, and the largest difference from their median.
+  /// Relative standard deviation of the samples that nothing disturbed, and their largest difference from the median.
   double drift() const;
   double worst() const;
   /// What comes and goes slowly, of the product and of the pass over memory: the relative standard deviation of their
@@ -32,6 +33,9 @@ class DriftProbe {
 
  private:
   std::vector<double> quiet() const;
+  /// Of the op of this kind, without what disturbed it.
+  template <class Kind>
+  std::vector<double> seconds_of() const;
 
   std::unique_ptr<BenchRun> run_;
 };

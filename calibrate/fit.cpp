@@ -305,19 +305,16 @@ void widen(std::vector<double>& range, double value) {
   range = {std::min(range[0], value), std::max(range[1], value)};
 }
 
-/// What there is to know of the errors of points but for themselves. Of measuring: a few visits tell little of their
-/// own, those of all points together more.
+/// What there is to know of the errors of points but for themselves. That visits differ is no such thing: so does what
+/// a prediction is compared with.
 std::vector<Residual> known_errors(const LawForm& form, std::span<const double> coefficients,
                                    const std::vector<const Point*>& points, const Caches& caches) {
-  std::vector<double> errors;
-  for (const Point* p : points) errors.push_back(p->seconds.median_error / p->seconds.median);
-  const double measuring = trimmed_rms(std::move(errors));
   std::vector<Residual> out;
   for (const Point* p : points) {
     const LawInput input{p->work, p->bindings, p->ranks};
     const double doubt = cache_doubt(form, coefficients, input, caches);
-    out.push_back({0, p->seconds.median, p->weight, std::hypot(doubt, measuring),
-                   share_beyond_caches(form, coefficients, input, caches)});
+    out.push_back(
+        {0, p->seconds.median, p->weight, doubt, share_beyond_caches(form, coefficients, input, caches)});
   }
   return out;
 }

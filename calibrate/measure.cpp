@@ -19,7 +19,7 @@ constexpr double kVisit = 0.005;         // seconds that a visit measures for, i
 constexpr std::size_t kFewestQuiet = 3;  // measurements that count, disturbed or not
 constexpr int kFewestRuns = 2, kMostRuns = 8;
 // Until the caches keep what they will keep of a working set that they may hold: passes, of which long ones need few.
-constexpr int kFewestSettling = 2, kMostSettling = 6;
+constexpr int kFewestSettling = 2, kMostSettling = 16;
 constexpr double kSettling = 0.04;  // seconds
 
 bool is_message(const Work& w) {

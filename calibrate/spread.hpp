@@ -6,8 +6,8 @@
 namespace orrery {
 
 /// A prediction that missed: ln(measured / predicted), how long it took, how much it counts, and the part of its
-/// standard deviation that is known already: of the measured time, and of what is left of the caches. `beyond`: the
-/// part of the time that what has left a cache takes.
+/// standard deviation that is known already, of what is left of the caches. `beyond`: the part of the time that what has
+/// left a cache takes.
 struct Residual {
   double value = 0, seconds = 0, weight = 1, known = 0, beyond = 0;
 };
