@@ -13,7 +13,7 @@ namespace {
 constexpr double kLeastSigma = 0.005;  // no op is predicted better than that
 // A standard deviation is told from how far this part of the residuals reaches, and how far it does in a normal
 // distribution: the largest ones are of plans that something disturbed.
-constexpr double kPart = 0.85, kReach = 1.4395;
+constexpr double kPart = 0.80, kReach = 1.2816;
 
 /// Under this floor and doubt of memory: the relative part of the standard deviation, and how badly residuals of that
 /// size fit: the mean of −ln of the density of Student's t with four degrees of freedom, whose tails are those of

@@ -16,7 +16,7 @@ struct Residual {
 struct Spread {
   double sigma = 0, floor = 0, memory = 0;
 };
-/// The spread under which the residuals are most likely, and 85 % of them as near as in a normal distribution: the
+/// The spread under which the residuals are most likely, and 80 % of them as near as in a normal distribution: the
 /// largest ones, of plans that something disturbed, do not count in full.
 Spread spread(const std::vector<Residual>& residuals);
 

@@ -6,6 +6,8 @@
 
 #include <ctime>
 #include <fstream>
+#include <optional>
+#include <string_view>
 
 #include "sim/machine/cluster.hpp"
 
@@ -23,18 +25,25 @@ Bytes cache_size(int index, Bytes otherwise) {
   return file >> kibibytes && kibibytes > 0 ? kibibytes * 1.0_KiB : otherwise;
 }
 
+/// The first line of the kernel's account of its processors that begins so, behind the colon.
+std::optional<std::string> processor_line(std::string_view name) {
+  std::ifstream info{"/proc/cpuinfo"};
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with(name))
+      if (const auto colon = line.find(':'); colon != std::string::npos && colon + 2 < line.size())
+        return line.substr(colon + 2);
+  return {};
+}
+
 }  // namespace
 
 Caches detected_caches() { return {cache_size(2, kUsualL2), cache_size(3, kUsualL3), detected_cores()}; }
 
-std::string detected_processor() {
-  std::ifstream info{"/proc/cpuinfo"};
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) {
-      const auto colon = line.find(':');
-      if (colon != std::string::npos && colon + 2 < line.size()) return line.substr(colon + 2);
-    }
-  return "unknown processor";
+std::string detected_processor() { return processor_line("model name").value_or("unknown processor"); }
+
+bool is_virtual_machine() {
+  const std::string flags = processor_line("flags").value_or("");
+  return (flags + ' ').find(" hypervisor ") != std::string::npos;
 }
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))); }

@@ -11,6 +11,8 @@ namespace orrery {
 /// What this computer says about itself.
 Caches detected_caches();
 std::string detected_processor();
+/// Runs on a hypervisor: others may use its cores, its last cache and its memory.
+bool is_virtual_machine();
 /// Today as 2026-11-21.
 std::string today();
 
