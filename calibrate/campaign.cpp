@@ -32,23 +32,36 @@ bool are_known(const std::vector<std::unique_ptr<BenchRun>>& runs) {
   return std::all_of(runs.begin(), runs.end(), [](const auto& run) { return run->relative_error() <= kGoodEnough; });
 }
 
-Bench probe_bench() {
+Bench probe_bench(Work work) {
   Random random{0};
   PlanBuilder builder{"drift probe"};
   builder.begin_class("all", {});
-  OperandMaker maker{builder, random};
-  maker.add(Gemm{.m = 256, .n = 256, .k = 512, .transpose_b = true});
-  maker.add(Copy{size_of(DType::F32, kProbeElements)});
+  OperandMaker{builder, random}.add(work);
   return {builder.take(&host_workspaces()), {}, {}, 1};
 }
 
 }  // namespace
 
-DriftProbe::DriftProbe() : run_{std::make_unique<BenchRun>(probe_bench())} {}
+DriftProbe::DriftProbe()
+    : product_{std::make_unique<BenchRun>(probe_bench(Gemm{.m = 256, .n = 256, .k = 512, .transpose_b = true}))},
+      pass_{std::make_unique<BenchRun>(probe_bench(Copy{size_of(DType::F32, kProbeElements)}))} {}
 
-void DriftProbe::sample() { run_->run(1, 1); }
+void DriftProbe::sample() {
+  product_->run(1, 1);
+  pass_->run(1, 1);
+}
 
-std::vector<double> DriftProbe::quiet() const { return quiet_values(run_->totals(), kFewestSamples); }
+std::vector<Observed> DriftProbe::samples() const {
+  std::vector<Observed> all = product_->totals();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Observed& pass = pass_->totals()[i];
+    all[i].value += pass.value;
+    all[i].disturbed = std::max(all[i].disturbed, pass.disturbed);
+  }
+  return all;
+}
+
+std::vector<double> DriftProbe::quiet() const { return quiet_values(samples(), kFewestSamples); }
 
 double DriftProbe::drift() const {
   const RobustSummary s = summarise(quiet());
@@ -81,25 +94,25 @@ double slow_drift_of(const std::vector<double>& all) {
   return middles.size() < 2 ? 0 : std::sqrt(squares / double(middles.size() - 1));
 }
 
-}  // namespace
-
-template <class Kind>
-std::vector<double> DriftProbe::seconds_of() const {
+/// The times of a probe's op, without what disturbed it.
+std::vector<double> undisturbed_seconds(const BenchRun& run) {
   std::vector<double> seconds;
-  for (const Point& p : run_->measured().points)
-    if (std::holds_alternative<Kind>(p.work) && !p.samples.empty())
+  for (const Point& p : run.measured().points)
+    if (!p.samples.empty())
       for (const Observed& o : undisturbed(p.samples.front(), p.work)) seconds.push_back(o.value);
   return seconds;
 }
 
-double DriftProbe::seconds() const { return median(seconds_of<Gemm>()); }
+}  // namespace
+
+double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_)); }
 
 DriftProbe::Slow DriftProbe::slow_drift() const {
-  return {slow_drift_of(seconds_of<Gemm>()), slow_drift_of(seconds_of<Copy>())};
+  return {slow_drift_of(undisturbed_seconds(*product_)), slow_drift_of(undisturbed_seconds(*pass_))};
 }
 
 double DriftProbe::disturbed() const {
-  const std::vector<Observed>& all = run_->totals();
+  const std::vector<Observed> all = samples();
   const auto n = std::count_if(all.begin(), all.end(), [](const Observed& o) { return !is_quiet(o.disturbed); });
   return all.empty() ? 0 : double(n) / double(all.size());
 }

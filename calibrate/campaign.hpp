@@ -16,8 +16,8 @@ class DriftProbe {
  public:
   DriftProbe();
   void sample();
-  /// The middle time of the product, which stays in a core: a pass over memory takes half as long where samples follow
-  /// each other and a large last cache holds it.
+  /// The middle time of the product, which stays in a core. (A pass over memory takes half as long where samples follow
+  /// each other and a large last cache holds it.)
   double seconds() const;
   /// Relative standard deviation of the samples that nothing disturbed, and their largest difference from the median.
   double drift() const;
@@ -32,12 +32,11 @@ class DriftProbe {
   double disturbed() const;
 
  private:
+  /// Product and pass together.
+  std::vector<Observed> samples() const;
   std::vector<double> quiet() const;
-  /// Of the op of this kind, without what disturbed it.
-  template <class Kind>
-  std::vector<double> seconds_of() const;
 
-  std::unique_ptr<BenchRun> run_;
+  std::unique_ptr<BenchRun> product_, pass_;
 };
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may
