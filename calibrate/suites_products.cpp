@@ -26,7 +26,7 @@ Gemm draw_sizes(Random& r, std::int64_t m_low, std::int64_t m_high) {
 }
 
 AttentionShape draw_attention(Random& r) {
-  constexpr std::int64_t kDims[] = {16, 32, 64, 64, 80, 96, 128};
+  constexpr std::int64_t kDims[] = {16, 24, 32, 40, 64, 64, 80, 96, 128};
   for (;;) {
     AttentionShape s{.batch = log_integer(r, 1, 16), .q = width(r, 9, 1024), .causal = r.below(3) != 0, .scale = 0.125};
     s.kv = s.q;

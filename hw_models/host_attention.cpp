@@ -128,6 +128,7 @@ constexpr Feature kDecodeFeatures[] = {
     {"head", Spends::Overhead, "head of keys of a sequence"},
     {"math", Spends::Math, "10^6 FLOP"},
     {"scores", Spends::Math, "10^6 scores"},
+    {"tail", Spends::Math, "10^6 multiplications that do not fill a vector"},
     {"keys", Spends::Memory, "10^6 elements of keys and values"},
     {"row", Spends::Memory, "10^6 keys"},
     {"warm", Spends::Memory, "MB of keys and values that have left the second-level cache since their last use",
@@ -140,8 +141,10 @@ constexpr Feature kDecodeFeatures[] = {
 
 /// Time of attention of few queries, which reads keys and values once, where they lie:
 ///
-///   t = call + b·Hkv·head + math·2·b·H·q·kv·(dk + dv) + scores·b·H·q·kv + b·Hkv·kv·(keys·(dk + dv) + row) + misses of
-///   keys and values, by bytes and by keys
+///   t = call + b·Hkv·head + b·H·q·kv·(math·2·(dk + dv) + scores + tail·(dk mod c + dv mod c))
+///     + b·Hkv·kv·(keys·(dk + dv) + row) + misses of keys and values, by bytes and by keys
+///
+/// c numbers are in a vector; those that do not fill one are multiplied one by one.
 ///
 /// The part of a head in a key is a few lines, and the next key's lie far from it: hence the cost by key.
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
@@ -154,13 +157,14 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv,
                keys = b * double(s.kv_heads) * kv * dims;
   const Bytes size{keys * bits(s.dtype) / 8.0}, step = reuse_distance(in, size);
-  const double rows = b * double(s.kv_heads) * kv / kMillion;
+  const double rows = b * double(s.kv_heads) * kv / kMillion, lanes = double(tile_cols(s.dtype)) / 2;
   const Moved cached{size.base() / kMillion};
   const double cold = lost(in, caches, CacheLevel::Last, cached, kKeysAndValues).read;
   return {1,
           b * double(s.kv_heads),
           2 * scores * dims / kMillion,
           scores / kMillion,
+          scores * (std::fmod(double(s.qk_dim), lanes) + std::fmod(double(s.v_dim), lanes)) / kMillion,
           keys / kMillion,
           rows,
           lost(in, caches, CacheLevel::Second, cached, kKeysAndValues).read,
