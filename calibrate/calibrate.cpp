@@ -34,7 +34,6 @@ Measurements collect(const Campaign& campaign, const Selection& selection) {
   Measurements m{std::move(plans), selection.steps, selection.beside, selection.turns, selection.pairs};
   const auto at = [&](std::size_t plan) { return exponents.begin() + static_cast<std::ptrdiff_t>(plan); };
   m.sensitivity = median({at(m.steps.begin), at(m.steps.end)});
-  m.has_all_cores = campaign.cores().cores() >= kFewCores * double(detected_cores());
   for (std::size_t i = 0; i < m.plans.size(); ++i)
     for (Point& p : m.plans[i].points) p.plan = static_cast<std::uint32_t>(i);
   return m;

@@ -21,6 +21,7 @@ constexpr std::size_t kNearby = 2;  // larger shares that are tried again while 
 constexpr double kLeastOfMessage = 0.05;  // of a core
 constexpr double kLongStep = 2e-2;        // seconds
 constexpr double kMostLost = 0.5;         // of a rank's time
+constexpr double kMostBeside = 0.2;       // of it, to ranks on other cores; more is of neighbours that come and go
 
 constexpr std::size_t kFewestOfLaw = 12;  // ops of steps that a law's errors are told by
 constexpr double kMostWidening = 4;
@@ -47,12 +48,12 @@ void append(HeldOut& all, HeldOut more) {
   for (auto& [slot, errors] : more.ops) all.ops[slot].insert(all.ops[slot].end(), errors.begin(), errors.end());
 }
 
-/// The laws of what was measured, without the plans in `left_out`.
+/// The laws of what was measured, without the plans in `left_out` and without steps on all cores.
 Laws fit_laws(const Measurements& measured, const Caches& caches, const std::vector<bool>& left_out) {
   std::map<std::size_t, std::vector<const Point*>> by_slot;
   for (std::size_t i = 0; i < measured.plans.size(); ++i)
     for (const Point& p : measured.plans[i].points)
-      if (has_law(p) && !left_out[i]) by_slot[slot_of(p.work)].push_back(&p);
+      if (has_law(p) && !left_out[i] && !measured.beside.holds(i)) by_slot[slot_of(p.work)].push_back(&p);
   Laws laws;
   for (const auto& [slot, of_slot] : by_slot) laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, caches);
   return laws;
@@ -67,7 +68,6 @@ void share_receives(Laws& laws) {
 HeldOut check_half(const HostParameters& base, const Measurements& measured, std::size_t half) {
   std::vector<bool> left_out(measured.plans.size(), false);
   for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) left_out[i] = i % 2 == half;
-  for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) left_out[i] = true;  // the same steps
   HostParameters fitted = base;
   fitted.laws = fit_laws(measured, base.caches(), left_out);
   const HostModel model{"host", fitted};
@@ -175,6 +175,24 @@ double beside_itself(const HostModel& model, const MeasuredPlan& plan) {
   return check_step(model, plan).predicted * std::max(1.0, rounds);
 }
 
+/// The part of its time that a rank loses while others work on all other cores, beyond what its part of the last cache
+/// tells: the middle over long steps that all cores do at once, each against what it takes alone.
+double time_lost_beside(const HostParameters& parameters, const Measurements& measured) {
+  std::vector<double> lost;
+  const HostModel model{"host", parameters};
+  const auto as_measured = [&](const MeasuredPlan& plan) {
+    return check_step(model, plan).predicted / plan.seconds.median;
+  };
+  for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) {
+    const MeasuredPlan& together = measured.plans[i];
+    if (together.seconds.median < kLongStep) continue;
+    for (std::size_t j = measured.steps.begin; j < measured.steps.end; ++j)
+      if (together.name.starts_with(measured.plans[j].name + " on "))
+        lost.push_back(1 - as_measured(together) / as_measured(measured.plans[j]));
+  }
+  return lost.empty() ? 0 : std::clamp(median(std::move(lost)), 0.0, kMostBeside);
+}
+
 /// The part of its time that a rank loses when it shares its core, over steps that more ranks than cores do at once:
 /// the lower quartile, since whatever disturbs makes it more.
 double time_lost_in_turns(const HostParameters& parameters, const Measurements& measured) {
@@ -214,13 +232,11 @@ double cores_of_messages(const HostParameters& parameters, const Measurements& m
 
 std::vector<StepCheck> fit_host(HostParameters& parameters, const Measurements& measured) {
   HeldOut held_out = CacheSearch{parameters, measured}.run();
-  std::vector<bool> left_out(measured.plans.size(), false);
-  if (!measured.has_all_cores)
-    for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) left_out[i] = true;
-  parameters.laws = fit_laws(measured, parameters.caches(), left_out);
+  parameters.laws = fit_laws(measured, parameters.caches(), std::vector<bool>(measured.plans.size(), false));
   widen_laws(parameters.laws, held_out);
   share_receives(parameters.laws);
   parameters.message_cores = cores_of_messages(parameters, measured);
+  parameters.beside = time_lost_beside(parameters, measured);
   parameters.turns = time_lost_in_turns(parameters, measured);
   parameters.sharing = error_of_sharing(parameters, measured);
   renew_doubts(held_out, parameters, measured);

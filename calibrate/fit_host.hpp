@@ -14,8 +14,7 @@ struct Measurements {
   std::vector<MeasuredPlan> plans;  // Point::plan is an index of these
   Numbers steps, beside, turns;     // which of them are what, see Selection
   std::size_t pairs = 0;
-  double sensitivity = 0;     // of the steps: how much they feel of what others do on a core, see Sensitivity
-  bool has_all_cores = true;  // whether they all worked; else steps on all cores say nothing
+  double sensitivity = 0;  // of the steps: how much they feel of what others do on a core, see Sensitivity
 };
 
 /// Fits the laws, how much of the last cache there really is, and how far predictions may be off; `parameters` has the

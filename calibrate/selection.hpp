@@ -12,6 +12,7 @@ namespace orrery {
 /// Half-open range of numbers.
 struct Numbers {
   std::size_t begin = 0, end = 0;
+  bool holds(std::size_t i) const { return begin <= i && i < end; }
 };
 
 /// All that a calibration measures, and what is which.

@@ -126,9 +126,17 @@ double HostModel::distance(const Law& law, const LawInput& input) const {
   return most;
 }
 
+/// How many times as long a rank takes for what it does where so many ranks work.
+double HostModel::slowdown(std::int64_t ranks) const {
+  if (ranks <= 1 || caches_.cores <= 1) return ranks > caches_.cores ? 1 / (1 - host_.turns) : 1;
+  const double others = double(std::min(ranks, caches_.cores) - 1) / double(caches_.cores - 1);
+  return 1 / (1 - others * host_.beside) / (ranks > caches_.cores ? 1 - host_.turns : 1);
+}
+
 /// Time of one op on one thread: the law's coefficients times the features of its sizes. The interval is the fit's; it
-/// widens with the distance from the fitted range, and for short ops. Where more ranks than cores take turns, each
-/// loses a part of its time. What other threads do at the same time the demands tell the engine.
+/// widens with the distance from the fitted range, and for short ops. A rank loses a part of its time while others work
+/// on the other cores, and another where more ranks than cores take turns. What threads of its own do at the same time
+/// the demands tell the engine.
 OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& scales) const {
   std::array<double, kMaxFeatures> scaled{};
   for (std::size_t i = 0; i < law.form->features.size(); ++i) {
@@ -137,7 +145,7 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
   }
   OpCost c;
   const double alone = law_seconds(*law.form, scaled, input, caches_);
-  const double seconds = input.bindings.ranks_of_node > caches_.cores ? alone / (1 - host_.turns) : alone;
+  const double seconds = alone * slowdown(input.bindings.ranks_of_node);
   const double outside = distance(law, input);
   c.duration = Seconds{seconds};
   c.deviation = static_cast<float>(seconds > 0 ? std::hypot(law.deviation, law.floor / seconds) : law.deviation);

@@ -42,6 +42,7 @@ class HostModel final : public DeviceModel {
   static Law make_law(const std::string& name, const LawForm& form, const LawFit& fit);
   void borrow_missing();
   const Law* nearest(std::size_t slot) const;
+  double slowdown(std::int64_t ranks) const;
   OpCost apply(const Law& law, const LawInput& input, const Scales& scales) const;
   OpCost paged(const PagedAttention& work, const Bindings& bindings, const Scales& scales) const;
   double distance(const Law& law, const LawInput& input) const;

@@ -46,6 +46,7 @@ struct HostParameters {
   BytesPerSecond memory_bandwidth;
   FlopsPerSecond peak;
   Seconds dispatch;
+  double beside = 0;
   double turns = 0;
   double sharing = 0;
   double message_cores = 1;
@@ -69,6 +70,7 @@ struct HostParameters {
                more_than(BytesPerSecond{0}));
     v.required("peak", peak, "most arithmetic of one core that a product reached", more_than(FlopsPerSecond{0}));
     v.required("dispatch", dispatch, "time between two ops of a stream", at_least(Seconds{0}));
+    v.field("beside", beside, "part of its time that a rank loses while ranks work on all other cores", between(0, 1));
     v.field("turns", turns, "part of its time that a rank loses where more ranks than cores take turns", between(0, 1));
     v.field("sharing", sharing, "relative standard deviation of a step of several ranks, on top of that of one rank",
             at_least(0));

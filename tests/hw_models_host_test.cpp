@@ -216,3 +216,33 @@ TEST_CASE("ranks that share a core lose time, and those that are woken need litt
   CHECK(of_four.duration.base() == Approx(110e-6));
   CHECK(of_two.demands[0].share == Approx((0.1 * 90 + 10) / 100));
 }
+
+TEST_CASE("a rank loses time to ranks on other cores, as far as these work", "[hw_models]") {
+  HostParameters p = read_host_parameters(parse_yaml(kHost, "h.yaml"));
+  p.cores = 4, p.beside = 0.12, p.turns = 0.2;
+  const HostModel model{"host", p};
+  const Gemm g{.m = 64, .n = 64, .k = 64, .transpose_b = true};
+  const auto against_one = [&](std::int64_t ranks) {
+    Bindings alone, together;
+    together.ranks_of_node = ranks;
+    return model.cost(g, together, {}).duration / model.cost(g, alone, {}).duration;
+  };
+  CHECK(against_one(1) == 1);
+  CHECK(against_one(2) == Approx(1 / 0.96));
+  CHECK(against_one(4) == Approx(1 / 0.88));
+  CHECK(against_one(8) == Approx(1 / 0.88 / 0.8));
+}
+
+TEST_CASE("a head of 24 numbers leaves half a vector over for each key and value, one of 64 nothing", "[hw_models]") {
+  const LawForm& form = attention_decode_form();
+  const auto tail = [&](std::int64_t dim) {
+    const Work decode{AttentionForward{
+        .shape = {.heads = 4, .kv_heads = 2, .q = 1, .kv = 100, .qk_dim = dim, .v_dim = dim}, .keep_lse = false}};
+    const FeatureRow row = features_of(form, {decode, {}}, {1.0_MiB, 16.0_MiB});
+    for (std::size_t i = 0; i < form.features.size(); ++i)
+      if (form.features[i].name == "tail") return 1e6 * row[i];
+    return -1.0;
+  };
+  CHECK(tail(24) == Approx(4 * 100 * (8 + 8)));
+  CHECK(tail(64) == 0);
+}
