@@ -128,9 +128,9 @@ double HostModel::distance(const Law& law, const LawInput& input) const {
 
 /// How many times as long a rank takes for what it does where so many ranks work.
 double HostModel::slowdown(std::int64_t ranks) const {
-  if (ranks <= 1 || caches_.cores <= 1) return ranks > caches_.cores ? 1 / (1 - host_.turns) : 1;
-  const double others = double(std::min(ranks, caches_.cores) - 1) / double(caches_.cores - 1);
-  return 1 / (1 - others * host_.beside) / (ranks > caches_.cores ? 1 - host_.turns : 1);
+  const std::int64_t cores = caches_.cores, working = std::clamp<std::int64_t>(ranks, 1, cores);
+  const double others = cores > 1 ? double(working - 1) / double(cores - 1) : 0;
+  return 1 / (1 - others * host_.beside) / (ranks > cores ? 1 - host_.turns : 1);
 }
 
 /// Time of one op on one thread: the law's coefficients times the features of its sizes. The interval is the fit's; it
