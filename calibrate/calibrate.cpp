@@ -31,7 +31,8 @@ Measurements collect(const Campaign& campaign, const Selection& selection) {
   const Sensitivity sensitivity = sensitivity_of(plans);
   std::vector<double> exponents;
   for (MeasuredPlan& plan : plans) exponents.push_back(summarise(plan, sensitivity));
-  Measurements m{std::move(plans), selection.steps, selection.beside, selection.turns, selection.pairs};
+  Measurements m{std::move(plans), selection.steps, selection.beside,
+                 selection.turns,  selection.alone, selection.pairs};
   const auto at = [&](std::size_t plan) { return exponents.begin() + static_cast<std::ptrdiff_t>(plan); };
   m.sensitivity = median({at(m.steps.begin), at(m.steps.end)});
   for (std::size_t i = 0; i < m.plans.size(); ++i)
@@ -87,8 +88,8 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   return p;
 }
 
-/// What a minute does not tell of neighbours: how much memory, how much of the clock and how many of the cores they leave
-/// at another time.
+/// What a minute does not tell of neighbours: how much memory, how much of the clock and how many of the cores they
+/// leave at another time.
 void widen_for_neighbours(HostParameters& p, const Calibration& c, double memory_drift) {
   const bool has_neighbours = c.disturbed > kMuchDisturbed || is_virtual_machine();
   const double memory = std::max(memory_drift, has_neighbours ? kMemoryOfNeighbours : 0.0);

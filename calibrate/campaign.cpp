@@ -34,10 +34,7 @@ bool are_known(const std::vector<std::unique_ptr<BenchRun>>& runs) {
 
 Bench probe_bench(Work work) {
   Random random{0};
-  PlanBuilder builder{"drift probe"};
-  builder.begin_class("all", {});
-  OperandMaker{builder, random}.add(work);
-  return {builder.take(&host_workspaces()), {}, {}, 1};
+  return std::move(make_benches({std::move(work)}, random).front());
 }
 
 }  // namespace

@@ -313,8 +313,7 @@ std::vector<Residual> known_errors(const LawForm& form, std::span<const double> 
   for (const Point* p : points) {
     const LawInput input{p->work, p->bindings, p->ranks};
     const double doubt = cache_doubt(form, coefficients, input, caches);
-    out.push_back(
-        {0, p->seconds.median, p->weight, doubt, share_beyond_caches(form, coefficients, input, caches)});
+    out.push_back({0, p->seconds.median, p->weight, doubt, share_beyond_caches(form, coefficients, input, caches)});
   }
   return out;
 }

@@ -183,12 +183,10 @@ double time_lost_beside(const HostParameters& parameters, const Measurements& me
   const auto as_measured = [&](const MeasuredPlan& plan) {
     return check_step(model, plan).predicted / plan.seconds.median;
   };
-  for (std::size_t i = measured.beside.begin; i < measured.beside.end; ++i) {
-    const MeasuredPlan& together = measured.plans[i];
-    if (together.seconds.median < kLongStep) continue;
-    for (std::size_t j = measured.steps.begin; j < measured.steps.end; ++j)
-      if (together.name.starts_with(measured.plans[j].name + " on "))
-        lost.push_back(1 - as_measured(together) / as_measured(measured.plans[j]));
+  for (std::size_t i = 0; i < measured.alone.size(); ++i) {
+    const MeasuredPlan& together = measured.plans[measured.beside.begin + i];
+    if (together.seconds.median >= kLongStep)
+      lost.push_back(1 - as_measured(together) / as_measured(measured.plans[measured.alone[i]]));
   }
   return lost.empty() ? 0 : std::clamp(median(std::move(lost)), 0.0, kMostBeside);
 }

@@ -51,16 +51,14 @@ Flops flops_of(const Bench& b) {
   return sum;
 }
 
-/// Those that do at least so much and touch little, spread over the steps.
-std::vector<Bench> beside_themselves(const std::vector<Bench>& steps, std::int64_t ranks, std::size_t most,
-                                     Flops least) {
-  std::vector<std::size_t> small;
+/// Which steps do at least so much and touch little, spread over all.
+std::vector<std::size_t> small_steps(const std::vector<Bench>& steps, std::size_t most, Flops least) {
+  std::vector<std::size_t> small, out;
   for (std::size_t i = 0; i < steps.size(); ++i)
     if (working_set(steps[i].plan, steps[i].bindings) <= kMostOfSteps && flops_of(steps[i]) >= least)
       small.push_back(i);
-  std::vector<Bench> out;
   const std::size_t stride = std::max<std::size_t>(1, (small.size() + most - 1) / most);
-  for (std::size_t i = 0; i < small.size(); i += stride) out.push_back(beside_itself(steps[small[i]], ranks));
+  for (std::size_t i = 0; i < small.size(); i += stride) out.push_back(small[i]);
   return out;
 }
 
@@ -76,9 +74,13 @@ Selection select_benches(const CalibrateOptions& o, std::vector<Bench> steps, Ra
   add(make_benches(draw_works(random, o.quick ? kQuickShare : 1), random));
   add(cache_sweep(random));
   const std::int64_t cores = busy_cores();
-  std::vector<Bench> beside = cores > 1 ? beside_themselves(steps, cores, kMostBeside, Flops{0}) : std::vector<Bench>{};
-  std::vector<Bench> turns = beside_themselves(steps, kTurns * cores, kMostTurns, kLongSteps);
+  std::vector<Bench> beside, turns;
+  if (cores > 1) s.alone = small_steps(steps, kMostBeside, Flops{0});
+  for (const std::size_t i : s.alone) beside.push_back(beside_itself(steps[i], cores));
+  for (const std::size_t i : small_steps(steps, kMostTurns, kLongSteps))
+    turns.push_back(beside_itself(steps[i], kTurns * cores));
   s.steps = add(std::move(steps));
+  for (std::size_t& i : s.alone) i += s.steps.begin;
   s.beside = add(std::move(beside));
   s.turns = add(std::move(turns));
   for (std::int64_t ranks = 2; ranks <= kMostRanks; ranks *= 2) add(message_benches(ranks, random));

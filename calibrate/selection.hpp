@@ -18,11 +18,12 @@ struct Numbers {
 /// All that a calibration measures, and what is which.
 struct Selection {
   std::vector<Bench> benches;
-  Numbers steps;              // whole steps on one core
-  Numbers beside;             // some of them on all cores at once
-  Numbers turns;              // the same step on more ranks than there are cores
-  std::size_t pairs = 0;      // of ranks, more than cores, that exchange small messages
-  std::size_t bandwidth = 0;  // a copy on all cores
+  Numbers steps;                   // whole steps on one core
+  Numbers beside;                  // some of them on all cores at once
+  std::vector<std::size_t> alone;  // of each of these: the same step on one core
+  Numbers turns;                   // the same step on more ranks than there are cores
+  std::size_t pairs = 0;           // of ranks, more than cores, that exchange small messages
+  std::size_t bandwidth = 0;       // a copy on all cores
 };
 
 /// Ops that stand alone, the cache sweep, steps, some of them on all cores at once and on more ranks than cores,
