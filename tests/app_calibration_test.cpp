@@ -29,9 +29,11 @@ TEST_CASE("no step of a calibration is a plan of the validation grid", "[app]") 
   App app;
   std::vector<Scenario> grid = validation_grid(app.context);
   CHECK(grid.size() >= 26);
-  const std::vector<Scenario> parallel = validation_grid(app.context, "parallel");
-  CHECK(parallel.size() >= 20);
-  grid.insert(grid.end(), parallel.begin(), parallel.end());
+  for (const char* other : {"parallel", "inference", "speculation"}) {
+    const std::vector<Scenario> more = validation_grid(app.context, other);
+    CHECK(more.size() >= 15);
+    grid.insert(grid.end(), more.begin(), more.end());
+  }
   for (const std::uint64_t seed : {1u, 2u, 3u})
     for (const Scenario& drawn : draw_scenarios(calibration_counts(false), seed, app.wiring.locations()))
       for (const Scenario& s : grid) CHECK(to_yaml(s.options.model) != to_yaml(drawn.options.model));
@@ -47,6 +49,25 @@ TEST_CASE("a drawn training and a drawn generation run as benches", "[app]") {
   CHECK(train.measured().seconds.median > 0);
   // A decode step attends to what the prompt and the steps before it left.
   CHECK(decode.bench().bindings[Symbol::Context] >= 64);
+}
+
+TEST_CASE("a drawn verification is a bench of the root and 4 to 63 drafts over what the prompt left", "[app]") {
+  App app;
+  Random random{7};
+  const Bench bench = step_bench(draw_verification(random, app.wiring.locations()), app.wiring);
+  std::vector<const AttentionForward*> attentions;
+  for (const Op& op : bench.plan.ops)
+    if (const auto* a = std::get_if<AttentionForward>(&bench.plan.work(op))) attentions.push_back(a);
+  REQUIRE_FALSE(attentions.empty());
+  for (const AttentionForward* a : attentions) {
+    CHECK(a->shape.q >= 1 + 4);
+    CHECK(a->shape.q <= 1 + 63);
+    CHECK(a->shape.tree == a->shape.q);
+    CHECK(a->shape.kv.at(bench.bindings) >= 64 + a->shape.q);
+  }
+  BenchRun run{bench};
+  run.run(0, 1);
+  CHECK(run.measured().seconds.median > 0);
 }
 
 TEST_CASE("a computer that has become slower or faster is calibrated again", "[app]") {

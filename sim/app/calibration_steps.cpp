@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFull{19, 7, 48}, kQuick{6, 2, 16};
+constexpr StepCounts kFull{19, 7, 40, 12}, kQuick{6, 2, 13, 4};
 
 /// Sizes that GPT-2 and Llama share.
 struct Sizes {
@@ -84,12 +84,11 @@ std::vector<double> numbers(const PortValues& port) {
   return port.numbers.empty() ? std::vector<double>{port.indices.begin(), port.indices.end()} : port.numbers;
 }
 
-/// The step that stands for the program; outcomes of the steps before are zeros.
-Step telling_step(Program& program, std::int64_t batch) {
-  const Outcome zeros{{{"next_tokens", std::vector<double>(static_cast<std::size_t>(batch), 0.0)}}};
+/// The step that stands for the program: the first of its last plan.
+Step telling_step(Program& program, OutcomeSource& outcomes) {
   std::optional<Step> step = program.next();
   while (step && step->plan + 1 < program.plans().size()) {
-    program.told(zeros);
+    program.told(outcomes.outcome(program.plans()[step->plan], *step));
     step = program.next();
   }
   if (!step) bug("a program that calibration drew has no steps");
@@ -128,9 +127,28 @@ Scenario draw_generation(Random& r, const Locations& locations) {
   }
 }
 
+Scenario draw_verification(Random& r, const Locations& locations) {
+  constexpr double kMost = 4e9, kMostWeights = 25e6;
+  constexpr std::int64_t kDepth = 2, kFewestNodes = 4, kMostNodes = 63;
+  for (;;) {
+    const Sizes s = draw_sizes(r, 8, r.below(3) == 0 ? kNarrow : kWidest);
+    const std::int64_t nodes = log_integer(r, kFewestNodes, kMostNodes);
+    // Each head of the drafter has an output matrix of its own.
+    const double weights = s.weights() + double(kDepth * s.vocab * s.hidden);
+    if (2 * s.weights() * double(s.batch * (1 + nodes)) > kMost || weights > kMostWeights) continue;
+    Node workload = map_of(
+        {{"batch", std::to_string(s.batch)}, {"prompt", std::to_string(s.sequence)}, {"tokens", "8"}});
+    workload.fields.emplace_back("speculate", map_of({{"method", "medusa"},
+                                                      {"nodes", std::to_string(nodes)},
+                                                      {"depth", std::to_string(kDepth)},
+                                                      {"synthetic", "true"}}));
+    return make(s, "generate", std::move(workload), locations);
+  }
+}
+
 Bench step_bench(const Scenario& s, const Wiring& wiring) {
   const std::unique_ptr<Program> program = make_program(s, wiring, {.workspaces = &wiring.workspaces()});
-  const Step step = telling_step(*program, s.options.workload.generate ? s.options.workload.generate->batch : 1);
+  const Step step = telling_step(*program, *outcomes_of(s, wiring));
   Bench bench{program->plans()[step.plan], {}, step.bindings, kStepWeight};
   bench.plan.name = s.name;
   for (const Constant& c : bench.plan.constants) bench.contents.push_back({c.tensor, c.values({})});
@@ -148,6 +166,7 @@ std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t see
   for (std::int64_t i = 0; i < counts.wide_trainings; ++i)
     drawn.push_back(draw_training(random, StepSize::Wide, locations));
   for (std::int64_t i = 0; i < counts.generations; ++i) drawn.push_back(draw_generation(random, locations));
+  for (std::int64_t i = 0; i < counts.verifications; ++i) drawn.push_back(draw_verification(random, locations));
   return drawn;
 }
 

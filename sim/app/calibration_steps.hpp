@@ -19,13 +19,16 @@ enum class StepSize : std::uint8_t { Small, Wide };
 /// A language model of random sizes and what is done with it.
 Scenario draw_training(Random& random, StepSize size, const Locations& locations);
 Scenario draw_generation(Random& random, const Locations& locations);
+/// A generation whose steps verify a tree of 4 to 63 drafted tokens of each sequence: products of some rows and
+/// attention of some queries over a cache, which neither trainings nor plain decoding have.
+Scenario draw_verification(Random& random, const Locations& locations);
 
-/// The step of a scenario that calibration measures, with its inputs: the first of a training, the second decode step
-/// of a generation.
+/// The step of a scenario that calibration measures, with its inputs: the first of a training, the first decode step or
+/// verification of a generation.
 Bench step_bench(const Scenario& scenario, const Wiring& wiring);
 
 struct StepCounts {
-  std::int64_t trainings = 0, wide_trainings = 0, generations = 0;
+  std::int64_t trainings = 0, wide_trainings = 0, generations = 0, verifications = 0;
 };
 /// Whole steps for a calibration, lowered as for a user, and other ones to check it by.
 StepCounts calibration_counts(bool quick);
