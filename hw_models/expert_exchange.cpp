@@ -12,8 +12,6 @@
 namespace orrery {
 namespace {
 
-constexpr double kFullAt = 20;  // SMs that fill the links of a node
-
 bool fits(const ExpertExchangeLaw& law, ExpertMode mode, ExpertDirection direction) {
   return law.mode == mode && law.direction == direction;
 }
@@ -45,19 +43,35 @@ Bytes ExpertExchangeShape::bytes() const {
   return Bytes{double(tokens) * copies * double(hidden) * (direction == ExpertDirection::Dispatch ? 1 : 2)};
 }
 
-ExpertFeatures features_of(const ExpertExchangeShape& s) {
-  const double tokens = double(s.tokens), hidden = double(s.hidden), experts = double(s.experts), k = double(s.top_k);
-  if (s.mode == ExpertMode::LowLatency) return {1, s.bytes().base(), tokens * k, hidden, experts, k};
-  const double share = std::pow(std::pow(double(s.sms), -4) + std::pow(kFullAt, -4), 0.25);
-  return {1,     s.bytes().base() * share, tokens * share, tokens * s.ranks_reached() * share, tokens * experts * share,
-          hidden};
+std::vector<double> features_of(const ExpertExchangeShape& s, double full) {
+  const double tokens = double(s.tokens), hidden = double(s.hidden), experts = double(s.experts), k = double(s.top_k),
+               bytes = s.bytes().base();
+  if (s.mode == ExpertMode::LowLatency)
+    return {1, bytes, tokens * k, hidden, experts, k, tokens / std::ceil(experts / std::ceil(experts / full))};
+  const double sms = double(s.sms), share = std::pow(std::pow(sms, -4) + std::pow(full, -4), 0.25);
+  const double each = s.direction == ExpertDirection::Dispatch ? 1 : 2;
+  return {1,
+          bytes * share,
+          tokens * share,
+          tokens * s.ranks_reached() * share,
+          tokens * experts * share,
+          hidden,
+          tokens * hidden * each * share,
+          bytes * share * std::sqrt(sms / tokens)};
 }
 
+std::size_t num_features(ExpertMode mode) { return mode == ExpertMode::LowLatency ? 7 : 8; }
+
 Seconds ExpertExchangeLaw::time(const ExpertExchangeShape& shape) const {
-  const ExpertFeatures f = features_of(shape);
+  const std::vector<double> f = features_of(shape, full);
   Seconds t;
   for (std::size_t i = 0; i < std::min(f.size(), coefficients.size()); ++i) t += f[i] * coefficients[i];
   return t;
+}
+
+double ExpertExchangeLaw::deviation_at(const ExpertExchangeShape& shape) const {
+  const double beyond = std::log(shape.bytes() / reach);
+  return beyond > 0 ? std::hypot(deviation, growth * std::max(1.0, beyond)) : deviation;
 }
 
 const ExpertExchangeLaw& ExpertExchangeModel::law(const ExpertExchangeShape& shape) const {
@@ -78,11 +92,11 @@ ExpertExchangeModel read_expert_exchange(const Node& document) {
   for (const EnumName<ExpertMode>& mode : enum_names(ExpertMode{}))
     for (const EnumName<ExpertDirection>& direction : enum_names(ExpertDirection{})) {
       const auto is_it = [&](const ExpertExchangeLaw& l) {
-        return fits(l, mode.value, direction.value) && l.coefficients.size() == kExpertFeatures;
+        return fits(l, mode.value, direction.value) && l.coefficients.size() == num_features(mode.value);
       };
       if (std::none_of(model.laws.begin(), model.laws.end(), is_it))
         problems.push_back(at(node, fmt::format("no law for {} of {}", direction.name, mode.name),
-                              fmt::format("each mode and direction needs {} coefficients", kExpertFeatures)));
+                              fmt::format("it needs {} coefficients", num_features(mode.value))));
     }
   if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
   return model;

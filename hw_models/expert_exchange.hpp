@@ -31,28 +31,41 @@ struct ExpertExchangeShape {
   Bytes bytes() const;
 };
 
-constexpr std::size_t kExpertFeatures = 6;
-using ExpertFeatures = std::array<double, kExpertFeatures>;
-/// What the time is linear in. Low latency: 1, bytes, tokens · experts of each, hidden, experts, experts of each.
-/// Normal, with s̄ = (sms⁻⁴ + 20⁻⁴)^¼, which is 1/sms until the links are full at about 20: 1, bytes · s̄, tokens · s̄,
-/// tokens · ranks reached · s̄, tokens · experts · s̄, hidden.
-ExpertFeatures features_of(const ExpertExchangeShape& shape);
+/// What the time is linear in, bytes b = 1 to the experts (8 bits), 2 back. Low latency, with the SMs n of a device of
+/// `sms` that get an expert each, or as many as it takes for all to have equally many, n = ⌈E / ⌈E/sms⌉⌉:
+///   1, bytes, tokens · experts of each, hidden, experts, experts of each, tokens / n
+/// Normal, with s̄ = (sms⁻⁴ + full⁻⁴)^¼, which is 1/sms until so many SMs fill the links:
+///   1, bytes · s̄, tokens · s̄, tokens · ranks reached · s̄, tokens · experts · s̄, hidden,
+///   tokens · hidden · b · s̄         rows that are read to be sent, or added up when they have come back
+///   bytes · s̄ · √(sms / tokens)     choices are random: of queues with n rows in the mean the fullest has n + z·√n
+std::vector<double> features_of(const ExpertExchangeShape& shape, double full);
+std::size_t num_features(ExpertMode mode);
 
 /// t = Σ coefficientᵢ · featureᵢ. Leaves out skewed routing, and ranks beyond one node.
 struct ExpertExchangeLaw {
   ExpertMode mode = ExpertMode::Normal;
   ExpertDirection direction = ExpertDirection::Dispatch;
   std::vector<Seconds> coefficients;
+  double full = 20;
   double deviation = 0.1;
+  Bytes reach = 1e30_B;
+  double growth = 0;
 
   Seconds time(const ExpertExchangeShape& shape) const;
+  /// Of ln(measured / time): beyond the reach hypot(deviation, growth · max(1, ln(bytes / reach))).
+  double deviation_at(const ExpertExchangeShape& shape) const;
 
   template <class V>
   void visit(V& v) {
     v.required("mode", mode, "which kernels");
     v.required("direction", direction, "to the experts or back");
     v.required("coefficients", coefficients, "of the features, in their order", at_least(Seconds{0}));
+    v.field("full", full, "SMs: of normal kernels that fill the links, of low-latency ones that there are",
+            at_least(1));
     v.field("deviation", deviation, "standard deviation of ln(measured / predicted), of rows left out", at_least(0));
+    v.field("reach", reach, "bytes of the largest exchange that was fitted", at_least(Bytes{0}));
+    v.field("growth", growth, "deviation that comes with each e-fold of bytes beyond the reach, the first at once",
+            at_least(0));
   }
 };
 

@@ -2,6 +2,8 @@
 // Tables of collectives from the command line: predicted, fitted; and pictures of clusters.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "calibrate/published/exchanges.hpp"
@@ -101,6 +103,51 @@ TEST_CASE("laws of MoE exchanges find what rows were made of") {
   REQUIRE(m.laws.size() == 4);
   for (const PublishedExpertExchange& x : rows)
     CHECK(m.law(x.shape).time(x.shape).base() == Approx(x.measured.base()).epsilon(0.03));
+}
+
+TEST_CASE("queues of random rows, and rows that are added up, are features of MoE exchanges") {
+  // 400 tokens of one expert each over 4 SMs: 100 a queue in the mean, of which the fullest has z·√100 more.
+  const ExpertExchangeShape s{
+      .direction = ExpertDirection::Combine, .tokens = 400, .hidden = 1000, .top_k = 1, .sms = 4};
+  const std::vector<double> f = features_of(s, 20);
+  const double share = std::pow(std::pow(4.0, -4) + std::pow(20.0, -4), 0.25);
+  REQUIRE(f.size() == num_features(ExpertMode::Normal));
+  CHECK(f[1] == Approx(400 * 1000 * 2 * share));
+  CHECK(f[6] == Approx(400 * 1000 * 2 * share));
+  CHECK(f[7] == Approx(f[1] / 10));
+}
+
+TEST_CASE("low-latency kernels give each SM an expert, or several") {
+  ExpertExchangeShape s{.mode = ExpertMode::LowLatency, .tokens = 1024, .hidden = 4096, .top_k = 1, .experts = 16};
+  CHECK(features_of(s, 132).back() == Approx(1024.0 / 16));
+  s.experts = 160;  // two on each of 80
+  CHECK(features_of(s, 132).back() == Approx(1024.0 / 80));
+  s.experts = 384;  // three on each of 128
+  CHECK(features_of(s, 132).back() == Approx(8));
+}
+
+TEST_CASE("beyond what was fitted a law of MoE exchanges is less sure, by what it missed of larger ones") {
+  ExpertExchangeLaw law{.coefficients = {}, .deviation = 0.03, .reach = 1.0_MB, .growth = 0.04};
+  ExpertExchangeShape s{.direction = ExpertDirection::Dispatch, .tokens = 1000, .hidden = 1000, .top_k = 1};
+  CHECK(law.deviation_at(s) == Approx(0.03));  // 1 MB: one byte for each of 1000 numbers of 1000 tokens
+  s.tokens = 1001;
+  CHECK(law.deviation_at(s) == Approx(0.05));  // hypot(0.03, 0.04): the first e-fold at once
+  s.tokens = 7389;
+  CHECK(law.deviation_at(s) == Approx(std::hypot(0.03, 2 * 0.04)).epsilon(1e-3));
+
+  std::vector<PublishedExpertExchange> rows;
+  for (std::int64_t tokens = 16; tokens <= 16384; tokens *= 2)
+    for (const std::int64_t hidden : {2048, 4096, 7168}) {
+      PublishedExpertExchange x{{ExpertMode::Normal, ExpertDirection::Dispatch, 8, tokens, hidden, 8, 128, 24}, {}};
+      const double slow = tokens > 2048 ? 1.3 : 1;
+      x.measured = Seconds{slow * (10e-6 + x.shape.bytes().base() * 1e-12)};
+      rows.push_back(x);
+    }
+  const ExpertExchangeLaw fitted = fit_expert_exchange(rows).laws[0];
+  CHECK(fitted.reach.base() == Approx(rows.back().shape.bytes().base()));
+  CHECK(1.645 * fitted.growth > 0.15);  // a third slower than small ones foretold
+  for (PublishedExpertExchange& x : rows) x.measured = Seconds{10e-6 + x.shape.bytes().base() * 1e-12};
+  CHECK(fit_expert_exchange(rows).laws[0].growth < 0.01);
 }
 
 TEST_CASE("a token of few experts reaches few ranks") {

@@ -62,7 +62,7 @@ class ExpertExchangePredictor final : public RowPredictor {
       Observation o;
       o.quantity = x.shape.direction == ExpertDirection::Dispatch ? "dispatch" : "combine";
       o.measured = x.measured.base();
-      set_interval(o, law.time(x.shape).base(), law.deviation);
+      set_interval(o, law.time(x.shape).base(), law.deviation_at(x.shape));
       o.gpu = row["gpu"], o.op = row["mode"], o.source = "deepep";
       o.key = fmt::format("{} {} {} {} {} {}", row["mode"], row["hidden"], row["num_tokens"], row["topk"],
                           row["n_experts"], row["sms"]);
