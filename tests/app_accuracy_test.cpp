@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/plot.hpp"
@@ -46,7 +51,41 @@ constexpr const char* kTable =
     "d,H100-80GB-SXM,bf16,16,4096,4096,20,x,the host is misconfigured,source\n"
     "e,Nameless,bf16,16,4096,4096,20,x,,source\n";
 
+/// Rows of one GPU share what serves one thread at a time.
+class SharingPredictor final : public RowPredictor {
+ public:
+  RowResult predict(const CsvRow& r) const override {
+    const std::lock_guard lock{mutex_};
+    order_[std::string{r["gpu"]}].push_back({std::this_thread::get_id(), r.index()});
+    return row(1, 1, "");
+  }
+  std::string shared_by(const CsvRow& r) const override { return std::string{r["gpu"]}; }
+  ~SharingPredictor() override {
+    for (const auto& [gpu, rows] : order_)
+      for (std::size_t i = 1; i < rows.size(); ++i) {
+        CHECK(rows[i].first == rows[0].first);
+        CHECK(rows[i].second > rows[i - 1].second);
+      }
+    CHECK(order_.size() == 2);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::vector<std::pair<std::thread::id, std::size_t>>> order_;
+};
+
 }  // namespace
+
+TEST_CASE("rows that share something are predicted by one thread, in their order") {
+  std::string text = "row_id,gpu\n";
+  for (int i = 0; i < 200; ++i) text += fmt::format("r{},{}\n", i, i % 3 == 0 ? "A" : "B");
+  const CsvTable table{text, "t.csv"};
+  RowKind kind;
+  kind.make = [](const Wiring&) { return std::make_unique<SharingPredictor>(); };
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  const EvaluatedTable t = evaluate(table, kind, Wiring{environment}, [](double) {});
+  CHECK(t.num_predicted() == 200);
+}
 
 TEST_CASE("errors, coverage and half-widths of four points, by hand") {
   // errors: 0.1, 0.2, 0.3, 0.4

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hw_models/parameters.hpp"
+#include "sim/app/serving/layer_period.hpp"
 #include "sim/app/serving/serve_report.hpp"
 #include "sim/app/serving/serve_search.hpp"
 #include "sim/app/serving/served_types.hpp"
@@ -90,6 +91,22 @@ TEST_CASE("remembered times of steps equal executions of all layers to the picos
     CHECK(std::llround(times.step(shape) * 1e12) == times.executed(shape));
     CHECK(std::llround(times.step(shape) * 1e12) == times.executed(shape));  // again: from memory
   }
+}
+
+TEST_CASE("the first layers of a model leave the parameters of the others behind", "[serving]") {
+  const std::string name = GENERATE("deepseek-v3", "llama-3-8b", "gpt2");
+  INFO(name);
+  const Model whole = load_model(wiring().locations().find_model(name)), few = first_layers(whole, 2);
+  std::size_t expected = 0;
+  for (const Parameter& p : whole.parameters) expected += p.layer < 2;
+  REQUIRE(few.parameters.size() == expected);
+  CHECK(few.parameters.size() < whole.parameters.size());
+  const auto& t = std::get<Transformer>(few.network);
+  const auto& all = std::get<Transformer>(whole.network);
+  CHECK(t.decoder.size() == 2);
+  CHECK(few[t.output.weight].name == whole[all.output.weight].name);
+  CHECK(few[t.decoder_norm->weight].name == whole[all.decoder_norm->weight].name);
+  CHECK(few[t.decoder[1].ffn_norm.weight].name == whole[all.decoder[1].ffn_norm.weight].name);
 }
 
 TEST_CASE("every other layer with a window: its pool holds twice the tokens, and long contexts cost half",

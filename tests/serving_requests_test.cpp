@@ -200,4 +200,11 @@ TEST_CASE("quantiles of a histogram are within half a percent, its mean is exact
   CHECK(h.quantile(1) <= h.most());
   CHECK(h.most() == 10);
   CHECK(Histogram{}.quantile(0.5) == 0);
+  Histogram once, often;
+  for (const double v : {2.0, 2.0, 2.0, 5.0}) once.add(v);
+  often.add(2, 3);
+  often.add(5);
+  CHECK(often.count() == 4);
+  CHECK(often.mean() == once.mean());
+  for (const double q : {0.1, 0.75, 0.76, 1.0}) CHECK(often.quantile(q) == once.quantile(q));
 }

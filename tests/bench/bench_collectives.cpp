@@ -2,6 +2,7 @@
 // Collectives: executed by threads through shared memory, and stepped by the engine.
 #include <benchmark/benchmark.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -65,6 +66,12 @@ Cluster nodes_of_eight(std::int64_t ranks) {
   return c;
 }
 
+/// Messages of an all-reduce of n ranks: 2(n − 1) of each in a ring, 2·log₂ n with halves of halves; 0 for others.
+double messages(double n, CollectiveAlgorithm algorithm) {
+  if (algorithm == CollectiveAlgorithm::Ring) return 2 * (n - 1) * n;
+  return algorithm == CollectiveAlgorithm::Halving ? 2 * std::log2(n) * n : 0;
+}
+
 /// An all-reduce of 1 GiB over range(0) ranks in nodes of eight, step by step by algorithm range(1), its messages as
 /// flows of SimGrid or shared by the engine itself.
 void stepped_all_reduce(benchmark::State& state, Expansion expansion, bool flows = false) {
@@ -83,6 +90,9 @@ void stepped_all_reduce(benchmark::State& state, Expansion expansion, bool flows
   state.SetLabel(std::string{name_of(algorithm)});
   state.counters["predicted_s"] = static_cast<double>(end_ps) * 1e-12;
   state.counters["peak_MB"] = peak_megabytes();
+  if (const double n = messages(double(state.range(0)), algorithm); n > 0)
+    state.counters["s_per_message"] =
+        benchmark::Counter(n, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 BENCHMARK_CAPTURE(stepped_all_reduce, folded, Expansion::Folded)
     ->ArgsProduct({{512, 4096}, {1, 3, 4, 5}})
@@ -96,6 +106,9 @@ BENCHMARK_CAPTURE(stepped_all_reduce, expanded, Expansion::Expanded)
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
 BENCHMARK_CAPTURE(stepped_all_reduce, flows, Expansion::Expanded, true)
+    ->Args({64, 1})
+    ->Args({64, 4})
+    ->Args({4096, 4})
     ->Args({512, 1})
     ->Args({512, 5})
     ->Unit(benchmark::kMillisecond)

@@ -2,8 +2,10 @@
 #include "sim/app/accuracy/evaluate.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
+#include <thread>
 
 #include "calibrate/published/kernels.hpp"
 #include "sim/app/accuracy/left_out.hpp"
@@ -31,6 +33,20 @@ void assign_splits(std::vector<AccuracyPoint>& points) {
   for (std::size_t i = 0; i < points.size(); ++i) points[i].split = splits[i];
 }
 
+/// Rows that are predicted one after another, the most first.
+std::vector<std::vector<std::size_t>> groups_of(const CsvTable& table, const RowPredictor& predictor) {
+  std::vector<std::vector<std::size_t>> groups;
+  std::map<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < table.num_rows(); ++i) {
+    const std::string name = predictor.shared_by(table.row(i));
+    const auto [at, is_new] = by_name.try_emplace(name, groups.size());
+    if (is_new || name.empty()) at->second = groups.size(), groups.emplace_back();
+    groups[at->second].push_back(i);
+  }
+  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return groups;
+}
+
 }  // namespace
 
 std::size_t EvaluatedTable::num_predicted() const {
@@ -43,14 +59,18 @@ EvaluatedTable evaluate(const CsvTable& table, const RowKind& kind, const Wiring
   EvaluatedTable out{table.file(), std::string{kind.name}, {}, std::vector<RowResult>(table.num_rows())};
   for (std::size_t i = 0; i < table.num_rows(); ++i) out.row_ids.push_back(id_of(table.row(i)));
   const std::unique_ptr<RowPredictor> predictor = kind.make(wiring);
-  in_parallel(
-      table.num_rows(),
-      [&](std::size_t i) {
-        const CsvRow row = table.row(i);
-        std::optional<Skip> skip = left_out(row);
-        out.results[i] = skip ? RowResult{std::move(*skip)} : predictor->predict(row);
-      },
-      progress);
+  const std::vector<std::vector<std::size_t>> groups = groups_of(table, *predictor);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<std::size_t> done{0};
+  in_parallel(groups.size(), [&](std::size_t g) {
+    for (const std::size_t i : groups[g]) {
+      if (std::this_thread::get_id() == caller) progress(double(done) / double(table.num_rows()));
+      const CsvRow row = table.row(i);
+      std::optional<Skip> skip = left_out(row);
+      out.results[i] = skip ? RowResult{std::move(*skip)} : predictor->predict(row);
+      ++done;
+    }
+  });
   return out;
 }
 

@@ -50,6 +50,8 @@ class RowPredictor {
  public:
   virtual ~RowPredictor() = default;
   virtual RowResult predict(const CsvRow& row) const = 0;
+  /// Rows of one name use something that serves one thread at a time: one predicts them all. Empty: any may.
+  virtual std::string shared_by(const CsvRow& /*row*/) const { return {}; }
 };
 
 /// A kind of table, recognised by its columns: that with the most columns, all of which the table has.

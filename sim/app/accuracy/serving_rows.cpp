@@ -185,6 +185,14 @@ class ServedPredictor final : public RowPredictor {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
     }
   }
+  /// What is served, on what and how: rows of one deployment, whose times are made once.
+  std::string shared_by(const CsvRow& row) const override {
+    std::string name;
+    for (const std::string_view column :
+         {"software", "software_version", "model", "gpu", "n_gpus", "tp", "precision", "gemm_quant"})
+      if (row.has(column)) name += fmt::format("{} ", row[column]);
+    return name;
+  }
 
  private:
   const Wiring& wiring_;

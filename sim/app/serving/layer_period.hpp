@@ -16,7 +16,7 @@ struct LayerPeriod {
 /// The fewest layers that stand for all: DeepSeek-V3 has three dense ones in front of 58 alike, hence 3 and 1.
 LayerPeriod period_of(const std::vector<Block>& blocks);
 
-/// The same decoder with its first layers only.
+/// The same decoder with its first layers only, and without the parameters of the others.
 Model first_layers(Model model, std::int64_t layers);
 
 }  // namespace orrery

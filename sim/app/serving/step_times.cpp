@@ -333,18 +333,28 @@ double PlanTimes::deviation() const {
   return std::hypot(d_.profile.deviation, bucket);
 }
 
-ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
-  const std::int64_t ranks = std::max<std::int64_t>(1, d_.strategy.mesh().size());
+Bytes PlanTimes::weights() const {
+  if (weights_) return *weights_;
   const WeightTypes types = weight_types(d_.options, eager_.cost->device());
   const DType as_is = dtype_of(d_.options.dtype);
   const Bytes one = parameter_bytes(lower(once_, 1, 1), types, as_is),
               two = parameter_bytes(lower(twice_, 1, 1), types, as_is);
-  const Bytes block = two - one;
+  weights_ = one + double(layers_.times - 1) * (two - one);
+  return *weights_;
+}
+
+Bytes PlanTimes::activations(std::int64_t rows, std::int64_t sequences) const {
+  const auto [at, is_new] = activations_.try_emplace({rows, sequences}, Bytes{});
+  if (is_new) at->second = most_live(lower(once_, rows, sequences));
+  return at->second;
+}
+
+ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
+  const std::int64_t ranks = std::max<std::int64_t>(1, d_.strategy.mesh().size());
   ReplicaMemory m;
   const Bytes all = eager_.cost->capacity(Tier::Device);
-  m.weights = one + double(layers_.times - 1) * block;
-  m.activations =
-      most_live(lower(once_, std::min<std::int64_t>(o.max_tokens, 1 << 20), std::min(o.max_sequences, o.max_tokens)));
+  m.weights = weights();
+  m.activations = activations(std::min<std::int64_t>(o.max_tokens, 1 << 20), std::min(o.max_sequences, o.max_tokens));
   const Bytes each = double(o.block) * kv_bytes_per_token(d_.model, kv_dtype(d_.options), ranks);
   const Bytes others = o.reserved + m.activations;
   m.capacity =

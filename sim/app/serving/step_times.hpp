@@ -91,6 +91,8 @@ class PlanTimes final : public StepTimes {
   std::int64_t extrapolated(const Template& t, const Bindings& bindings, Regime regime) const;
   std::int64_t continued(const Template& t, std::int64_t one, const Bindings& bindings, Regime regime) const;
   BatchShape bucketed(BatchShape shape) const;
+  Bytes weights() const;
+  Bytes activations(std::int64_t rows, std::int64_t sequences) const;
   std::int64_t context() const;
 
   Deployment d_;
@@ -109,6 +111,8 @@ class PlanTimes final : public StepTimes {
     std::map<std::array<std::int64_t, 4>, double> prompts;
   };
   std::vector<Memo> memos_;
+  mutable std::optional<Bytes> weights_;  // of a rank, once they are asked for
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, Bytes> activations_;
   Bindings around_;  // what a cost model may know of the rest of a step
   double scale_ = 1;
 };

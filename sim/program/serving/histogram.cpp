@@ -6,17 +6,17 @@
 
 namespace orrery {
 
-void Histogram::add(double value) {
+void Histogram::add(double value, std::int64_t times) {
   if (bins_.empty()) bins_.resize(kOctaves * kBins);
   least_ = count_ == 0 ? value : std::min(least_, value);
   most_ = count_ == 0 ? value : std::max(most_, value);
-  ++count_;
-  sum_ += value;
+  count_ += times;
+  sum_ += value * double(times);
   int exponent = 0;
   const double mantissa = std::frexp(std::max(value, 1e-300), &exponent);  // in [0.5, 1)
   const int octave = std::clamp(exponent - 1 - kFirst, 0, kOctaves - 1);
   const int bin = static_cast<int>((mantissa - 0.5) * 2 * kBins);
-  ++bins_[static_cast<std::size_t>(octave * kBins + std::clamp(bin, 0, kBins - 1))];
+  bins_[static_cast<std::size_t>(octave * kBins + std::clamp(bin, 0, kBins - 1))] += times;
 }
 
 double Histogram::quantile(double part) const {

@@ -12,7 +12,8 @@ namespace orrery {
 /// with what is added.
 class Histogram {
  public:
-  void add(double value);
+  /// The value, so many times.
+  void add(double value, std::int64_t times = 1);
   std::int64_t count() const { return count_; }
   double mean() const { return count_ > 0 ? sum_ / double(count_) : 0; }
   double least() const { return count_ > 0 ? least_ : 0; }

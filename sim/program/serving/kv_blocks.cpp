@@ -48,8 +48,7 @@ std::int64_t kv_numbers(std::span<const KvLayers> layers, std::int64_t tokens, s
   return numbers;
 }
 
-KvBlocks::KvBlocks(const Sizes& sizes) : sizes_{sizes}, blocks_(static_cast<std::size_t>(sizes.device)) {
-  for (std::int64_t b = sizes.device; b-- > 0;) free_.push_back(static_cast<std::int32_t>(b));
+KvBlocks::KvBlocks(const Sizes& sizes) : sizes_{sizes} {
   for (std::int64_t b = sizes.host; b-- > 0;) host_free_.push_back(static_cast<std::int32_t>(b));
 }
 
@@ -87,12 +86,15 @@ void KvBlocks::share(BlockTable& table, std::span<const std::uint64_t> hashes, s
   table.hashed = count;
 }
 
-/// A block without contents; else the findable one that was not used for longest.
+/// A block without contents, one that was held before first; else the findable one that was not used for longest.
 std::int32_t KvBlocks::take() {
   std::int32_t b = 0;
   if (!free_.empty()) {
     b = free_.back();
     free_.pop_back();
+  } else if (untouched() > 0) {
+    b = static_cast<std::int32_t>(blocks_.size());
+    blocks_.emplace_back();
   } else {
     b = idle_.front();
     idle_.pop_front();
@@ -104,6 +106,7 @@ std::int32_t KvBlocks::take() {
 }
 
 bool KvBlocks::grow(BlockTable& table, std::int64_t tokens) {
+  if (tokens <= table.room) return true;
   const auto missing = [](std::int64_t wanted, const std::vector<std::int32_t>& held) {
     return std::max<std::int64_t>(0, wanted - static_cast<std::int64_t>(held.size()));
   };
@@ -112,6 +115,7 @@ bool KvBlocks::grow(BlockTable& table, std::int64_t tokens) {
   if (most + windows > available()) return false;
   for (std::int64_t i = 0; i < most; ++i) table.blocks.push_back(take());
   for (std::int64_t i = 0; i < windows; ++i) table.windows.push_back(take());
+  table.room = ceil_div(tokens, sizes_.tokens) * sizes_.tokens;
   return true;
 }
 

@@ -38,6 +38,7 @@ std::int64_t kv_numbers(std::span<const KvLayers> layers, std::int64_t tokens, s
 struct BlockTable {
   std::vector<std::int32_t> blocks, windows;
   std::int64_t hashed = 0;  // leading blocks whose contents others may find
+  std::int64_t room = 0;    // tokens that it was grown for, up to the end of their last block
   bool on_host = false;
 
   std::int64_t held() const { return static_cast<std::int64_t>(blocks.size() + windows.size()); }
@@ -70,7 +71,7 @@ class KvBlocks {
   /// Blocks that a sequence of so many tokens holds.
   std::int64_t blocks_for(std::int64_t tokens) const { return blocks_of_most(tokens) + blocks_of_windows(tokens); }
   /// Blocks that can be given out, those that only serve to be found included.
-  std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
+  std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size()) + untouched(); }
   std::int64_t held() const { return sizes_.device - available(); }
   std::int64_t host_available() const { return static_cast<std::int64_t>(host_free_.size()); }
 
@@ -104,10 +105,13 @@ class KvBlocks {
   std::int32_t take();
   void drop(std::int32_t block);
 
+  /// Blocks that nobody has held yet: those behind `blocks_`.
+  std::int64_t untouched() const { return sizes_.device - static_cast<std::int64_t>(blocks_.size()); }
+
   Sizes sizes_;
-  std::vector<Block> blocks_;
-  std::vector<std::int32_t> free_, host_free_;
-  std::list<std::int32_t> idle_;  // findable, held by nobody, least recently used first
+  std::vector<Block> blocks_;                   // that were held
+  std::vector<std::int32_t> free_, host_free_;  // of those
+  std::list<std::int32_t> idle_;                // findable, held by nobody, least recently used first
   std::unordered_map<std::uint64_t, std::int32_t> by_hash_;
 };
 

@@ -78,12 +78,12 @@ void Scheduler::add(StepBatch& batch, Sequence& s, std::int64_t rows) const {
 }
 
 /// Running sequences in the order in which a step takes them; who has to make room is taken from its end.
-std::vector<Sequence*> Scheduler::in_order() const {
-  std::vector<Sequence*> order;
-  for (const Owned& s : running_) order.push_back(s.get());
+std::vector<Sequence*>& Scheduler::in_order() {
+  order_.clear();
+  for (const Owned& s : running_) order_.push_back(s.get());
   if (rules_.decodes_first)
-    std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->decodes(); });
-  return order;
+    std::stable_partition(order_.begin(), order_.end(), [](const Sequence* s) { return s->decodes(); });
+  return order_;
 }
 
 Scheduler::Owned Scheduler::remove(const Sequence& s) {
@@ -124,7 +124,8 @@ bool Scheduler::make_room(Sequence& s, std::int64_t tokens, std::vector<Sequence
 }
 
 void Scheduler::take_running(StepBatch& batch) {
-  std::vector<Sequence*> order = in_order();
+  std::vector<Sequence*>& order = in_order();
+  batch.parts.reserve(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     Sequence& s = *order[i];
     const std::int64_t rows = std::min(s.known() - s.computed, room(batch));
@@ -238,8 +239,9 @@ std::vector<std::unique_ptr<Sequence>> Scheduler::end(const StepBatch& batch) {
     Sequence& s = *part.sequence;
     s.computed += part.rows;
     load_ -= part.rows;
-    blocks_.publish(s.table, std::span{s.hashes}.first(
-                                 std::min(s.hashes.size(), static_cast<std::size_t>(s.computed / options_.block))));
+    if (!s.hashes.empty())
+      blocks_.publish(s.table, std::span{s.hashes}.first(
+                                   std::min(s.hashes.size(), static_cast<std::size_t>(s.computed / options_.block))));
     if (!part.emits) continue;
     ++s.generated;
     if (!s.is_done()) continue;

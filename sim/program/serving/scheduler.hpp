@@ -106,7 +106,7 @@ class Scheduler {
  private:
   using Owned = std::unique_ptr<Sequence>;
   StepBatch decide();
-  std::vector<Sequence*> in_order() const;
+  std::vector<Sequence*>& in_order();
   void take_running(StepBatch& batch);
   void take_cut_prompts(StepBatch& batch);
   void take_waiting(StepBatch& batch);
@@ -125,9 +125,10 @@ class Scheduler {
   const SchedulerRules& rules_;
   KvBlocks blocks_;
   std::deque<Owned> waiting_, swapped_;
-  std::deque<Owned> coming_;     // behind `waiting_`: not seen by the next decision
-  std::vector<Owned> running_;   // in order of admission
-  std::vector<Owned> finished_;  // of a batch that goes together
+  std::deque<Owned> coming_;      // behind `waiting_`: not seen by the next decision
+  std::vector<Owned> running_;    // in order of admission
+  std::vector<Sequence*> order_;  // of a step, see in_order
+  std::vector<Owned> finished_;   // of a batch that goes together
   bool closed_ = false, preempted_ = false;
   bool has_read_ = false;          // the last step had prompts
   std::int64_t since_looked_ = 0;  // steps

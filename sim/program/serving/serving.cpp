@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 #include <queue>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -174,16 +175,24 @@ class Server {
   }
 
   void finish(Replica& r) {
+    const double answer_time = r_.times.answer();
+    double gap = 0;  // of the tokens that follow theirs after the same time
+    std::int64_t alike = 0;
     for (const Part& p : r.batch.parts) {
       if (!p.emits) continue;
       Sequence& s = *p.sequence;
-      r.handed = std::max(r.handed, now_) + r_.times.answer();
-      if (s.first_token < 0)
+      r.handed = std::max(r.handed, now_) + answer_time;
+      if (s.first_token < 0) {
         s.first_token = r.handed;
-      else
-        result_.itl.add(r.handed - s.last_token);
+      } else {
+        const double since = r.handed - s.last_token;
+        if (since != gap && alike > 0) result_.itl.add(gap, std::exchange(alike, 0));
+        gap = since;
+        ++alike;
+      }
       s.last_token = r.handed;
     }
+    if (alike > 0) result_.itl.add(gap, alike);
     auto done = r.scheduler.end(r.batch);
     for (const auto& s : done) answer(*s, r);
     if (r.role == Role::Prefill) hand_over(r, done);
