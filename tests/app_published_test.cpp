@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "sim/app/accuracy/memory_fit.hpp"
-#include "sim/app/accuracy/profile_fit.hpp"
 #include "sim/app/accuracy/server_defaults.hpp"
 #include "sim/app/accuracy/serving_rows.hpp"
 #include "sim/app/accuracy/step_model.hpp"
@@ -66,6 +65,35 @@ TEST_CASE("a row becomes a mesh, a batch and a cluster", "[published]") {
   CHECK(s.cluster.nic->bandwidth.base() == Approx(25e9));
 }
 
+TEST_CASE("programs of BigScience drop as Megatron-LM does by default, and keep masks", "[published]") {
+  const auto v100 = [](const std::string& software, const std::string& model) {
+    return step("r1," + model + ",24,2048,16,8192,gelu (2 matrices),50257,2048,V100-32GB-SXM2,8,4,NVLink2," + software +
+                ",fp16,1,2,,4,ZeRO-1,none,1,512,23")
+        .train;
+  };
+  const TrainOptions dropped = v100("Megatron-DeepSpeed (ZeRO-1)", "GPT-1.3B");
+  CHECK(dropped.dropout == 0.1);
+  CHECK(dropped.attention_dropout == 0.1);
+  CHECK(dropped.dropout_masks);
+  CHECK_FALSE(v100("Megatron-LM (April 2021)", "GPT-1.3B").dropout_masks);
+  CHECK(v100("Megatron-LM (April 2021)", "GPT-1.3B").dropout == 0);
+}
+
+TEST_CASE("queries of small models with latents have none", "[published]") {
+  const auto queries = [](const std::string& hidden) {
+    const CsvTable t{
+        "row_id,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,n_experts,moe_topk,moe_ffn,n_shared_experts,extra\n"
+        "r1,Moonlight,2," +
+            hidden + ",16,16,1024,1000,128,8,2,256,1,MLA kv_lora_rank=512\n",
+        "rows.csv"};
+    const Model m = std::get<RowNetwork>(read_network(t.row(0))).model(1);
+    return std::count_if(m.parameters.begin(), m.parameters.end(),
+                         [](const Parameter& p) { return contains(p.name, "q_a_proj"); });
+  };
+  CHECK(queries("2048") == 0);  // Moonlight-16B-A3B, DeepSeek-V2-Lite: q_lora_rank is null
+  CHECK(queries("7168") == 1);
+}
+
 namespace {
 
 /// A row of a network with experts, and what its program was told.
@@ -92,6 +120,8 @@ TEST_CASE("a row tells what is hidden, replayed and split", "[published]") {
   CHECK_FALSE(told("Megatron-Bridge", "1,1,16,16", "", "dispatcher=alltoall,EP overlap off").parallel.expert_overlap);
   CHECK(told("Megatron-Bridge", "1,1,16,16", "", "cuda_graph=local:full_iteration;a2a_overlap=False,").graphs == 1);
   CHECK(told("Megatron-Bridge", "1,1,16,16", "", "cuda_graph=none:full_iteration;a2a_overlap=False,").graphs == 0);
+  CHECK(told("Megatron-Bridge", "1,1,16,16", "", "dispatcher=HybridEP;TE CUDA graphs,").graphs == Approx(0.2));
+  CHECK(told("Megatron-Bridge", "1,1,16,16", "", "cuda_graph=transformer_engine:['mamba'],").graphs == 0);
   CHECK(told("Megatron-Bridge", "2,1,8,4", "", ",").parallel.sequence_parallel);  // by its recipes
   CHECK(told("Megatron-Bridge", "2,1,8,4", "full x6 layers per stage", ",").recomputed == Approx(6.0 / 48));
   const PublishedStep all = told("Megatron-Bridge", "2,1,8,16", "", ",");  // 16 ranks of experts, 8 replicas
@@ -191,18 +221,6 @@ TEST_CASE("a long step is what its short steps say", "[published]") {
   const PredictedStep whole = simulated(s, machine), predicted = StepModel{s}.predict(machine);
   CHECK(predicted.seconds == Approx(whole.seconds).epsilon(0.02));
   CHECK(predicted.peak_bytes() == Approx(whole.peak_bytes()).epsilon(0.03));
-}
-
-TEST_CASE("a profile sees at most 30 % of the rows and nothing of the models held out", "[published]") {
-  std::vector<RowOfModel> cases;
-  for (int i = 0; i < 200; ++i) cases.push_back({"row-" + std::to_string(i), "model-" + std::to_string(i % 7)});
-  const ProfileSplit split = split_for_profile(cases);
-  CHECK(std::count(split.fitted.begin(), split.fitted.end(), true) <= 60);
-  CHECK(std::count(split.fitted.begin(), split.fitted.end(), true) > 30);
-  REQUIRE_FALSE(split.held_out.empty());
-  for (std::size_t i = 0; i < cases.size(); ++i)
-    if (std::find(split.held_out.begin(), split.held_out.end(), cases[i].model) != split.held_out.end())
-      CHECK_FALSE(split.fitted[i]);
 }
 
 namespace {

@@ -74,7 +74,7 @@ TEST_CASE("errors say file, line and column, and what would be right") {
             "recompute_interval, activation_budget, stored_scores, wide_gradients, loss, waits_for_loss, "
             "waits_for_experts, weigh_inside, copied_values, narrow, keep_narrow, "
             "frozen, "
-            "dropout, "
+            "dropout, attention_dropout, dropout_masks, "
             "capacity_factor, capacity_groups, optimizer, "
             "steps, seed, text");
 }

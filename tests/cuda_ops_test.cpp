@@ -86,6 +86,11 @@ TEST_CASE("dropout draws what the host draws", "[cuda]") {
     t.add(d, reads(x), writes(t.output("y", Shape{7, 13})));
     d.by_row = true;
     t.add(d, reads(x), reads(ids), writes(t.output("z", Shape{7, 13})));
+    const TensorId mask = t.typed_output("mask", Shape{7, 13}, DType::U8);
+    d.mask = KeptMask::Written;
+    t.add(d, reads(x), reads(ids), writes(t.output("kept", Shape{7, 13})), writes(mask));
+    d.mask = KeptMask::Read, d.by_row = false;
+    t.add(d, reads(x), reads(mask), writes(t.output("back", Shape{7, 13})));
   });
 }
 

@@ -117,21 +117,6 @@ double persistent_bytes(const Plan& plan, TensorRole role) {
   return sum;
 }
 
-/// Bytes of what a block makes in the forward pass and the backward pass reads.
-double kept_bytes(const Plan& plan, int layer) {
-  std::set<TensorId> made, kept;
-  for (const Op& op : plan.ops)
-    for (const Operand& o : plan.operands_of(op)) {
-      const TensorId owner = plan.owner(o.tensor());
-      if (plan.tensors[owner.index()].persistent) continue;
-      if (op.phase == Phase::Forward && op.layer == layer && o.writes()) made.insert(owner);
-      if (op.phase != Phase::Forward && made.contains(owner)) kept.insert(owner);
-    }
-  double sum = 0;
-  for (const TensorId t : kept) sum += plan.size(t).base();
-  return sum;
-}
-
 }  // namespace
 
 TEST_CASE("ranks together do the GEMMs and the attention of one device", "[parallel]") {
@@ -361,6 +346,23 @@ TEST_CASE("a block keeps what the closed form says", "[parallel]") {
                              static_cast<int>(recompute), ours / sbh, published);
       }
   WARN("what a block keeps; published with masks (2) and scores (5as/ht)" << table);
+}
+
+/// With scores in memory (arXiv 2205.05198, table 2): two masks of rows between blocks, sbh/outer each, and of as²b/t
+/// scores what dropout leaves (2 B) and its mask, beside the softmax.
+TEST_CASE("masks of dropout and dropped scores are kept, a byte a number and two", "[parallel]") {
+  const double t = GENERATE(1.0, 2.0);
+  const bool sequence = GENERATE(false, true);
+  TrainOptions o = options();
+  o.dtype = Precision::BF16;
+  o.stored_scores = true;
+  const std::string strategy = fmt::format("{{mesh: tp{}, sequence_parallel: {}}}", t, sequence);
+  const double s = 16, b = 8, sbh = s * b * kHidden, scores = kHeads * s * s * b / t, outer = sequence ? t : 1;
+  const double none = kept_bytes(lower(gpt(4), o, strategy), 1);
+  o.dropout = o.attention_dropout = 0.1;
+  CHECK(kept_bytes(lower(gpt(4), o, strategy), 1) - none == 2 * scores);
+  o.dropout_masks = true;
+  CHECK(kept_bytes(lower(gpt(4), o, strategy), 1) - none == 2 * sbh / outer + 3 * scores);
 }
 
 /// Without copies keys and values of the expanded latents stay whole: 4 numbers of keys for each of 2 heads.

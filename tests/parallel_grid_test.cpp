@@ -53,6 +53,14 @@ constexpr Composition kCases[] = {
     {"llama", "{mesh: tp4, sequence_parallel: true}", "{loss: megatron, waits_for_loss: true}"},
     {"tied", "{mesh: dp2}", "{loss: megatron, waits_for_loss: true, recompute: full}"},
     {"gpt2", "{mesh: pp2 tp2, blocking: true}", "{loss: megatron, waits_for_loss: true}"},
+    // Dropout of stored scores, what it keeps drawn again or kept.
+    {"gpt2", "{mesh: dp2 tp2}", "{stored_scores: true, attention_dropout: 0.2}"},
+    {"gpt2", "{mesh: tp2, sequence_parallel: true}",
+     "{stored_scores: true, attention_dropout: 0.2, dropout: 0.1, dropout_masks: true}"},
+    {"llama", "{mesh: pp2 tp2}",
+     "{stored_scores: true, attention_dropout: 0.1, dropout: 0.1, dropout_masks: true, recompute: full}"},
+    {"bert", "{mesh: dp2 tp2}",
+     "{stored_scores: true, attention_dropout: 0.3, dropout_masks: true, recompute: selective}"},
     // Stages: uneven, empty but for embedding and head, microbatches that are no multiple of the stages.
     {"gpt2", "{mesh: pp2}", "{microbatches: 1}"},
     {"gpt2", "{mesh: pp3}", "{microbatches: 4, recompute: full}"},

@@ -28,6 +28,12 @@ constexpr Refusal kRefusals[] = {
     {"parallel", "{mesh: pp2, blocking: true, schedule: gpipe}", "gpt2", "{}",
      "blocking is for pipelines, and for the schedule 1f1b where they train\n"
      "  hint: leave it out, or give the mesh an axis pp"},
+    {"parallel", "{mesh: row2 col2}", "gpt2", "{stored_scores: true, attention_dropout: 0.1}",
+     "attention_dropout is for heads that are whole or split over tp\n"
+     "  hint: leave it out"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{attention_dropout: 0.1}",
+     "attention_dropout without scores in memory\n"
+     "  hint: set stored_scores"},
     {"parallel", "{mesh: 2dp}", "gpt2", "{}",
      "'2dp' is no mesh\n"
      "  hint: write axes and sizes, like `dp2 pp4 tp8`"},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,21 @@ inline Model small_model(const std::string& family) {
 /// A small network, or one that comes with the program: "t5-tiny".
 inline Model named_model(const std::string& name) {
   return name.find('-') == std::string::npos ? small_model(name) : load_model(shipped_model(name));
+}
+
+/// Bytes of what a block makes in the forward pass and the backward pass reads.
+inline double kept_bytes(const Plan& plan, int layer) {
+  std::set<TensorId> made, kept;
+  for (const Op& op : plan.ops)
+    for (const Operand& o : plan.operands_of(op)) {
+      const TensorId owner = plan.owner(o.tensor());
+      if (plan.tensors[owner.index()].persistent) continue;
+      if (op.phase == Phase::Forward && op.layer == layer && o.writes()) made.insert(owner);
+      if (op.phase != Phase::Forward && made.contains(owner)) kept.insert(owner);
+    }
+  double sum = 0;
+  for (const TensorId t : kept) sum += plan.size(t).base();
+  return sum;
 }
 
 }  // namespace orrery::testing

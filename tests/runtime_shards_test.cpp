@@ -273,6 +273,26 @@ TEST_CASE("dropout of listed rows drops what it drops in the whole tensor", "[ru
   CHECK(part(got, 8, 8) == part(whole, 8, 8));
 }
 
+TEST_CASE("a mask of what dropout keeps stands for drawing again", "[runtime]") {
+  HostTrial t;
+  const TensorId x = t.input("x", Shape{4, 8}), dy = t.input("dy", Shape{4, 8}),
+                 ids = t.indices("ids", Shape{4}, {7, 2, 9, 4});
+  const TensorId y = t.output("y", Shape{4, 8}), mask = t.output("mask", Shape{4, 8}, DType::U8),
+                 dx = t.output("dx", Shape{4, 8});
+  const TensorId plain = t.output("plain", Shape{4, 8}), drawn = t.output("drawn", Shape{4, 8});
+  Dropout d{.rows = 4, .cols = 8, .global_cols = 8, .probability = 0.5, .seed = 3, .by_row = true, .dtype = kType};
+  t.add(d, reads(x), reads(ids), writes(plain));
+  t.add(d, reads(dy), reads(ids), writes(drawn));
+  d.mask = KeptMask::Written;
+  t.add(d, reads(x), reads(ids), writes(y), writes(mask));
+  d.mask = KeptMask::Read, d.by_row = false;
+  t.add(d, reads(dy), reads(mask), writes(dx));
+  t.run();
+  CHECK(t.result(y) == t.result(plain));
+  CHECK(t.result(dx) == t.result(drawn));
+  CHECK(d.amount({}).read == size_of(kType, 32) + size_of(DType::U8, 32));
+}
+
 TEST_CASE("optimizers decay the first elements only when told so, and a part of a norm has its weight", "[runtime]") {
   HostTrial t;
   const auto w = [&](std::string_view name) { return t.input(name, Shape{6}, List{1, 2, 3, 4, 5, 6}); };

@@ -114,7 +114,8 @@ struct LargerOfTwo {
     out[0] = larger(in[0], in[1]);
   }
 };
-/// Kept where word ≥ `least`, drawn at the element's index in the whole tensor as kernels/host/random.cpp does.
+/// Kept where word ≥ `least`, drawn at the element's index in the whole tensor as kernels/host/random.cpp does; what is
+/// kept may be written down, a byte a number.
 struct DropoutOf {
   static constexpr int kIn = 1, kOut = 1;
   PhiloxKey key;
@@ -123,6 +124,8 @@ struct DropoutOf {
   float factor;
   std::uint32_t least;
   bool none;
+  std::uint8_t* mask;  // [rows, cols] or null
+  std::int64_t cols;
   KERNELS_GPU_INLINE void operator()(const float* in, float* out, std::int64_t row, std::int64_t col) const {
     const std::int64_t global = row_ids ? row_ids[row] : first_row + row;
     const auto element = static_cast<std::uint64_t>(global * global_cols + first_col + col);
@@ -132,7 +135,18 @@ struct DropoutOf {
                                : at == 1 ? words.word[1]
                                : at == 2 ? words.word[2]
                                          : words.word[3];
-    out[0] = !none && word >= least ? in[0] * factor : 0.0f;
+    const bool keeps = !none && word >= least;
+    out[0] = keeps ? in[0] * factor : 0.0f;
+    if (mask) mask[row * cols + col] = keeps;
+  }
+};
+struct MaskedOf {
+  static constexpr int kIn = 1, kOut = 1;
+  float factor;
+  const std::uint8_t* mask;
+  std::int64_t cols;
+  KERNELS_GPU_INLINE void operator()(const float* in, float* out, std::int64_t row, std::int64_t col) const {
+    out[0] = mask[row * cols + col] ? in[0] * factor : 0.0f;
   }
 };
 
@@ -279,9 +293,10 @@ struct JoinKernel {
 };
 
 template <class T>
-using MapKernels = KernelList<MapKernel<T, ActivationOf>, MapKernel<T, ActivationSlope>, MapKernel<T, GatedOf>,
-                              MapKernel<T, GatedSlope>, MapKernel<T, SumOfTwo>, MapKernel<T, ProductOfTwo>,
-                              MapKernel<T, Scaled>, MapKernel<T, LargerOfTwo>, MapKernel<T, DropoutOf>>;
+using MapKernels =
+    KernelList<MapKernel<T, ActivationOf>, MapKernel<T, ActivationSlope>, MapKernel<T, GatedOf>,
+               MapKernel<T, GatedSlope>, MapKernel<T, SumOfTwo>, MapKernel<T, ProductOfTwo>, MapKernel<T, Scaled>,
+               MapKernel<T, LargerOfTwo>, MapKernel<T, DropoutOf>, MapKernel<T, MaskedOf>>;
 using CastKernels =
     KernelList<CastKernel<float, bf16>, CastKernel<float, f16>, CastKernel<float, double>, CastKernel<bf16, float>,
                CastKernel<f16, float>, CastKernel<double, float>, CastKernel<bf16, f16>, CastKernel<f16, bf16>>;

@@ -54,9 +54,17 @@ void dropout(const DropoutArgs<T>& a) {
         const T scaled = x[i + j] * factor;
         y[i + j] = !none && words[offset + j] >= least ? scaled : T(0);
       }
+      if (a.mask)
+        for (std::int64_t j = 0; j < n; ++j) a.mask[r * a.cols + i + j] = !none && words[offset + j] >= least;
     };
     for_pieces(a.key, global_index(a.window, a.row_ids ? a.row_ids[r] - a.window.row : r), a.cols, keep);
   }
+}
+
+template <class T>
+void masked(std::int64_t n, double p, const T* x, const std::uint8_t* mask, T* y) {
+  const T factor = static_cast<T>(1 / (1 - p));
+  for (std::int64_t i = 0; i < n; ++i) y[i] = mask[i] ? x[i] * factor : T(0);
 }
 
 template <class T>
@@ -89,6 +97,8 @@ void fill_normal(const RandomFillArgs<T>& a, double mean, double stddev) {
 
 template void dropout<float>(const DropoutArgs<float>&);
 template void dropout<double>(const DropoutArgs<double>&);
+template void masked<float>(std::int64_t, double, const float*, const std::uint8_t*, float*);
+template void masked<double>(std::int64_t, double, const double*, const std::uint8_t*, double*);
 template void fill_uniform<float>(const RandomFillArgs<float>&, double, double);
 template void fill_uniform<double>(const RandomFillArgs<double>&, double, double);
 template void fill_normal<float>(const RandomFillArgs<float>&, double, double);

@@ -13,7 +13,7 @@ struct ShardWindow {
 };
 
 /// y = x/(1−p) where the element's uniform number is ≥ p, else 0. The backward is the same call on dy. y may be x. With
-/// row_ids local row r is global row row_ids[r] instead of window.row + r.
+/// row_ids local row r is global row row_ids[r] instead of window.row + r. `mask` becomes 1 where a number is kept.
 template <class T>
 struct DropoutArgs {
   std::int64_t rows = 0, cols = 0;
@@ -23,10 +23,15 @@ struct DropoutArgs {
   const std::int32_t* row_ids = nullptr;  ///< [rows] or null
   const T* x = nullptr;
   T* y = nullptr;
+  std::uint8_t* mask = nullptr;  ///< [rows,cols] or null
 };
 
 template <class T>
 void dropout(const DropoutArgs<T>& args);
+
+/// y = x/(1−p) where the mask is not 0, else 0.
+template <class T>
+void masked(std::int64_t n, double p, const T* x, const std::uint8_t* mask, T* y);
 
 /// Random initial values of a shard. Float and double draw the same numbers, up to rounding.
 template <class T>

@@ -92,16 +92,22 @@ void run(const Dropout& d, const GpuContext<T>& c) {
   const auto stream = static_cast<std::uint64_t>(d.stream) << 32 | static_cast<std::uint32_t>(c.at(d.step));
   const double threshold = std::ceil(std::max(0.0, d.probability * 0x1p32 - 0.5));
   const bool none = threshold > 4294967295.0;
+  const auto factor = static_cast<float>(1 / (1 - d.probability));
+  const int out = c.output();
+  if (d.reads_mask())
+    return map(c, gpu::MaskedOf{factor, c.template elements_of<std::uint8_t>(1), d.cols}, d.rows, d.cols, {0}, {out});
   map(c,
       gpu::DropoutOf{.key = {static_cast<std::uint64_t>(d.seed), stream},
                      .first_row = d.first_row,
                      .first_col = d.first_col,
                      .global_cols = d.global_cols,
                      .row_ids = d.by_row ? c.ints(1) : nullptr,
-                     .factor = static_cast<float>(1 / (1 - d.probability)),
+                     .factor = factor,
                      .least = none ? 0u : static_cast<std::uint32_t>(threshold),
-                     .none = none},
-      d.rows, d.cols, {0}, {c.output()});
+                     .none = none,
+                     .mask = d.mask == KeptMask::Written ? c.template elements_of<std::uint8_t>(out + 1) : nullptr,
+                     .cols = d.cols},
+      d.rows, d.cols, {0}, {out});
 }
 
 /// Σ over rows with equal residue, in parts; see columns.hpp.

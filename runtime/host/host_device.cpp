@@ -19,8 +19,8 @@ constexpr const char* kLegalTypes = "legal types: f32, f64; i32 for indices";
 bool is_float(DType t) { return t == DType::F32 || t == DType::F64; }
 
 bool is_legal(const Tensor& t) {
-  return is_float(t.dtype) || t.dtype == DType::I32 || (t.dtype == DType::U8 && t.role == TensorRole::Workspace) ||
-         (t.dtype == DType::F8E4M3 && t.role == TensorRole::Activation);
+  const bool is_byte = t.dtype == DType::U8 || (t.dtype == DType::F8E4M3 && t.role == TensorRole::Activation);
+  return is_float(t.dtype) || t.dtype == DType::I32 || is_byte;
 }
 
 Kernel find(const Work& work) {

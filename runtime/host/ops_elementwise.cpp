@@ -121,15 +121,21 @@ void run(const Fill& f, const OpContext<T>& c) {
 /// The key of an execution: its stream in the upper, its step in the lower half.
 template <class T>
 void run(const Dropout& d, const OpContext<T>& c) {
+  const int out = c.output();
+  if (d.reads_mask())
+    return kernels::masked(d.rows * d.cols, d.probability, c.dense(0), c.template elements_of<std::uint8_t>(1),
+                           c.dense(out));
   const auto stream = static_cast<std::uint64_t>(d.stream) << 32 | static_cast<std::uint32_t>(c.at(d.step));
-  kernels::dropout(kernels::DropoutArgs<T>{.rows = d.rows,
-                                           .cols = d.cols,
-                                           .window = {d.first_row, d.first_col, d.global_cols},
-                                           .key = {static_cast<std::uint64_t>(d.seed), stream},
-                                           .p = d.probability,
-                                           .row_ids = d.by_row ? c.ints(1) : nullptr,
-                                           .x = c.dense(0),
-                                           .y = c.dense(c.output())});
+  kernels::dropout(kernels::DropoutArgs<T>{
+      .rows = d.rows,
+      .cols = d.cols,
+      .window = {d.first_row, d.first_col, d.global_cols},
+      .key = {static_cast<std::uint64_t>(d.seed), stream},
+      .p = d.probability,
+      .row_ids = d.by_row ? c.ints(1) : nullptr,
+      .x = c.dense(0),
+      .y = c.dense(out),
+      .mask = d.mask == KeptMask::Written ? c.template elements_of<std::uint8_t>(out + 1) : nullptr});
 }
 
 static void run(const Cast& k, const OpContext<void>& c) {

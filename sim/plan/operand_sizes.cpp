@@ -124,8 +124,9 @@ Sizes sizes_of(const SwapAxes& s) {
   return {x, x};
 }
 Sizes sizes_of(const Dropout& d) {
-  const std::int64_t x = d.rows * d.cols;
-  return d.by_row ? Sizes{x, d.rows, x} : Sizes{x, x};
+  Sizes sizes(d.mask == KeptMask::None ? 2 : 3, d.rows * d.cols);
+  if (d.by_row) sizes.insert(sizes.begin() + 1, d.rows);
+  return sizes;
 }
 
 /// Between the states and `decayed` may stand a squared norm.

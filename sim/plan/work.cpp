@@ -79,6 +79,10 @@ std::string_view word(InputCast c) {
   constexpr std::string_view words[] = {"none", "written_cast", "read_cast"};
   return words[static_cast<int>(c)];
 }
+std::string_view word(KeptMask m) {
+  constexpr std::string_view words[] = {"none", "written", "read"};
+  return words[static_cast<int>(m)];
+}
 std::string_view word(Symbol s) {
   constexpr std::string_view words[] = {
       "",        "context",     "step",        "position",    "decodes", "decode_keys",

@@ -109,11 +109,18 @@ void BackwardRules::operator()(const AddRows& a) {
 }
 
 void BackwardRules::operator()(const Dropout& d) {
-  const TensorId dy = tape_.gradient(node_.operands.back().tensor());
+  const std::size_t y = d.by_row ? 2 : 1;
+  const TensorId dy = tape_.gradient(in(y));
   if (dy.is_none()) return;
   std::vector<Operand> operands{reads(dy)};
-  if (d.by_row) operands.push_back(reads(in(1)));
-  one(0, d, operands);
+  Dropout back = d;
+  if (d.mask == KeptMask::Written) {
+    back.mask = KeptMask::Read, back.by_row = false;
+    operands.push_back(reads(saved(y + 1)));
+  } else if (d.by_row) {
+    operands.push_back(reads(in(1)));
+  }
+  one(0, back, operands);
 }
 
 void BackwardRules::operator()(const Cast& c) {

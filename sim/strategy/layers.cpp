@@ -153,7 +153,6 @@ TensorId Layers::unpad(std::string_view name, TensorId x) {
 TensorId Layers::dropout(std::string_view name, TensorId x) {
   if (!sizes_.training || sizes_.dropout <= 0) return x;
   const Shape shape = tape_.plan().shape(x);
-  const TensorId y = activation_tensor(name, shape);
   Dropout op{.rows = shape[0],
              .cols = shape[1],
              .global_cols = shape[1],
@@ -163,12 +162,8 @@ TensorId Layers::dropout(std::string_view name, TensorId x) {
              .stream = ++dropout_stream_,
              .step = Extent{0, Symbol::Step},
              .dtype = sizes_.dtype};
-  if (slices().mesh.size() == 1) {
-    tape_.add(name, op, {reads(x), writes(y)});
-    return y;
-  }
-  op.by_row = true;  // numbered as in the whole batch, each rank's part of a row as a row of its own
-  op.first_row = 0;
+  if (slices().mesh.size() == 1) return drop(name, x, op, {});
+  // Numbered as in the whole batch, each rank's part of a row as a row of its own.
   const TensorId ids = rank_constant(fmt::format("rows.{}{}", sizes_.microbatch, arrangements_.suffix(*arrangement_)),
                                      Shape{shape[0]}, DType::I32,
                                      [slices = slices(), m = sizes_.microbatch,
@@ -179,7 +174,24 @@ TensorId Layers::dropout(std::string_view name, TensorId x) {
                                          ids.push_back(double(r * columns.ranks + part));
                                        return ids;
                                      });
-  tape_.add(name, op, {reads(x), reads(ids), writes(y)});
+  return drop(name, x, op, ids);
+}
+
+/// Rows of x are numbered from first_row on, or as `ids` say.
+TensorId Layers::drop(std::string_view name, TensorId x, Dropout op, TensorId ids) {
+  const Shape shape = tape_.plan().shape(x);
+  std::vector<Operand> operands{reads(x)};
+  if (!ids.is_none()) {
+    op.by_row = true, op.first_row = 0;
+    operands.push_back(reads(ids));
+  }
+  const TensorId y = activation_tensor(name, shape);
+  operands.push_back(writes(y));
+  if (sizes_.dropout_masks) {
+    op.mask = KeptMask::Written;
+    operands.push_back(writes(tape_.builder().tensor(fmt::format("{}.mask", name), shape, {.dtype = DType::U8})));
+  }
+  tape_.add(name, op, operands);
   return y;
 }
 

@@ -67,7 +67,8 @@ class Layers {
     std::int64_t batch = 1;  // follows from the arrangement
     std::int64_t sequence = 1;
     DType dtype = DType::F32;
-    double dropout = 0;
+    double dropout = 0, attention_dropout = 0;
+    bool dropout_masks = false;
     std::int64_t seed = 1;
     std::int64_t microbatch = 0;
     bool training = false;
@@ -273,6 +274,8 @@ class Layers {
   TensorId stored_attention(std::string_view name, const Projected& p, const Attention& a, std::int64_t batch,
                             std::int64_t q, std::int64_t kv);  // stored_attention.cpp
   TensorId heads_first(std::string_view name, TensorId x, std::int64_t kv_heads);
+  TensorId drop(std::string_view name, TensorId x, Dropout op, TensorId ids);
+  TensorId drop_scores(std::string_view name, TensorId scores, std::int64_t heads, std::int64_t q);
   TensorId places(std::int64_t n);
   TensorId pad(std::string_view name, TensorId x);
   TensorId unpad(std::string_view name, TensorId x);

@@ -14,7 +14,8 @@ std::vector<Replacement> replacements(std::span<const TensorId> from, std::span<
 
 /// Dropout numbers its samples.
 bool StageLowering::may_repeat() const {
-  return step_.repeats == Repeats::Copied && step_.train.dropout <= 0 && weights_->passes_repeat();
+  const TrainOptions& o = step_.train;
+  return step_.repeats == Repeats::Copied && o.dropout <= 0 && o.attention_dropout <= 0 && weights_->passes_repeat();
 }
 
 std::size_t StageLowering::block_of(Pass pass) {

@@ -50,6 +50,16 @@ void check_capacity(const TrainOptions& o) {
     throw UserError{"capacity_groups without a capacity", "set capacity_factor"};
 }
 
+void check_dropout(const TrainOptions& o) {
+  const auto check = [](std::string_view name, double p) {
+    if (!(p >= 0 && p < 1)) throw UserError{fmt::format("{} is {}, it must be at least 0 and below 1", name, p)};
+  };
+  check("dropout", o.dropout);
+  check("attention_dropout", o.attention_dropout);
+  if (o.attention_dropout > 0 && !o.stored_scores)
+    throw UserError{"attention_dropout without scores in memory", "set stored_scores"};
+}
+
 /// Schedules of what is computed again are made from what inputs in full take.
 void check_narrow(const TrainOptions& o) {
   if (!o.keep_narrow) return;
@@ -79,8 +89,7 @@ void check_train(const Model& model, const TrainOptions& o) {
         fmt::format("batch can be {} or {}", std::max<std::int64_t>(o.batch / o.microbatches, 1) * o.microbatches,
                     (o.batch / o.microbatches + 1) * o.microbatches)};
   if (o.microbatches > 65535) throw UserError{fmt::format("{} microbatches are more than 65535", o.microbatches)};
-  if (!(o.dropout >= 0 && o.dropout < 1))
-    throw UserError{fmt::format("dropout is {}, it must be at least 0 and below 1", o.dropout)};
+  check_dropout(o);
   check_capacity(o);
   check_narrow(o);
   check_rows(o.batch / o.microbatches, o.sequence);

@@ -125,6 +125,8 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                 {.sequence = sizes_.sequence,
                  .dtype = dtype_of(o.dtype),
                  .dropout = o.dropout,
+                 .attention_dropout = o.attention_dropout,
+                 .dropout_masks = o.dropout_masks,
                  .seed = o.seed,
                  .microbatch = microbatch,
                  .training = true,

@@ -9,6 +9,8 @@
 namespace orrery {
 namespace {
 
+constexpr std::int64_t kStreamsOfScores = 1 << 20;  // behind those of dropouts between blocks
+
 /// Probabilities [groups, rows, kv] from queries and keys of as many groups.
 struct StoredScores {
   Tape* tape;
@@ -74,13 +76,45 @@ TensorId Layers::stored_attention(std::string_view name, const Projected& p, con
   tape_.add_steps({reads(queries), reads(keys), writes(scores)},
                   [stored](std::span<const TensorId> t) { stored.forward(t[0], t[1], t[2]); });
   tape_.on_backward([stored, queries, keys, scores] { stored.backward(queries, keys, scores); });
+  const TensorId weights = drop_scores(part("scores.dropout"), scores, a.heads, q);
   const TensorId output = activation_tensor(part("output"), Shape{groups, rows, a.v_dim});
   tape_.add(part("output"), Gemm{.m = rows, .n = a.v_dim, .k = kv, .batch = groups, .dtype = dtype},
-            {reads(scores), reads(values), writes(output)});
+            {reads(weights), reads(values), writes(output)});
   const TensorId y = activation_tensor(part("core"), Shape{batch * q, a.heads * a.v_dim});
   tape_.add(part("core"), SwapAxes{.outer = batch, .a = a.heads, .b = q, .inner = a.v_dim, .dtype = dtype},
             {reads(output), writes(y)});
   return y;
+}
+
+/// Of probabilities [batch·kv_heads, heads/kv_heads·q, kv], whose rows are numbered by sample, head of the whole model
+/// and query.
+TensorId Layers::drop_scores(std::string_view name, TensorId scores, std::int64_t heads, std::int64_t q) {
+  if (!sizes_.training || sizes_.attention_dropout <= 0) return scores;
+  const Shape shape = tape_.plan().shape(scores);
+  const std::int64_t rows = shape[0] * shape[1], kv = shape[2];
+  const Dropout op{.rows = rows,
+                   .cols = kv,
+                   .global_cols = kv,
+                   .first_row = sizes_.microbatch * rows,
+                   .probability = sizes_.attention_dropout,
+                   .seed = sizes_.seed,
+                   .stream = kStreamsOfScores + dropout_stream_,
+                   .step = Extent{0, Symbol::Step},
+                   .dtype = sizes_.dtype};
+  TensorId ids;
+  if (slices().mesh.size() > 1)
+    ids = rank_constant(fmt::format("score_rows.{}.{}{}", q, sizes_.microbatch, arrangements_.suffix(*arrangement_)),
+                        Shape{rows}, DType::I32,
+                        [slices = slices(), m = sizes_.microbatch, heads, q](std::span<const std::int64_t> at) {
+                          const Split split = slices.roles.data_attention ? Split{} : slices.roles.tp;
+                          const std::int64_t all = heads * split.ranks, first = heads * slices.at(split, at);
+                          std::vector<double> ids;
+                          for (const std::int64_t sample : slices.samples(at, m))
+                            for (std::int64_t row = 0; row < heads * q; ++row)
+                              ids.push_back(double((sample * all + first) * q + row));
+                          return ids;
+                        });
+  return drop(name, scores, op, ids);
 }
 
 /// 0, 1, … n − 1.

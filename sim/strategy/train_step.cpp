@@ -37,6 +37,8 @@ void check_stored_scores(const TrainOptions& o, const Roles& roles) {
   if (o.stored_scores && roles.cp)
     throw UserError{"stored_scores is for sequences on one rank",
                     "leave it out: on an axis cp scores are stored with context: rsa, and with no other"};
+  if (o.attention_dropout > 0 && (roles.row || roles.col || roles.x || roles.y || roles.z))
+    throw UserError{"attention_dropout is for heads that are whole or split over tp", "leave it out"};
 }
 
 void check_context(const Model& model, const Slices& slices) {

@@ -144,7 +144,8 @@ struct TrainOptions {
   Narrow narrow = Narrow::None;
   bool keep_narrow = false;
   bool frozen = false;
-  double dropout = 0;
+  double dropout = 0, attention_dropout = 0;
+  bool dropout_masks = false;
   double capacity_factor = 0;
   std::int64_t capacity_groups = 0;
   OptimizerOptions optimizer;
@@ -202,7 +203,7 @@ struct TrainOptions {
     v.field("frozen", frozen,
             "matrices and tables stay as they are: only norms and biases are trained, and gradients pass through (what "
             "adapters of low rank leave of a step; the adapters themselves are not in it)");
-    v.field("dropout", dropout, "probability, behind embeddings and each half of a block");
+    visit_dropout(v);
     v.field("capacity_factor", capacity_factor,
             "rows that an expert takes, over those of even experts: later tokens are dropped; 0: it takes all");
     v.field("capacity_groups", capacity_groups,
@@ -211,6 +212,14 @@ struct TrainOptions {
     v.field("steps", steps, "steps to run");
     v.field("seed", seed, "of initial weights, data order and dropout");
     v.field("text", text, "file to train on, relative to the scenario; empty: random tokens");
+  }
+  template <class V>
+  void visit_dropout(V& v) {
+    v.field("dropout", dropout, "probability, behind embeddings and each half of a block");
+    v.field("attention_dropout", attention_dropout, "probability, of stored scores behind their softmax");
+    v.field("dropout_masks", dropout_masks,
+            "what dropouts keep is kept for the backward pass, a byte a number, as PyTorch does; else it is drawn "
+            "again there");
   }
 };
 

@@ -41,7 +41,8 @@ class Search {
     for (const ProfileNumber& n : *cases.numbers) first_.push_back(std::log(std::clamp(n.get(start), n.least, n.most)));
   }
 
-  /// Single values that may be far away, then a step up and down on each number; halves the step when none helps.
+  /// Single values that may be far away, then a step up and down on each number, then one up on one and down on
+  /// another; halves the step when none helps.
   SoftwareProfile run() {
     best_ = first_;
     least_ = cost(best_);
@@ -52,7 +53,7 @@ class Search {
         take(next);
       }
     for (double step = kFirstStep; step >= cases_.last_step; step /= 2)
-      while (improve(step)) {
+      while (improve(step) || trade(step)) {
       }
     return with(best_);
   }
@@ -79,18 +80,33 @@ class Search {
     return true;
   }
 
+  bool is_legal(const Numbers& n, std::size_t i) const {
+    const ProfileNumber& number = (*cases_.numbers)[i];
+    return n[i] >= std::log(number.least) && n[i] <= std::log(number.most);
+  }
+
   bool improve(double step) {
     bool helped = false;
     for (std::size_t i = 0; i < best_.size(); ++i)
       for (const double by : {step, -step}) {
-        const ProfileNumber& number = (*cases_.numbers)[i];
         Numbers next = best_;
         next[i] += by;
-        if (next[i] < std::log(number.least) || next[i] > std::log(number.most)) continue;
-        if (take(next)) {
+        if (is_legal(next, i) && take(next)) {
           helped = true;
           break;
         }
+      }
+    return helped;
+  }
+
+  /// What one number takes too much another may take too little of.
+  bool trade(double step) {
+    bool helped = false;
+    for (std::size_t i = 0; i < best_.size(); ++i)
+      for (std::size_t j = 0; j < best_.size(); ++j) {
+        Numbers next = best_;
+        next[i] += step, next[j] -= step;
+        helped = (i != j && is_legal(next, i) && is_legal(next, j) && take(next)) || helped;
       }
     return helped;
   }

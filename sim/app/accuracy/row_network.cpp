@@ -35,6 +35,7 @@ class Config {
     node_.fields.emplace_back(std::string{key}, Node::of(value));
   }
   void set(std::string_view key, std::int64_t value) { set(key, std::to_string(value)); }
+  void set_null(std::string_view key) { node_.fields.emplace_back(std::string{key}, Node{}); }
   Node take() { return std::move(node_); }
 
  private:
@@ -148,11 +149,13 @@ NetworkOfRow experts(const CsvRow& row, const Columns& s) {
   c.set("num_experts_per_tok", *top);
   c.set("norm_topk_prob", "true");
   if (latent) {
-    const bool large = s.hidden > 4096;
     c.set("n_routed_experts", *count);
     c.set("n_shared_experts", shared);
     c.set("first_k_dense_replace", std::int64_t{0});
-    c.set("q_lora_rank", std::int64_t{large ? 1536 : 512});
+    if (s.hidden > 4096)
+      c.set("q_lora_rank", std::int64_t{1536});
+    else
+      c.set_null("q_lora_rank");  // DeepSeek-V2-Lite and Moonlight
     c.set("kv_lora_rank", std::int64_t{512});
     c.set("qk_nope_head_dim", std::int64_t{128});
     c.set("qk_rope_head_dim", std::int64_t{64});

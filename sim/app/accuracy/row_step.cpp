@@ -16,6 +16,8 @@ namespace orrery {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+/// --hidden-dropout and --attention-dropout of Megatron-LM, which BigScience's scripts leave as they are.
+constexpr double kMegatronDropout = 0.1;
 
 /// Software by a part of its name: its profile, and what it did when nothing else is said.
 struct Software {
@@ -30,6 +32,7 @@ struct Software {
   double tensor_overlap = kNever;  // asynchronous all-reduce of tp from this year on
   LossKind loss = LossKind::Megatron;
   bool waits_for_loss = false;  // asserts that it is a number
+  double dropout = 0;           // of stored scores, too, with masks
 };
 constexpr Software megatron_core(std::string_view words) {
   return {.words = words,
@@ -61,7 +64,8 @@ constexpr Software big_science(std::string_view words, DataKind data, bool wide_
           .data = data,
           .stored_scores = true,
           .overlap = false,
-          .wide_gradients = wide_gradients};
+          .wide_gradients = wide_gradients,
+          .dropout = kMegatronDropout};
 }
 constexpr Software kSoftware[] = {
     {.words = "llm-foundry",
@@ -307,6 +311,8 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   if (sequence.size() > 1) s.train.target_sequence = static_cast<std::int64_t>(sequence[1]);
   s.train.dtype = precision_of(row);
   s.train.waits_for_loss = software->waits_for_loss;
+  s.train.dropout = software->dropout;
+  s.train.dropout_masks = software->dropout > 0;
   s.train.narrow = narrow_of(row);
   s.train.keep_narrow = software->profile == "megatron_core_2024" && s.train.narrow == Narrow::EightBits;
   if (drops_tokens(row)) s.train.capacity_factor = 1;
@@ -329,6 +335,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   set_data(row, *software, s);
   set_tensor_parallel(row, *software, s);
   if (contains(lower_case(row["model"]), "t5")) s.train.stored_scores = false;  // it adds a bias to them
+  s.train.attention_dropout = s.train.stored_scores ? software->dropout : 0;
   return s;
 }
 

@@ -44,6 +44,8 @@ enum class GradientOperand : std::uint8_t { None, A, B };
 /// lies in memory as numbers in f8e4m3 and a scale in f32: nothing, writes it for others, or reads it in place of the
 /// input.
 enum class InputCast : std::uint8_t { None, Written, Read };
+/// What a dropout does with a mask of what it keeps, a byte a number.
+enum class KeptMask : std::uint8_t { None, Written, Read };
 constexpr DType type_of(Narrow narrow, Quantised weights, DType as_is) {
   if (narrow == Narrow::None) return as_is;
   if (narrow == Narrow::FourBits) return DType::F4E2M1;

@@ -260,7 +260,8 @@ struct Fill {
 
 /// y = x·keep/(1 − p), keep drawn from a counter-based generator at the element's index in the whole tensor, so any
 /// sharding draws the same. Row r is row first_row + r of the whole tensor, or row_ids[r] with `by_row`. The same op
-/// runs backward on dy.  Operands: x [row_ids] → y.
+/// runs backward on dy; with masks what was kept is written, a byte a number, and read there in place of drawing again.
+/// Operands: x [row_ids] → y [mask]; where it is read, dy mask → dx.
 struct Dropout {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -272,6 +273,7 @@ struct Dropout {
   std::int64_t stream = 0;
   Extent step;
   bool by_row = false;
+  KeptMask mask = KeptMask::None;
   DType dtype = DType::F32;
 
   static constexpr std::string_view kName = "dropout";
@@ -288,10 +290,14 @@ struct Dropout {
     v("stream", stream);
     v("step", step);
     v("by_row", by_row);
+    v("mask", mask);
     v("dtype", dtype);
   }
+  bool reads_mask() const { return mask == KeptMask::Read; }
   Amount amount(const Bindings&) const {
-    return {Flops{10.0 * double(rows * cols)}, size_of(dtype, 1 * rows * cols), size_of(dtype, 1 * rows * cols), {}};
+    const std::int64_t n = rows * cols;
+    const auto bytes = [&](KeptMask of) { return size_of(dtype, n) + size_of(DType::U8, mask == of ? n : 0); };
+    return {Flops{(reads_mask() ? 2.0 : 10.0) * double(n)}, bytes(KeptMask::Read), bytes(KeptMask::Written), {}};
   }
   bool operator==(const Dropout&) const = default;
 };
