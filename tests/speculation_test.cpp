@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "sim/program/speculation/speculation.hpp"
@@ -203,6 +204,20 @@ TEST_CASE("every method and tree gives the tokens of greedy decoding", "[specula
   INFO(speculate << ", batch " << batch << ", " << family << ": " << s.program->progress().tokens_per_round()
                  << " tokens a round");
   for (std::int64_t b = 0; b < batch; ++b) CHECK(s.program->generated(b) == expected[static_cast<std::size_t>(b)]);
+}
+
+TEST_CASE("times of the host are waited for in a run, and change no token", "[speculation]") {
+  // Two passes of the drafter and a verification of two sequences a round: 2 · 1 + 2 + 2 · 1 = 6 ms at least.
+  const GenerateOptions o =
+      options_of("{method: eagle, tree: chain, depth: 2, host: {level: 1 ms, round: 2 ms, sequence: 1 ms}}", 2);
+  const Model target = small_model("llama", 11);
+  Speculating s{target, o};
+  const auto start = std::chrono::steady_clock::now();
+  s.run();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  CHECK(taken.count() >= 6e-3 * double(s.program->progress().rounds));
+  const auto expected = plain_tokens(target, o);
+  for (std::int64_t b = 0; b < 2; ++b) CHECK(s.program->generated(b) == expected[static_cast<std::size_t>(b)]);
 }
 
 TEST_CASE("drafts are accepted", "[speculation]") {

@@ -95,6 +95,20 @@ struct DraftAccuracy {
   }
 };
 
+/// What the program around a speculation takes on the host while the device waits: a scheduler that does not run ahead,
+/// loops over sequences, trees that are built and walked. Beside the launches of ops, which plans have anyway. A round
+/// takes passes · level + round + batch · sequence.
+struct SpeculationHost {
+  Seconds level{0}, round{0}, sequence{0};
+
+  template <class V>
+  void visit(V& v) {
+    v.field("level", level, "before each pass of the drafter", at_least(Seconds{0}));
+    v.field("round", round, "before each verification", at_least(Seconds{0}));
+    v.field("sequence", sequence, "before each verification, for every sequence", at_least(Seconds{0}));
+  }
+};
+
 /// Tokens that are drafted by something cheap and verified together; part of a generation.
 struct SpeculateOptions {
   DraftMethod method = DraftMethod::Medusa;
@@ -105,6 +119,7 @@ struct SpeculateOptions {
   double top_p = 0.8, least_share = 0.25;
   DraftNetwork network;
   DraftAccuracy accuracy;
+  SpeculationHost host;
   bool synthetic = false;
   std::string trace;
 
@@ -130,6 +145,7 @@ struct SpeculateOptions {
             between(0, 1));
     v.field("network", network, "the drafter's own network");
     v.field("accuracy", accuracy, "how often drafts are right, where no model says so; static trees are built from it");
+    v.field("host", host, "times of the host that are no launches of ops, and that hide behind nothing");
     v.field("synthetic", synthetic, "runs draw from `accuracy` what is accepted: for timing without trained drafters");
     v.field(
         "trace", trace,

@@ -278,6 +278,10 @@ void SpeculationPass::read_results(std::int64_t numbers) {
   builder.add("read_results", HostWork{.bytes = size_of(DType::I32, numbers)}, operands, Stream::Host);
 }
 
+void SpeculationPass::wait_for_host(Seconds time) {
+  if (time > Seconds{0}) builder.add("host", HostWork{.pause = time}, {}, Stream::Host);
+}
+
 Plan SpeculationPass::take(const WorkspaceModel* workspaces) {
   Plan plan = builder.take(workspaces);
   plan.purpose = {double(batch()), model_flops(plan)};

@@ -75,6 +75,8 @@ class SpeculationPass {
   /// The candidates of rows of logits as ports number `index`; distributions from row `first`.
   void offer_candidates(TensorId logits, std::int64_t rows, std::int64_t k, std::int64_t index, std::int64_t first);
   void read_results(std::int64_t numbers);
+  /// The host is busy before anything of the pass runs.
+  void wait_for_host(Seconds time);
   Plan take(const WorkspaceModel* workspaces);
 
   Source source;

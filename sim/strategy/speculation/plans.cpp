@@ -159,6 +159,7 @@ Plan start_plan(const Source& s, const WorkspaceModel* workspaces) {
   const std::int64_t rows = s.drafter.has_cache() ? s.layout.start_rows : 1;
   SpeculationPass p{s, CacheUse::Tree, rows, "draft"};
   p.builder.set_phase(Phase::Decode);
+  p.wait_for_host(s.options.speculate->host.level);
   const std::int64_t b = p.batch(), k = s.layout.choices.front();
   if (s.drafter.method == DraftMethod::Medusa) {
     start_heads(p);
@@ -188,6 +189,7 @@ Plan level_plan(const Source& s, std::int64_t depth, const WorkspaceModel* works
                      k = l.choices[static_cast<std::size_t>(depth)], first = first_draft_row(l, s.options.batch, depth);
   SpeculationPass p{s, CacheUse::Tree, width, fmt::format("draft.{}", depth)};
   p.builder.set_phase(Phase::Decode);
+  p.wait_for_host(s.options.speculate->host.level);
   const std::int64_t b = p.batch(), rows = b * width;
   TensorId logits;
   if (s.drafter.method == DraftMethod::Hydra) {
@@ -252,6 +254,8 @@ void accept(SpeculationPass& p, TensorId logits, TensorId tokens, TensorId paren
 Plan verify_plan(const Source& s, std::int64_t nodes, const WorkspaceModel* workspaces) {
   SpeculationPass p{s, CacheUse::Tree, nodes, fmt::format("verify.{}", nodes)};
   p.builder.set_phase(Phase::Decode);
+  const SpeculationHost& host = s.options.speculate->host;
+  p.wait_for_host(host.round + double(s.options.batch) * host.sequence);
   const std::int64_t rows = p.layers.rows();
   const TensorId tokens = p.input("tokens", rows), positions = p.input("positions", rows),
                  parents = p.input("parents", rows), contexts = p.input("contexts", p.batch());
