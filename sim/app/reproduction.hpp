@@ -54,7 +54,9 @@ struct Reproducer {
 
   /// One simulated step of a scenario, given as the text of a scenario file; parameters of the hardware times factors,
   /// as `--what-if` names them.
-  Prediction predict(const std::string& scenario, const std::vector<std::pair<std::string, double>>& scales = {}) const;
+  /// `fused`: a generation with the kernels of an engine, of which no memory is asked.
+  Prediction predict(const std::string& scenario, const std::vector<std::pair<std::string, double>>& scales = {},
+                     bool fused = false) const;
   /// The largest multiple of `step`, at most `most`, for which the scenario that `text` makes of it fits; 0: none does.
   std::int64_t largest_that_fits(const std::function<std::string(std::int64_t)>& text, std::int64_t step,
                                  std::int64_t most) const;

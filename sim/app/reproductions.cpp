@@ -70,13 +70,14 @@ double forward_seconds(const Timeline& timeline, const PlanDigests& plans) {
 
 }  // namespace
 
-Prediction Reproducer::predict(const std::string& text,
-                               const std::vector<std::pair<std::string, double>>& scales) const {
+Prediction Reproducer::predict(const std::string& text, const std::vector<std::pair<std::string, double>>& scales,
+                               bool fused) const {
   pause();
   const Scenario s = make_scenario(parse_yaml(text, "reproduction"), "reproduction", wiring.locations());
   const Machine machine = wiring.machine(s.options, s.cluster);
   for (const auto& [name, factor] : scales) machine.cost->scale_parameter(name, factor);
-  const Simulation one = simulate_scenario(s, machine, wiring, 1, [](std::size_t) {});
+  const Simulation one = simulate_scenario(
+      s, machine, wiring, 1, [](std::size_t) {}, {}, fused);
   return {make_report({s, *one.program, one.recording, &machine}),
           forward_seconds(one.recording.timeline, digests_of(*one.program))};
 }

@@ -13,6 +13,7 @@
 #include "sim/program/initial_weights.hpp"
 #include "sim/program/programs.hpp"
 #include "sim/program/speculation/speculation.hpp"
+#include "sim/strategy/kernel_fusion.hpp"
 #include "sim/strategy/single_device_checks.hpp"
 
 namespace orrery {
@@ -246,11 +247,16 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
   if (o.speculate) {
     check_generate(s.model, o);
     check_tokens(s.model, prompt);
-    return speculation_program(s.model, s.drafter, o, s.layout,
-                               lower_speculation(s.model, s.drafter, o, s.layout, request.workspaces),
-                               std::move(prompt));
+    SpeculationPlans plans = lower_speculation(s.model, s.drafter, o, s.layout, request.workspaces);
+    if (request.fused) {
+      plans.start = fuse_kernels(plans.start);
+      for (auto* each : {&plans.levels, &plans.verify})
+        for (Plan& plan : *each) plan = fuse_kernels(plan);
+    }
+    return speculation_program(s.model, s.drafter, o, s.layout, std::move(plans), std::move(prompt));
   }
   GenerationPlans plans = strategy->generation(s.model, o, request.workspaces);
+  if (request.fused) plans.decode = fuse_kernels(plans.decode);
   if (prompt.empty()) prompt = random_prompt(s.model, o);
   check_tokens(s.model, prompt);
   return generation_program(s.model, o, std::move(plans), std::move(prompt));
@@ -327,10 +333,10 @@ std::vector<const Plan*> plans_of(const Program& program) {
 PlanDigests digests_of(const Program& program) { return describe(plans_of(program), StorageUses::Told); }
 
 Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wiring& wiring,
-                             std::optional<std::int64_t> steps, const StepCallback& before_step,
-                             const LoggedOf& logged) {
+                             std::optional<std::int64_t> steps, const StepCallback& before_step, const LoggedOf& logged,
+                             bool fused) {
   const auto start = std::chrono::steady_clock::now();
-  ProgramRequest request{.workspaces = machine.workspaces, .steps = steps};
+  ProgramRequest request{.workspaces = machine.workspaces, .steps = steps, .fused = fused};
   const Workload& w = s.options.workload;
   const std::int64_t asked = w.train ? w.train->steps : w.infer ? w.infer->steps : 0;
   if (!steps && asked > kTellingSteps) request.steps = kTellingSteps;

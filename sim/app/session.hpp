@@ -25,6 +25,7 @@ struct ProgramRequest {
   const WorkspaceModel* workspaces = nullptr;
   std::optional<std::int64_t> steps;
   std::optional<std::vector<std::int32_t>> tokens;  // instead of the scenario's text, prompt, or random tokens
+  bool fused = false;  // a generation with the kernels of an engine (kernel_fusion.hpp): its times alone are asked
 };
 std::unique_ptr<Program> make_program(const Scenario& scenario, const Wiring& wiring, const ProgramRequest& request);
 
@@ -83,10 +84,10 @@ inline LoggedOf always(Logged logged) {
   return [logged](const Program&) { return logged; };
 }
 
-/// `steps` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell nothing new, and
-/// of a large plan one is enough.
+/// `steps` and `fused` as in ProgramRequest. Steps of training and inference repeat exactly: more than a few tell
+/// nothing new, and of a large plan one is enough.
 Simulation simulate_scenario(const Scenario& scenario, const Machine& machine, const Wiring& wiring,
                              std::optional<std::int64_t> steps, const StepCallback& before_step,
-                             const LoggedOf& logged = {});
+                             const LoggedOf& logged = {}, bool fused = false);
 
 }  // namespace orrery

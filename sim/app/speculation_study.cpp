@@ -48,10 +48,11 @@ double drawn_tokens_per_round(const SpeculateOptions& options, std::uint64_t see
 
 GenerationSpeed generation_speed(const Reproducer& reproducer, const GenerationCase& at, const std::string& speculate) {
   const std::string text = fmt::format(
-      "model: {}\ncluster: {}\n{}workload: {{generate: {{batch: {}, prompt: {}, tokens: {}, dtype: {}{}}}}}\n",
-      at.model, at.cluster, at.profile.empty() ? "" : fmt::format("profile: {}\n", at.profile), at.batch, at.prompt,
-      kTimedTokens, at.dtype, speculate.empty() ? "" : ", speculate: " + speculate);
-  const Report r = reproducer.predict(text).report;
+      "model: {}\ncluster: {}\n{}{}workload: {{generate: {{batch: {}, prompt: {}, tokens: {}, dtype: {}{}}}}}\n",
+      at.model, at.cluster, at.profile.empty() ? "" : fmt::format("profile: {}\n", at.profile),
+      at.engine ? "launch: graph\n" : "", at.batch, at.prompt, kTimedTokens, at.dtype,
+      speculate.empty() ? "" : ", speculate: " + speculate);
+  const Report r = reproducer.predict(text, {}, at.engine).report;
   GenerationSpeed s{.step = r.step, .bytes = r.memory.bytes, .fits = r.memory.fits()};
   if (!r.speculation) return s;
   s.drafting = r.speculation->drafting;

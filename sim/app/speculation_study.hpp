@@ -19,6 +19,7 @@ struct GenerationCase {
   std::string model, cluster, profile;  // as scenario files write them; the profile may be empty
   std::int64_t batch = 1, prompt = 512;
   std::string dtype = "bf16";
+  bool engine = false;  // passes are recorded graphs of an engine's kernels; then memory is not asked
 };
 
 /// One simulated generation.
