@@ -31,7 +31,7 @@ const Result kResults[] = {
     {"eagle", 7, 5, 2},
     {"clover", 7, 3, 4},
     {"glide-cape", 9, 6, 3},
-    {"elixir", 9, 7, 1},
+    {"elixir", 9, 8, 1},
     {"angel-ptm", 6, 4, 1},
     {"zero-offload", 6, 6},
     {"zero-infinity", 6, 6},
