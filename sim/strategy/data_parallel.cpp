@@ -40,7 +40,8 @@ void ParameterStorage::gather_unit(Unit& unit, bool ahead) {
     bind_weights(b, make(b, ".gathered", b.elements, TensorRole::Parameter, false));
     const OpId op =
         collect(CollectiveKind::AllGather, "gather." + b.name, b.scatter, b.own_weight, b.weight, b.elements);
-    if (ahead && !op.is_none() && !gather_limit_.is_none()) builder_->order(gather_limit_);
+    const bool waits = ahead || data_.prefetch == 0;  // what comes in its turn else has been ahead before
+    if (waits && !op.is_none() && !gather_limit_.is_none()) builder_->order(gather_limit_);
   }
   unit.gathered = true;
 }
