@@ -72,9 +72,9 @@ TEST_CASE("chunks that the host has no room for stay on the device", "[offload]"
   CHECK(peak_of(relieved.timeline, Tier::Pinned) < all);
   if (device < 1)
     CHECK_THAT(user_error([&] { run(", host_memory: 1 kB"); }), Catch::Contains("allow more memory, use more ranks"));
-  const std::string first = ", host_memory: " + std::to_string(host) + " B, warm_up: ";
-  CHECK_NOTHROW(run(first + "1"));
-  CHECK_THAT(user_error([&] { run(first + "0"); }), Catch::Contains("allow more memory"));
+  const std::string reserve = ", host_memory: " + std::to_string(host) + " B, update_reserve: ";
+  CHECK_NOTHROW(run(reserve + "0 B"));
+  CHECK_THAT(user_error([&] { run(reserve + std::to_string(cap) + " B"); }), Catch::Contains("allow more memory"));
 }
 
 /// Three models, four caps, three chunk sizes, four policies: misses, evictions and bytes of the plan are those that
@@ -177,4 +177,19 @@ TEST_CASE("the cache evicts by the rules of its policies") {
   CHECK(plan_cache(bytes, steps, Eviction::Fifo).misses == 6);
   // static: chunk 0 stays beside the largest step, the others come for each of their uses: 1 + 2 + 2.
   CHECK(plan_cache(bytes, steps, Eviction::Static).misses == 5);
+}
+
+TEST_CASE("weights that are gathered no bucket ahead take no more room than those that are", "[offload]") {
+  const Model model = deep_model("gpt2");
+  TrainOptions o = offload_options();
+  std::int64_t before = 0;
+  for (const int prefetch : {0, 1, 3}) {
+    const Plan plan =
+        strategy_of("parallel",
+                    "{mesh: fsdp2, data: {kind: zero3, bucket: 0, prefetch: " + std::to_string(prefetch) + "}}")
+            ->train_step(model, o, &host_workspaces());
+    const std::int64_t peak = peak_of(simulate_steps(plan, 1), Tier::Device);
+    CHECK(peak >= before);
+    before = peak;
+  }
 }

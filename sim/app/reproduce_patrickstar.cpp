@@ -4,8 +4,9 @@
 // its repository (version 0.4.6), and m_node_superpod.png, read off. From its code: layers and widths; they are those
 // of a BertForSequenceClassification, without logits (examples/model_builder.py; 20 billion have the 20.46 that its log
 // in pull request 269 counts); 1,024 tokens; every block runs again to its end, as torch.utils.checkpoint does; 0.8 of
-// each memory is used; in the first step chunks have a third of that of a device (memtracer.py; 0.1 and 0.2 in scripts
-// of other versions, with which the largest published networks would not start). The nodes with A100 have 1007 GiB:
+// each memory is used; chunks have the size that its search takes, with what layers leave empty of them, and during
+// updates 16 bytes of a device per element of a chunk stay free (memtracer.py). Moments have no memory before the first
+// update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. The nodes with A100 have 1007 GiB:
 // logs of pull requests 248, 249 and 269 print what is used, and what part of all that is. Batches are not given but
 // those of sweeps, 32, 16 and 8 per GPU on V100 (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on
 // (run_a100_benchmark_*.sh): of these the best that fits is taken, for smaller networks on A100 of 32 too. TFLOPS count
@@ -28,7 +29,7 @@ namespace {
 
 constexpr std::int64_t kTokens = 1024, kVocabulary = 30522;
 constexpr double kGiB = 1024.0 * 1024 * 1024, kWithin = 0.2, kExact = 0.01;
-constexpr double kWarmUp = 1.0 / 3;                // of a device's usable memory
+constexpr std::int64_t kUpdateReserve = 16;        // bytes per element of a chunk, kept free during updates
 constexpr double kCopies = 0.83, kUpdates = 0.46;  // parts of their rates that copies and updates reach elsewhere
 
 constexpr GptSize kSizes[] = {{1, 20, 2048},   {2, 40, 2048},       {4, 64, 2304},  {6, 53, 3072},  {8, 72, 3072},
@@ -49,6 +50,59 @@ double parameters_of(const GptSize& s) {
 
 const GptSize& size_of(double billions) {
   return *std::find_if(std::begin(kSizes), std::end(kSizes), [&](const GptSize& s) { return s.billions == billions; });
+}
+
+/// Elements of a network's layers as the reference's PSPreProcessCtx takes them: weight and bias of a layer stay
+/// together, in the order of construction.
+std::vector<std::int64_t> layers_of(const GptSize& s) {
+  const std::int64_t h = s.hidden;
+  std::vector<std::int64_t> out{kVocabulary * h, kTokens * h, 2 * h, 2 * h};
+  for (std::int64_t l = 0; l < s.layers; ++l)
+    for (const std::int64_t n :
+         {h * h + h, h * h + h, h * h + h, h * h + h, 2 * h, 4 * h * h + 4 * h, 4 * h * h + h, 2 * h})
+      out.push_back(n);
+  out.insert(out.end(), {h * h + h, 2 * h + 2});
+  return out;
+}
+
+/// Chunks of so many elements that these layers take.
+std::int64_t chunks_taken(const std::vector<std::int64_t>& layers, std::int64_t elements) {
+  std::int64_t chunks = 0, left = 0;
+  for (const std::int64_t n : layers) {
+    if (n > left) ++chunks, left = elements;
+    left -= n;
+  }
+  return chunks;
+}
+
+struct ChunkSize {
+  std::int64_t elements = 0, chunks = 0;
+};
+
+/// What the reference's search (CS_SEARCH of run_transformers.sh) takes: of 312, 280, … 88 Mi elements the size that
+/// leaves least empty. A layer that is wider takes the next size of the same steps that holds it.
+ChunkSize searched_chunk(const GptSize& s) {
+  constexpr std::int64_t kMi = 1 << 20, kMost = 312 * kMi, kStep = 32 * kMi;
+  const std::vector<std::int64_t> layers = layers_of(s);
+  const std::int64_t widest = *std::max_element(layers.begin(), layers.end());
+  ChunkSize best;
+  for (std::int64_t n = kMost; n >= 88 * kMi && n >= widest; n -= kStep)
+    if (const std::int64_t c = chunks_taken(layers, n); best.chunks == 0 || c * n < best.chunks * best.elements)
+      best = {n, c};
+  if (best.chunks > 0) return best;
+  best.elements = kMost;
+  while (best.elements < widest) best.elements += kStep;
+  best.chunks = chunks_taken(layers, best.elements);
+  return best;
+}
+
+/// Chunks of one of so many ranks, as many elements as the reference's: a rank has whole chunks of them, filled up to
+/// equal numbers; ours are parts of each block, one chunk for each.
+std::int64_t rank_chunk(const GptSize& s, const ChunkSize& chunk, std::int64_t ranks) {
+  if (ranks == 1) return chunk.elements;
+  const std::int64_t h = s.hidden, owned = (chunk.chunks + ranks - 1) / ranks * chunk.elements;
+  const std::int64_t outside = (kVocabulary + kTokens + 5) * h + h * h, block = 12 * h * h + 13 * h;
+  return std::max(owned / (s.layers + 1), (std::max(outside, block) + ranks - 1) / ranks);
 }
 
 /// Part of the host's memory rate that updates of so many ranks of a node reach together.
@@ -81,8 +135,8 @@ Site a100() {
       .pcie = 31.5,
       .device_bytes = 40 * kGiB,
       .host_bytes = 1007 * kGiB,
-      .products = 0.7,
-      .host = 0.35,
+      .products = 0.73,
+      .host = 0.34,
       .batches = {32, 16, 8, 4},
       .largest = {{1, 50}, {2, 50}, {4, 60}, {8, 68}},
       .rows =
@@ -107,7 +161,7 @@ Site v100() {
           .device_bytes = 32 * kGiB,
           .host_bytes = 240e9,
           .products = 0.6,
-          .host = 0.34,
+          .host = 0.31,
           .batches = {32, 16, 8},
           .largest = {{1, 12}, {2, 12}, {4, 12}, {8, 18}},
           .rows = {{1, {{1, 54.6}, {2, 50.57}, {4, 48.39}, {6, 46.31}, {8, 42.24}, {10, 45.69}, {12, 33.78}}},
@@ -120,9 +174,9 @@ Site v100() {
 
 struct Inputs {
   std::string name;
-  double usable = 0.8, warm_up = kWarmUp;
-  bool hybrid = true, calibrated = true;
-  std::int64_t most_samples = 32;  // per GPU
+  double usable = 0.8;
+  bool hybrid = true, calibrated = true, searched = true;  // searched: chunks as the reference's search lays them out
+  std::int64_t most_samples = 32;                          // per GPU
 };
 
 class Machines {
@@ -157,21 +211,25 @@ class Machines {
 
   std::string scenario(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch) const {
     const std::int64_t nodes = (gpus + 7) / 8, per_node = gpus / nodes;
-    const std::string mesh = gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3}}}}, ", gpus) : "";
+    const std::string mesh =
+        gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0}}}}, ", gpus) : "";
     const double host = in_.calibrated ? site.host : 1;
+    const ChunkSize chunk = searched_chunk(size);
     return fmt::format(
         "model: {}\n"
         "cluster: {{nodes: {}, devices_per_node: {}, device: {}, layout: {}, {}, host_link: {{bandwidth: {} GB/s, "
         "latency: 1.5 us, devices_per_switch: 2, to_device: {}, to_host: {}}}, host: {{cores: 64, memory: {:.0f} B, "
         "memory_bandwidth: 300 GB/s, reached: {}}}}}\n"
-        "strategy: [{{patrickstar: {{{}device_memory: {:.0f} B, host_memory: {:.0f} B, usable: {}, warm_up: {}, "
-        "hybrid: {}}}}}]\n"
+        "strategy: [{{patrickstar: {{{}chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, host_memory: {:.0f} "
+        "B, "
+        "usable: {}, hybrid: {}}}}}]\n"
         "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: whole, stored_scores: true, dropout: "
         "0.1, "
         "optimizer: {{clip: 0}}}}}}\n",
         model_of(size), nodes, per_node, site.device, per_node == 8 ? site.layout : "switch", site.links, site.pcie,
-        kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host, mesh, site.device_bytes,
-        site.host_bytes / double(per_node), in_.usable, in_.warm_up, in_.hybrid, batch * gpus, kTokens);
+        kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host, mesh,
+        in_.searched ? rank_chunk(size, chunk, gpus) : 0, in_.searched ? kUpdateReserve * chunk.elements : 0,
+        site.device_bytes, site.host_bytes / double(per_node), in_.usable, in_.hybrid, batch * gpus, kTokens);
   }
 
   const Reproducer& r_;
@@ -212,7 +270,7 @@ Claim claim_of(const Question& q, double ours) {
 void add_ablations(const Reproducer& r, const std::vector<Question>& asked, Reproduction& out) {
   const Inputs rows[] = {{.name = "as stated"},
                          {.name = "all of each memory", .usable = 1},
-                         {.name = "all of the devices in the first step", .warm_up = 1},
+                         {.name = "chunks without gaps", .searched = false},
                          {.name = "updates on the host only", .hybrid = false},
                          {.name = "8 samples per GPU", .most_samples = 8},
                          {.name = "rates as our laws give them", .calibrated = false}};

@@ -49,15 +49,15 @@ std::int64_t relieve_host(const ChunkTrace& trace, const ChunkOptions& o, bool c
   return static_cast<std::int64_t>(kept);
 }
 
-/// The first step runs before the trace is known: chunks have a fixed part of the device then, and the host.
-void check_warm_up(const ChunkTrace& trace, const ChunkOptions& o) {
+/// Updates touch all chunks, moments among them, which there are none of before the first one.
+void check_updates(const ChunkTrace& trace, const ChunkOptions& o) {
   if (!o.host_memory) return;
   const double all = double(sum(trace.weight_bytes) + sum(trace.state_bytes));
-  const double most = o.usable * (o.host_memory->base() + o.warm_up * o.device_memory.base());
+  const double most = o.usable * (o.host_memory->base() + o.device_memory.base()) - o.update_reserve.base();
   if (all > most)
-    throw UserError{fmt::format("chunks take {}, and host and device have room for {} in the first step",
-                                to_text(Bytes{all}), to_text(Bytes{most})),
-                    "allow more memory, a larger warm_up, or use more ranks"};
+    throw UserError{fmt::format("chunks take {}, and host and device have room for {} during updates",
+                                to_text(Bytes{all}), to_text(Bytes{std::max(most, 0.0)})),
+                    "allow more memory, use more ranks, or keep less of the device free"};
 }
 
 /// Room for chunks at a step of the passes: what is usable, without what lies beside chunks and the reserve.
@@ -71,7 +71,7 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   const std::int64_t room = usable - trace.most_beside(), left = room - sum(trace.weight_bytes);
   const bool cached = left < 0;
   const std::int64_t forced = relieve_host(trace, o, cached, cached ? room : left);
-  check_warm_up(trace, o);
+  check_updates(trace, o);
   const std::int64_t there = cached ? 0 : std::max(o.hybrid ? device_updates(trace, left) : 0, forced);
   for (std::int64_t k = 0; k < static_cast<std::int64_t>(out.places.size()); ++k)
     out.places[static_cast<std::size_t>(k)] = {.weights_stay = !cached || k < forced, .states_stay = k < there};

@@ -12,8 +12,9 @@ struct ChunkOptions {
   std::int64_t chunk = 64 << 20;
   Bytes device_memory{0};
   std::optional<Bytes> host_memory = std::nullopt;
-  double usable = 0.8, warm_up = 1;
+  double usable = 0.8;
   std::int64_t reserve = 1;
+  Bytes update_reserve{0};
   Eviction eviction = Eviction::Belady;
   HostMemory memory = HostMemory::Pinned;
   bool hybrid = true, asynchronous = false;
@@ -27,11 +28,11 @@ struct ChunkOptions {
             "device for good; left out: no limit",
             more_than(Bytes{0}));
     v.field("usable", usable, "part of either memory that is used", between(0, 1));
-    v.field("warm_up", warm_up,
-            "part of a device's usable memory that chunks may have in the first step, which runs before anything is "
-            "known of what lies beside them: with `host_memory`, both together have to hold all chunks",
-            between(0, 1));
     v.field("reserve", reserve, "chunks of room that are kept free during the passes", at_least(0));
+    v.field("update_reserve", update_reserve,
+            "memory of the device that is kept free while the host updates: with `host_memory`, both memories have to "
+            "hold all chunks beside it",
+            at_least(Bytes{0}));
     v.field("eviction", eviction, "which chunk leaves the device when another one needs its room");
     v.field("memory", memory, "host memory that copies go to and come from");
     v.field("hybrid", hybrid, "update on the device as many chunks as fit beside the passes");
