@@ -116,14 +116,20 @@ Scenario draw_training(Random& r, StepSize size, const Locations& locations) {
   }
 }
 
+namespace {
+
+Node generation_of(const Sizes& s) {
+  return map_of({{"batch", std::to_string(s.batch)}, {"prompt", std::to_string(s.sequence)}, {"tokens", "8"}});
+}
+
+}  // namespace
+
 Scenario draw_generation(Random& r, const Locations& locations) {
   constexpr double kMost = 1e9, kMostWeights = 25e6;
   for (;;) {
     const Sizes s = draw_sizes(r, 8, r.below(3) == 0 ? kNarrow : kWidest);
     if (2 * s.weights() * double(s.batch) > kMost || s.weights() > kMostWeights) continue;
-    return make(s, "generate",
-                map_of({{"batch", std::to_string(s.batch)}, {"prompt", std::to_string(s.sequence)}, {"tokens", "8"}}),
-                locations);
+    return make(s, "generate", generation_of(s), locations);
   }
 }
 
@@ -136,8 +142,7 @@ Scenario draw_verification(Random& r, const Locations& locations) {
     // Each head of the drafter has an output matrix of its own.
     const double weights = s.weights() + double(kDepth * s.vocab * s.hidden);
     if (2 * s.weights() * double(s.batch * (1 + nodes)) > kMost || weights > kMostWeights) continue;
-    Node workload = map_of(
-        {{"batch", std::to_string(s.batch)}, {"prompt", std::to_string(s.sequence)}, {"tokens", "8"}});
+    Node workload = generation_of(s);
     workload.fields.emplace_back("speculate", map_of({{"method", "medusa"},
                                                       {"nodes", std::to_string(nodes)},
                                                       {"depth", std::to_string(kDepth)},

@@ -42,11 +42,10 @@ std::string hits(const std::vector<double>& first) {
 /// A method under SGLang, and what a run of one sequence with trees of 64 tokens and 8 choices a node came to.
 struct TreeRun {
   const char* options;
-  std::int64_t levels;
   double tokens, rate;  // of a round; per second
 
   std::string tree(const std::string& more) const {
-    return fmt::format("{{{}, tree: dynamic, depth: {}, nodes: 63, width: 8, {}}}", options, levels, more);
+    return fmt::format("{{{}, tree: dynamic, depth: 8, nodes: 63, width: 8, {}}}", options, more);
   }
   std::string chain(const std::string& more) const {
     return fmt::format("{{{}, tree: chain, depth: 3, {}}}", options, more);
@@ -62,7 +61,7 @@ struct TreeRun {
   }
 };
 constexpr const char *kOf3 = "method: eagle3, network: {vocabulary: 32000}", *kOf2 = "method: eagle";
-constexpr TreeRun kThird{kOf3, 8, 5.39, 378.57}, kSecond{kOf2, 8, 3.76, 230.08};
+constexpr TreeRun kThird{kOf3, 5.39, 378.57}, kSecond{kOf2, 3.76, 230.08};
 constexpr double kPlainRate = 158.34;
 
 GenerationSpeed sglang_speed(const Reproducer& r, std::int64_t batch, const std::string& speculate) {
@@ -168,8 +167,7 @@ Reproduction reproduce_eagle(const Reproducer& r) {
   const StepCurve plain = step_curve(r, {}), kernels3 = step_curve(r, kThird.chain(hits({third}))),
                   kernels = step_curve(r, kSecond.chain(hits({second})));
   const HostTimes host = host_times(plain, kernels3);
-  const StepCurve eagle3 = step_curve(r, kThird.chain(hits({third}) + ", " + host.text())),
-                  eagle = step_curve(r, kSecond.chain(hits({second}) + ", " + host.text()));
+  const StepCurve eagle3 = host.added_to(kernels3), eagle = host.added_to(kernels);
   double slower = 0, least = 10, sum = 0;
   for (std::size_t i = 0; i < kServedSizes; ++i) {
     const std::int64_t b = kServedBatches[i];

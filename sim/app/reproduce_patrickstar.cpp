@@ -220,9 +220,8 @@ class Machines {
         "cluster: {{nodes: {}, devices_per_node: {}, device: {}, layout: {}, {}, host_link: {{bandwidth: {} GB/s, "
         "latency: 1.5 us, devices_per_switch: 2, to_device: {}, to_host: {}}}, host: {{cores: 64, memory: {:.0f} B, "
         "memory_bandwidth: 300 GB/s, reached: {}}}}}\n"
-        "strategy: [{{patrickstar: {{{}chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, host_memory: {:.0f} "
-        "B, "
-        "usable: {}, hybrid: {}}}}}]\n"
+        "strategy: [{{patrickstar: {{{}chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, "
+        "host_memory: {:.0f} B, usable: {}, hybrid: {}}}}}]\n"
         "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: whole, stored_scores: true, dropout: "
         "0.1, "
         "optimizer: {{clip: 0}}}}}}\n",
