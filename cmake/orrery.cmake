@@ -25,8 +25,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(orrery_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread
                                                    -Wno-array-bounds)
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # hints to GCC's optimiser
-  target_compile_options(orrery_options INTERFACE -Wno-unknown-pragmas)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Hints to GCC's optimiser; templates that precompiled headers use are instantiated there, once.
+  target_compile_options(orrery_options INTERFACE -Wno-unknown-pragmas -fpch-instantiate-templates)
 endif()
 if(BUILD_SHARED_LIBS)  # programs too: all share precompiled headers
   target_compile_options(orrery_options INTERFACE -fPIC)
@@ -89,7 +90,7 @@ endfunction()
 
 # Sources of a library compiled several at a time take less than half as long, but each change then costs several: for
 # builds from nothing (./bootstrap), not for work on the code.
-option(ORRERY_UNITY "compile sources of a library, and tests of a program, eight at a time" OFF)
+option(ORRERY_UNITY "compile sources of a library, and tests of a program, sixteen at a time" OFF)
 
 # orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
 # one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local
@@ -98,7 +99,7 @@ option(ORRERY_UNITY "compile sources of a library, and tests of a program, eight
 function(orrery_library name)
   cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;ALONE;LINKS;PRIVATE" ${ARGN})
   add_library(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 16)
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PUBLIC orrery_options ${ARG_LINKS} PRIVATE ${ARG_PRIVATE})
   if(ARG_HEADERS)

@@ -6,7 +6,6 @@
 #include <ucontext.h>
 
 #include <array>
-#include <csetjmp>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -23,14 +22,14 @@ namespace gpu = orrery::kernels::cuda;
 double from_e4m3(std::uint8_t code);
 double from_e5m2(std::uint8_t code);
 
-/// The threads of a block that run side by side.
+/// The threads of a block that run side by side. They are entered once and then run block after block.
 class BlockFibers {
  public:
   using Body = void (*)(const void* kernel, BlockFibers& block, int thread);
   static constexpr std::size_t kSlot = 32;
 
-  BlockFibers(std::size_t shared_bytes, std::int64_t blocks)
-      : blocks_{blocks}, shared_(shared_bytes / sizeof(gpu::Quad) + 1) {}
+  /// Those of this thread of the host, for a launch of `blocks` blocks with `shared_bytes` of memory each.
+  static BlockFibers& of_launch(std::size_t shared_bytes, std::int64_t blocks);
   /// Makes memory of the block hold nothing of use, and says which block comes.
   void start(std::int64_t block);
   /// Runs `threads` fibers to their end. Throws std::logic_error when they wait for one another for ever.
@@ -40,9 +39,9 @@ class BlockFibers {
   std::int64_t blocks() const { return blocks_; }
   std::byte* shared() { return reinterpret_cast<std::byte*>(shared_.data()); }
   /// Waits until all threads of the block (or of the thread's warp) have come as often as this one.
-  void wait_for_block(int thread);
-  void wait_for_warp(int thread);
-  void wait_for_group(int thread);  // of four warps
+  void wait_for_block() { wait_at(at_block_, threads_); }
+  void wait_for_warp(int thread) { wait_at(at_warp_[thread / gpu::kWarp], gpu::kWarp); }
+  void wait_for_group(int thread) { wait_at(at_group_[thread / kGroup], kGroup); }  // of four warps
   /// Waits for what others bring about; they say with `moved` that they have done something.
   template <class F>
   void wait_until(F ready) {
@@ -51,29 +50,44 @@ class BlockFibers {
   void moved() { ++moves_; }
   /// Puts `bytes` into the slot of a thread, waits for its warp; slots of the warp are then read by `slot`.
   void post(int thread, const void* from, std::size_t bytes);
-  const std::byte* slot(int thread, int lane) const;
+  const std::byte* slot(int thread, int lane) const {
+    const int warp = thread / gpu::kWarp;
+    return fibers_[static_cast<std::size_t>(warp * gpu::kWarp + lane)].slots[at_warp_[warp].times % 2].data();
+  }
 
  private:
+  static constexpr int kGroup = 4 * gpu::kWarp;
+  static constexpr int kMostThreads = 1024;
+
+  using Place = std::array<void*, 5>;  // of __builtin_setjmp, which saves what its function needs and no more
   struct Fiber {
-    std::jmp_buf place;
+    Place place;
     std::unique_ptr<std::byte[]> stack;
-    std::uint64_t at_block = 0, at_warp = 0, at_group = 0;  // barriers that it has come to
-    bool started = false, ended = false;
+    bool ended = true;  // with its block
     std::array<std::array<std::byte, kSlot>, 2> slots;
   };
+  struct Barrier {
+    int came = 0;
+    std::uint64_t times = 0;  // that all came
+  };
   static void enter(unsigned high, unsigned low);
-  void resume(Fiber& fiber);
   void begin(Fiber& fiber);
-  bool all_came(int first, int last, std::uint64_t Fiber::*count, std::uint64_t times) const;
-  void yield();
+  [[noreturn, gnu::noinline]] void next();
+  [[gnu::noinline]] void yield();
+  [[gnu::noinline]] void pass();
+  void wait_at(Barrier& barrier, int threads);
 
-  std::int64_t block_ = 0, blocks_;
+  std::int64_t block_ = 0, blocks_ = 0;
   std::vector<gpu::Quad> shared_;
   std::vector<Fiber> fibers_;
+  Barrier at_block_;
+  std::array<Barrier, kMostThreads / gpu::kWarp> at_warp_;
+  std::array<Barrier, kMostThreads / kGroup> at_group_;
   ucontext_t first_entry_, main_;
-  std::jmp_buf scheduler_;
+  Place scheduler_;
   Body body_ = nullptr;
   const void* kernel_ = nullptr;
+  int threads_ = 0, left_ = 0;  // of the block; of those, not ended
   int running_ = 0;
   std::uint64_t moves_ = 0;  // barriers come to, threads ended
 };
@@ -86,7 +100,7 @@ struct EmulatedThread {
   int index() const { return thread; }
   std::int64_t block() const { return fibers->block(); }
   std::int64_t blocks() const { return fibers->blocks(); }
-  void sync() const { fibers->wait_for_block(thread); }
+  void sync() const { fibers->wait_for_block(); }
   void sync_warp() const { fibers->wait_for_warp(thread); }
   template <class V>
   V* shared(std::size_t byte_offset = 0) const {
@@ -139,7 +153,7 @@ void run_thread(const void* kernel, BlockFibers& block, int thread) {
 /// Runs one launch of a kernel of type K.
 template <class K>
 void run_grid(const gpu::Launch& launch) {
-  BlockFibers block{launch.shared_bytes, launch.blocks};
+  BlockFibers& block = BlockFibers::of_launch(launch.shared_bytes, launch.blocks);
   for (std::int64_t b = 0; b < launch.blocks; ++b) {
     block.start(b);
     if constexpr (K::kCooperates)

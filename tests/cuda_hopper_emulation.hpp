@@ -131,7 +131,7 @@ void run_hopper_thread(const void* run, BlockFibers& fibers, int thread) {
 }
 template <class K>
 void run_hopper_grid(const gpu::Launch& launch) {
-  BlockFibers fibers{launch.shared_bytes, launch.blocks};
+  BlockFibers& fibers = BlockFibers::of_launch(launch.shared_bytes, launch.blocks);
   for (std::int64_t b = 0; b < launch.blocks; ++b) {
     HopperRun<K> run{static_cast<const K*>(launch.arguments), {}};
     fibers.start(b);
