@@ -103,6 +103,14 @@ std::vector<double> undisturbed_seconds(const BenchRun& run) {
 }  // namespace
 
 double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_)); }
+double DriftProbe::memory_seconds() const { return median(undisturbed_seconds(*pass_)); }
+
+DriftProbe sampled_probe() {
+  constexpr int kSamples = 25;
+  DriftProbe probe;
+  for (int i = 0; i < kSamples; ++i) probe.sample();
+  return probe;
+}
 
 DriftProbe::Slow DriftProbe::slow_drift() const {
   return {slow_drift_of(undisturbed_seconds(*product_)), slow_drift_of(undisturbed_seconds(*pass_))};

@@ -16,9 +16,10 @@ class DriftProbe {
  public:
   DriftProbe();
   void sample();
-  /// The middle time of the product, which stays in a core. (A pass over memory takes half as long where samples follow
-  /// each other and a large last cache holds it.)
+  /// The middle time of the product, which stays in a core, and of the pass. (The pass takes half as long where samples
+  /// follow each other and a large last cache holds it: only those of `sampled_probe` are alike.)
   double seconds() const;
+  double memory_seconds() const;
   /// Relative standard deviation of the samples that nothing disturbed, and their largest difference from the median.
   double drift() const;
   double worst() const;
@@ -38,6 +39,9 @@ class DriftProbe {
 
   std::unique_ptr<BenchRun> product_, pass_;
 };
+
+/// Sampled for a tenth of a second, one sample behind the other.
+DriftProbe sampled_probe();
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may
 /// have fewer than it shows.

@@ -19,6 +19,7 @@ struct ValidationOptions {
   std::int64_t repeats = 5;  // rounds that count; one more warms up, and others make up for disturbed ones
   std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
   double memory_share = 0.4;               // of this computer's memory that plans measured in turns may take together
+  std::optional<Neighbours> neighbours;    // what they were found to have changed (Wiring::machine)
 };
 
 /// How well 90 % intervals do over some predictions.
