@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs tests of the window under the platform "offscreen" unless QT_QPA_PLATFORM says otherwise; ctest also runs them
 // in Xvfb where that is installed.
-#define CATCH_CONFIG_RUNNER
 #include <QApplication>
 #include <QSettings>
 #include <QStandardPaths>
-#include <catch2/catch.hpp>
+
+#include "tests/session.hpp"
 
 int main(int argc, char** argv) {
   if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
@@ -17,5 +17,5 @@ int main(int argc, char** argv) {
   QApplication::setApplicationName("gui_window_test");
   QApplication::setStyle("Fusion");
   QSettings{}.clear();
-  return Catch::Session().run(argc, argv);
+  return orrery::testing::run_session(argc, argv);
 }

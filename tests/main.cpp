@@ -1,3 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
+#include "tests/session.hpp"
+
+int main(int argc, char** argv) { return orrery::testing::run_session(argc, argv); }

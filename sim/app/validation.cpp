@@ -288,6 +288,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   v.parameters = v.plans.front().report.parameters;
   if (job.probe) keep_probe(v, *job.probe, context.wiring.host_parameters().probe);
   if (job.cores) v.cores = job.cores->cores();
+  v.neighbours = options.neighbours;
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return v;
 }

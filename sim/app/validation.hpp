@@ -67,6 +67,7 @@ struct Validation {
   double disturbed = 0;               // part of the probe's samples during which something else used the core
   std::optional<double> cores;  // so many times the work of one core all did together; if a plan has several ranks
   double slowdown = 0;          // of the probe since the calibration, relative; 0: not known
+  std::optional<Neighbours> neighbours;  // what the predictions took them to have changed; nothing: as calibrated
   double seconds = 0;
 
   double mean_abs_error() const;
