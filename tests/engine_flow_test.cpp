@@ -30,7 +30,7 @@ struct Machine {
       : cluster{c}, cost{c, find_device("h100_sxm", {parameters_folder()})}, resources{c} {}
   EngineOptions options(bool flows) const {
     EngineOptions o{.expansion = Expansion::Expanded, .collectives = Collectives::Detailed};
-    if (flows) o.network = make_flow_network(Topology{cost.reached()}, cluster.num_ranks());
+    if (flows) o.network = make_flow_network(Topology{cost.reached()});
     return o;
   }
   Timeline run(const Plan& plan, bool flows) const { return simulate(plan, {}, cost, resources, options(flows)); }
@@ -120,7 +120,7 @@ TEST_CASE("executions over flows follow each other on one clock", "[engine][flow
 TEST_CASE("what the flow network cannot do is refused", "[engine][flow]") {
   const Machine m{cluster_of(2, 2)};
   EngineOptions options = m.options(true);
-  CHECK_THROWS_WITH(make_flow_network(Topology{m.cluster}, 4), Catch::Contains("one flow network per process"));
+  CHECK_THROWS_WITH(make_flow_network(Topology{m.cluster}), Catch::Contains("one flow network per process"));
   options.expansion = Expansion::Folded;
   CHECK_THROWS_WITH((Engine{m.cost, m.resources, options}), Catch::Contains("folded"));
   options.expansion = Expansion::Expanded, options.collectives = Collectives::ClosedForm;
@@ -209,7 +209,7 @@ TEST_CASE("the larger of two shares goes to who is not held back elsewhere", "[e
   const ClusterCostModel cost{c, std::move(devices)};
   const ClusterResources resources{c};
   EngineOptions o{.expansion = Expansion::Expanded, .collectives = Collectives::Detailed};
-  o.network = make_flow_network(Topology{cost.reached()}, 4);
+  o.network = make_flow_network(Topology{cost.reached()});
   const Timeline t = simulate(sends(4, 2, 10.0_MB), {}, cost, resources, std::move(o));
   const double card = cost.reached().nic->bandwidth.base();
   std::map<std::uint32_t, double> length;

@@ -116,7 +116,7 @@ std::unique_ptr<Engine> Wiring::engine(const Machine& machine, const Fidelity& f
   if (fidelity.network == NetworkKind::Flow) {
     options.expansion = Expansion::Expanded;
     options.collectives = Collectives::Detailed;
-    options.network = make_flow_network(Topology{machine.cost->reached()}, machine.cluster().num_ranks());
+    options.network = make_flow_network(Topology{machine.cost->reached()});
   }
   return std::make_unique<Engine>(*machine.cost, *machine.resources, options);
 }

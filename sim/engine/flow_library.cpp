@@ -40,63 +40,56 @@ class KeptSignals {
   std::array<struct sigaction, kSignals.size()> kept_;
 };
 
-/// One host per rank, and the ways of a platform between them: found when a pair first talks, and kept.
-class PlatformZone final : public simgrid::kernel::routing::NetZoneImpl {
+/// Links, and two hosts between which every flow runs: over what it says itself.
+class LinksZone final : public simgrid::kernel::routing::NetZoneImpl {
  public:
-  explicit PlatformZone(const FlowPlatform& platform) : NetZoneImpl{"cluster"}, platform_{platform} {}
-
-  void add_links(double unit) {
-    for (const TopologyLink& l : platform_.links) {
+  LinksZone(std::span<const TopologyLink> links, double unit) : NetZoneImpl{"cluster"} {
+    for (const TopologyLink& l : links) {
       s4u::Link* link = get_iface()->create_link(l.name, std::max(l.bandwidth.base() * unit, 1e-3));
       links_.push_back(link->set_latency(0)->seal()->get_impl());
     }
   }
 
-  void get_local_route(const simgrid::kernel::routing::NetPoint* from, const simgrid::kernel::routing::NetPoint* to,
+  s4u::Host* add_host(const std::string& name) { return get_iface()->create_host(name, 1.0); }
+
+  /// Of the next flow. One that stands for several takes as much of each link as all of them.
+  void set_route(std::span<const std::uint32_t> links, std::uint32_t count) { next_ = links, count_ = count; }
+
+  void get_local_route(const simgrid::kernel::routing::NetPoint*, const simgrid::kernel::routing::NetPoint*,
                        simgrid::kernel::routing::Route* into, double*) override {
-    if (from->id() == to->id()) return;
-    scratch_.clear();
-    platform_.route(RankId{from->id() - first_}, RankId{to->id() - first_}, scratch_);
-    for (const std::uint32_t link : scratch_) into->link_list_.push_back(links_[link]);
+    for (const std::uint32_t link : next_)
+      for (std::uint32_t i = 0; i < count_; ++i) into->link_list_.push_back(links_[link]);
   }
 
   void get_graph(const s_xbt_graph_t*, std::map<std::string, xbt_node_t, std::less<>>*,
                  std::map<std::string, xbt_edge_t, std::less<>>*) override {}
 
-  s4u::Host* add_rank(std::int64_t rank) {
-    s4u::Host* host = get_iface()->create_host("rank " + std::to_string(rank), 1.0);
-    if (rank == 0) first_ = host->get_netpoint()->id();
-    return host;
-  }
-
  private:
-  FlowPlatform platform_;
   std::vector<simgrid::kernel::resource::StandardLinkImpl*> links_;
-  std::vector<std::uint32_t> scratch_;
-  std::size_t first_ = 0;
+  std::span<const std::uint32_t> next_;
+  std::uint32_t count_ = 1;
 };
 
-class FlowNetwork final : public Network {
+class SimgridLinks final : public SharedLinks {
  public:
-  explicit FlowNetwork(const FlowPlatform& platform) {
+  explicit SimgridLinks(std::span<const TopologyLink> links) {
     configure();
     BytesPerSecond fastest;
-    for (const TopologyLink& l : platform.links) fastest = std::max(fastest, l.bandwidth);
+    for (const TopologyLink& l : links) fastest = std::max(fastest, l.bandwidth);
     if (fastest > BytesPerSecond{0}) unit_ = kLinkRate / fastest.base();
-    auto* zone = new PlatformZone{platform};  // SimGrid's engine owns its zones
-    zone->add_links(unit_);
-    for (std::int64_t rank = 0; rank < platform.ranks; ++rank) hosts_.push_back(zone->add_rank(rank));
-    zone->get_iface()->seal();
+    zone_ = new LinksZone{links, unit_};  // SimGrid's engine owns its zones
+    from_ = zone_->add_host("from"), to_ = zone_->add_host("to");
+    zone_->get_iface()->seal();
     engine_->seal_platform();
   }
 
-  void run(std::int64_t start_ps, Client& client) override;
-  void send(std::uint32_t message, RankId from, RankId to, const Way& way, Bytes bytes) override;
+  void run(std::int64_t start_ps, Network::Client& client) override;
+  void start(std::uint32_t number, std::span<const std::uint32_t> links, std::uint32_t count, Bytes bytes) override;
 
  private:
   struct Flow {
-    FlowNetwork* network = nullptr;
-    std::uint32_t message = 0;
+    SimgridLinks* owner = nullptr;
+    std::uint32_t number = 0;
     s4u::CommPtr comm;
   };
 
@@ -115,21 +108,22 @@ class FlowNetwork final : public Network {
   }
 
   std::unique_ptr<s4u::Engine> engine_ = std::move(Start{}.engine);
-  std::vector<s4u::Host*> hosts_;  // one per rank
-  double unit_ = 1;                // SimGrid's bytes per byte
+  LinksZone* zone_ = nullptr;
+  s4u::Host *from_ = nullptr, *to_ = nullptr;
+  double unit_ = 1;  // SimGrid's bytes per byte
   std::deque<Flow> flows_;
   std::vector<Flow*> free_;
-  Client* client_ = nullptr;
+  Network::Client* client_ = nullptr;
   std::exception_ptr thrown_;
   std::vector<std::uint32_t> through_, handed_;
   Timer* alarm_ = nullptr;
-  std::int64_t alarm_ps_ = kNever;
+  std::int64_t alarm_ps_ = Network::kNever;
   std::int64_t start_ps_ = 0, now_ps_ = 0;
   double start_ = 0;  // SimGrid's clock, which no engine sets back
 };
 
 /// Once per process: SimGrid keeps its options.
-void FlowNetwork::configure() {
+void SimgridLinks::configure() {
   static const bool once = [] {
     xbt_log_control_set("xbt_cfg.thresh:warning");
     for (const char* option : {"network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:0",
@@ -137,7 +131,7 @@ void FlowNetwork::configure() {
       s4u::Engine::set_config(option);
     s4u::Activity::on_completion_cb([](const s4u::Activity& activity) {
       auto* flow = static_cast<const s4u::Comm&>(activity).get_data<Flow>();
-      flow->network->flow_ended(*flow);
+      flow->owner->flow_ended(*flow);
     });
     return true;
   }();
@@ -145,7 +139,7 @@ void FlowNetwork::configure() {
 }
 
 /// SimGrid's loop is the outer one: it wakes us by timers and by the ends of flows.
-void FlowNetwork::run(std::int64_t start_ps, Client& client) {
+void SimgridLinks::run(std::int64_t start_ps, Network::Client& client) {
   client_ = &client;
   thrown_ = nullptr;
   start_ps_ = now_ps_ = start_ps;
@@ -156,31 +150,32 @@ void FlowNetwork::run(std::int64_t start_ps, Client& client) {
   if (thrown_) std::rethrow_exception(thrown_);
 }
 
-void FlowNetwork::send(std::uint32_t message, RankId from, RankId to, const Way&, Bytes bytes) {
+void SimgridLinks::start(std::uint32_t number, std::span<const std::uint32_t> links, std::uint32_t count, Bytes bytes) {
   if (free_.empty()) free_.push_back(&flows_.emplace_back());
   Flow& flow = *free_.back();
   free_.pop_back();
-  flow.network = this;
-  flow.message = message;
-  flow.comm = s4u::Comm::sendto_init(hosts_[from.index()], hosts_[to.index()]);
+  flow.owner = this;
+  flow.number = number;
+  flow.comm = s4u::Comm::sendto_init(from_, to_);
   flow.comm->set_payload_size(static_cast<std::uint64_t>(std::max(1.0, std::round(bytes.base() * unit_))));
   flow.comm->set_data(&flow);
+  zone_->set_route(links, count);
   flow.comm->start();
 }
 
 /// What ends at one instant is told together.
-void FlowNetwork::flow_ended(Flow& flow) {
+void SimgridLinks::flow_ended(Flow& flow) {
   free_.push_back(&flow);
   if (through_.empty()) Timer::set(s4u::Engine::get_clock(), [this] { advance(clock_ps()); });
-  through_.push_back(flow.message);
+  through_.push_back(flow.number);
 }
 
-void FlowNetwork::advance(std::int64_t now_ps) {
+void SimgridLinks::advance(std::int64_t now_ps) {
   now_ps_ = now_ps;
   handed_.clear();
   std::swap(handed_, through_);
   if (thrown_) return;
-  std::int64_t next_ps = kNever;
+  std::int64_t next_ps = Network::kNever;
   try {
     next_ps = client_->advance(now_ps, handed_);
   } catch (...) {
@@ -189,15 +184,15 @@ void FlowNetwork::advance(std::int64_t now_ps) {
   if (next_ps != alarm_ps_) set_alarm(next_ps);
 }
 
-void FlowNetwork::set_alarm(std::int64_t at_ps) {
+void SimgridLinks::set_alarm(std::int64_t at_ps) {
   if (alarm_ != nullptr) alarm_->remove();  // and deletes it
   alarm_ = nullptr;
   alarm_ps_ = at_ps;
-  if (at_ps == kNever) return;
+  if (at_ps == Network::kNever) return;
   alarm_ = Timer::set(date(at_ps), [this] {
     const std::int64_t due_ps = alarm_ps_;
     alarm_ = nullptr;  // deleted by its caller
-    alarm_ps_ = kNever;
+    alarm_ps_ = Network::kNever;
     advance(std::max(now_ps_, due_ps));
   });
 }
@@ -205,4 +200,6 @@ void FlowNetwork::set_alarm(std::int64_t at_ps) {
 }  // namespace
 }  // namespace orrery
 
-orrery::Network* orrery_flow_network(const orrery::FlowPlatform& platform) { return new orrery::FlowNetwork{platform}; }
+orrery::SharedLinks* orrery_shared_links(std::span<const orrery::TopologyLink> links) {
+  return new orrery::SimgridLinks{links};
+}

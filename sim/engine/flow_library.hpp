@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
+#include <cstdint>
+#include <span>
 
 #include "sim/machine/network.hpp"
 #include "sim/machine/topology.hpp"
 
 namespace orrery {
 
-/// What flows run over. All of a program that the library of flows needs comes with it.
-struct FlowPlatform {
-  std::span<const TopologyLink> links;
-  /// Appends the links from rank to rank, in order.
-  std::function<void(RankId from, RankId to, std::vector<std::uint32_t>& out)> route;
-  std::int64_t ranks = 1;
+/// Flows over links that they share by max-min fairness.
+class SharedLinks {
+ public:
+  virtual ~SharedLinks() = default;
+  /// As Network::run. What comes through is told by number.
+  virtual void run(std::int64_t start_ps, Network::Client& client) = 0;
+  /// `count` flows of `bytes` each over the same links, from now on: they end together, and are told once. Only from
+  /// within `advance`.
+  virtual void start(std::uint32_t number, std::span<const std::uint32_t> links, std::uint32_t count, Bytes bytes) = 0;
 };
 
 }  // namespace orrery
 
 /// Of the library beside the program, which alone needs SimGrid: that takes longer to load than most commands take.
-/// One at a time; the caller owns it.
-extern "C" orrery::Network* orrery_flow_network(const orrery::FlowPlatform& platform);
+/// One at a time; the caller owns it, and keeps the links while it lives.
+extern "C" orrery::SharedLinks* orrery_shared_links(std::span<const orrery::TopologyLink> links);

@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/library.hpp"
 #include "sim/engine/flow_library.hpp"
+#include "sim/engine/uncontended_flows.hpp"
 
 namespace orrery {
 namespace {
@@ -24,40 +25,37 @@ class Claim {
   ~Claim() { is_taken = false; }
 };
 
-std::unique_ptr<Network> open_network(const FlowPlatform& platform) {
+std::unique_ptr<SharedLinks> open_links(std::span<const TopologyLink> links) {
   static const Library library{"network: flow needs a library that is built with this program and",
                                {beside_program(ORRERY_FLOW_LIBRARY)}};
-  decltype(orrery_flow_network)* make = nullptr;
-  library.find("orrery_flow_network", make);
-  return std::unique_ptr<Network>{make(platform)};
+  decltype(orrery_shared_links)* make = nullptr;
+  library.find("orrery_shared_links", make);
+  return std::unique_ptr<SharedLinks>{make(links)};
 }
 
 class FlowNetwork final : public Network {
  public:
-  FlowNetwork(const Topology& topology, std::int64_t ranks) : topology_{topology} {
-    const auto route = [this](RankId from, RankId to, std::vector<std::uint32_t>& out) {
-      topology_.route(from, to, out);
-    };
-    network_ = open_network({topology_.links(), route, ranks});
-  }
+  FlowNetwork(const Topology& topology, SolvedFlows solved)
+      : topology_{topology}, shared_{open_links(topology_.links())}, flows_{topology_, *shared_, solved} {}
 
-  void run(std::int64_t start_ps, Client& client) override { network_->run(start_ps, client); }
+  void run(std::int64_t start_ps, Client& client) override { flows_.run(start_ps, client); }
   void send(std::uint32_t message, RankId from, RankId to, const Way& way, Bytes bytes) override {
-    network_->send(message, from, to, way, bytes);
+    flows_.send(message, from, to, way, bytes);
   }
 
  private:
   Claim claim_;
   Topology topology_;
-  std::unique_ptr<Network> network_;
+  std::unique_ptr<SharedLinks> shared_;
+  UncontendedFlows flows_;
 };
 
 }  // namespace
 
 bool has_flow_network() { return true; }
 
-std::unique_ptr<Network> make_flow_network(const Topology& topology, std::int64_t ranks) {
-  return std::make_unique<FlowNetwork>(topology, ranks);
+std::unique_ptr<Network> make_flow_network(const Topology& topology, SolvedFlows solved) {
+  return std::make_unique<FlowNetwork>(topology, solved);
 }
 
 }  // namespace orrery

@@ -6,7 +6,7 @@ namespace orrery {
 
 bool has_flow_network() { return false; }
 
-std::unique_ptr<Network> make_flow_network(const Topology&, std::int64_t) {
+std::unique_ptr<Network> make_flow_network(const Topology&, SolvedFlows) {
   throw MissingError{
       "network: flow needs SimGrid, which this build is without: `apt-get install libsimgrid-dev` and build again"};
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "hw_models/cluster_cost_model.hpp"
@@ -72,10 +73,23 @@ double messages(double n, CollectiveAlgorithm algorithm) {
   return algorithm == CollectiveAlgorithm::Halving ? 2 * std::log2(n) * n : 0;
 }
 
-/// An all-reduce of 1 GiB over range(0) ranks in nodes of eight, step by step by algorithm range(1), its messages as
-/// flows of SimGrid or shared by the engine itself.
-void stepped_all_reduce(benchmark::State& state, Expansion expansion, bool flows = false) {
+/// What messages contend for when flows: nothing, a card per node, links up of leaves that hashes of ranks choose from.
+enum class Contention { None, Cards, Leaves };
+
+/// How its messages are shared: by the engine itself, or as flows.
+struct Sharing {
+  std::optional<SolvedFlows> flows;
+  Contention contention = Contention::None;
+};
+
+/// An all-reduce of 1 GiB over range(0) ranks in nodes of eight, step by step by algorithm range(1).
+void stepped_all_reduce(benchmark::State& state, Expansion expansion, Sharing sharing = {}) {
   Cluster cluster = nodes_of_eight(state.range(0));
+  if (sharing.contention == Contention::Cards) cluster.nic->per = NicPlacement::PerNode;
+  if (sharing.contention == Contention::Leaves) {
+    cluster.network.shape = NetworkShape::FatTree;
+    cluster.network.nodes_per_leaf = 4, cluster.network.oversubscription = 2;
+  }
   const auto algorithm = static_cast<CollectiveAlgorithm>(state.range(1));
   cluster.algorithms = CollectiveChoice::all(algorithm);
   const ClusterCostModel cost{cluster, find_device(cluster.device, {parameters_folder()})};
@@ -83,8 +97,8 @@ void stepped_all_reduce(benchmark::State& state, Expansion expansion, bool flows
   const Plan plan = all_reduce_plan(state.range(0), 1024 * 1024);
   EngineOptions options{
       .expansion = expansion, .record = Record::Totals, .track_memory = false, .collectives = Collectives::Detailed};
-  if (flows && !has_flow_network()) return state.SkipWithError("built without SimGrid");
-  if (flows) options.network = make_flow_network(Topology{cost.reached()}, state.range(0));
+  if (sharing.flows && !has_flow_network()) return state.SkipWithError("built without SimGrid");
+  if (sharing.flows) options.network = make_flow_network(Topology{cost.reached()}, *sharing.flows);
   std::int64_t end_ps = 0;
   for (auto _ : state) end_ps = simulate(plan, {}, cost, resources, options).makespan_ps;
   state.SetLabel(std::string{name_of(algorithm)});
@@ -105,12 +119,29 @@ BENCHMARK_CAPTURE(stepped_all_reduce, expanded, Expansion::Expanded)
     ->Args({4096, 1})
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
-BENCHMARK_CAPTURE(stepped_all_reduce, flows, Expansion::Expanded, true)
+BENCHMARK_CAPTURE(stepped_all_reduce, flows, Expansion::Expanded, Sharing{SolvedFlows::Contended})
+    ->Args({8, 4})
     ->Args({64, 1})
     ->Args({64, 4})
-    ->Args({4096, 4})
     ->Args({512, 1})
+    ->Args({512, 4})
     ->Args({512, 5})
+    ->Args({4096, 4})
+    ->Args({16384, 4})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+BENCHMARK_CAPTURE(stepped_all_reduce, flows_each_solved, Expansion::Expanded, Sharing{SolvedFlows::All})
+    ->ArgsProduct({{8, 64, 512, 4096}, {4}})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+BENCHMARK_CAPTURE(stepped_all_reduce, flows_over_one_card, Expansion::Expanded,
+                  Sharing{SolvedFlows::Contended, Contention::Cards})
+    ->ArgsProduct({{64, 512, 4096}, {4}})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+BENCHMARK_CAPTURE(stepped_all_reduce, flows_up_leaves, Expansion::Expanded,
+                  Sharing{SolvedFlows::Contended, Contention::Leaves})
+    ->ArgsProduct({{64, 512, 4096}, {4}})
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
 
