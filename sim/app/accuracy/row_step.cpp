@@ -209,6 +209,17 @@ std::optional<Skip> read_batch(const CsvRow& row, PublishedStep& s) {
   return {};
 }
 
+/// Megatron-LM and NeMo round the vocabulary up to a multiple of 128 for each rank of tp (make_vocab_size_divisible_by,
+/// _vocab_size_with_padding), so that tensor cores find aligned rows: 50257 words become 50304.
+void pad_vocabulary(const CsvRow& row, RowNetwork& network) {
+  constexpr std::int64_t kMultiple = 128;
+  const std::string software = lower_case(row["software"]);
+  if (!contains(software, "megatron") && !contains(software, "nemo")) return;
+  const std::int64_t step = kMultiple * std::max<std::int64_t>(1, row.integer("tp").value_or(1));
+  if (Node* size = network.config.find("vocab_size"))
+    size->scalar = std::to_string((std::stoll(size->scalar) + step - 1) / step * step);
+}
+
 /// DeepSpeed's ZeRO adds gradients up in f16 where it trains in f16, and in f32 under its BF16_Optimizer alone.
 bool keeps_gradients_narrow(const CsvRow& row, const Software& software) {
   return software.profile == "megatron_deepspeed_2022" && contains(lower_case(row["precision"]), "fp16");
@@ -293,6 +304,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   const auto network = read_network(row);
   if (const auto* skip = std::get_if<Skip>(&network)) return *skip;
   s.network = std::get<RowNetwork>(network);
+  pad_vocabulary(row, s.network);
   const auto cluster = read_cluster_of(row, folder);
   if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
   s.cluster = std::get<Cluster>(cluster);
