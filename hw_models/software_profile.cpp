@@ -39,6 +39,22 @@ std::vector<fs::path> files() {
 
 }  // namespace
 
+double SoftwareProfile::deviation_of(const Forecast& f) const {
+  const double least = f.kind == "memory" ? memory_deviation : deviation;
+  const auto told = deviations.find(std::string{told_by(f)});
+  if (told == deviations.end()) return least;
+  return f.kind == "memory" || f.kind == "step" ? std::max(least, told->second) : told->second;
+}
+
+std::string_view SoftwareProfile::told_by(const Forecast& f) const {
+  const std::string_view kind = f.device.substr(0, f.device.find('_'));
+  const bool elsewhere =
+      !kind.empty() && !devices.empty() && std::find(devices.begin(), devices.end(), kind) == devices.end();
+  if (f.kind == "memory") return elsewhere ? "memory_elsewhere" : "memory";
+  if (f.kind != "step") return f.kind;
+  return elsewhere ? "elsewhere" : f.experts ? "experts" : "step";
+}
+
 void SoftwareProfile::apply(ClusterCostModel& cost) const {
   cost.scale_parameter("gemm.rate", products);
   cost.scale_parameter("attention.rate", attention);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,14 @@ struct MemoryShape {
   double parameters = 0;  // that the rank computes with, after tensor parallelism and full sharding
   double states = 0;      // parameters that the rank updates
   double passing = 0;     // bytes of `live` that do not stay from step to step
+};
+
+/// What of a prediction decides how sure it can be.
+struct Forecast {
+  std::string_view kind =
+      "step";  // or a pass; "memory": a peak; of servers "first", "token", "request", "duration", "rate"
+  std::string_view device = {};  // its parameter file; empty: one of those that the profile knows
+  bool experts = false;          // of a network that has layers of them
 };
 
 /// How a training or inference program drives the hardware, beside what its plan says: seven factors on what kernels
@@ -37,6 +46,9 @@ struct SoftwareProfile {
   double deviation = 0.34;  // root mean square of ln(measured / predicted) over ten tables of training steps
   Bytes memory_fixed{0};
   double memory_per_parameter = 0, memory_per_state = 0, memory_fragments = 0, memory_deviation = 0.05;
+  std::vector<std::string> devices;
+  std::map<std::string, double> deviations;
+  std::string deviations_from;
 
   template <class V>
   void visit_memory(V& v) {
@@ -53,6 +65,18 @@ struct SoftwareProfile {
             at_least(0));
     v.field("memory_deviation", memory_deviation, "relative standard deviation of a predicted peak of memory",
             at_least(0));
+  }
+  template <class V>
+  void visit_deviations(V& v) {
+    v.field(
+        "devices", devices,
+        "kinds of device that the fit saw, as parameter files begin (a100), where others are known to be less sure");
+    v.field("deviations", deviations,
+            "likewise of other forecasts: \"experts\" (steps of networks with layers of experts), \"elsewhere\" and "
+            "\"memory_elsewhere\" (on devices that are not among those of `devices`), and of servers \"first\" (time "
+            "to the first token), \"request\", \"duration\", \"rate\"",
+            at_least(0));
+    v.field("deviations_from", deviations_from, "which rows told the deviations (`orrery fit-profile --deviations`)");
   }
   template <class V>
   void visit(V& v) {
@@ -104,8 +128,15 @@ struct SoftwareProfile {
     v.field("deviation", deviation, "relative standard deviation of a predicted step, from the residuals of the fit",
             at_least(0));
     visit_memory(v);
+    visit_deviations(v);
   }
 
+  /// One standard deviation of ln(measured / predicted): that of its kind, or where it is larger that of networks with
+  /// experts or of devices that no fit saw. Kinds that rows have not told have the deviation of a step. Left out: that
+  /// the parts of a step are known more or less well.
+  double deviation_of(const Forecast& forecast) const;
+  /// The name under which rows of such forecasts tell of it: that of the kind, or what makes it less sure.
+  std::string_view told_by(const Forecast& forecast) const;
   /// Makes the machine what it is to this program.
   void apply(ClusterCostModel& cost) const;
   /// Bytes of a device under a step.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "sim/app/accuracy/deviation_fit.hpp"
 #include "sim/app/accuracy/inference_rows.hpp"
 #include "sim/app/accuracy/memory_fit.hpp"
 #include "sim/app/accuracy/serving_fit.hpp"
@@ -26,7 +27,7 @@ SoftwareProfile without_numbers(const std::string& name) {
     start.memory_per_state = p.memory_per_state, start.memory_fragments = p.memory_fragments;
     start.memory_deviation = p.memory_deviation;
     start.starts = p.starts, start.graph_rows = p.graph_rows, start.conversion = p.conversion, start.fused = p.fused,
-    start.kernels = p.kernels;
+    start.kernels = p.kernels, start.devices = p.devices;
   }
   return start;
 }
@@ -55,6 +56,8 @@ class FitProfile final : public Command {
     return {
         {"--memory", "", "fits what the software takes of the memory beside its tensors, to published peaks",
          [this](const std::string&) { memory_ = true; }},
+        {"--deviations", "", "tells from published rows how far its predictions are off, and changes nothing else",
+         [this](const std::string&) { deviations_ = true; }},
         {"--experts", "", "fits the host's time per layer of experts in place of that of a launch",
          [this](const std::string&) { experts_ = true; }},
         {"--sequences", "", "fits the host's time per sequence that chooses a token in place of that per pass",
@@ -71,6 +74,7 @@ class FitProfile final : public Command {
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     if (memory_) return run_memory(context, arguments);
+    if (deviations_) return run_deviations(context, arguments);
     if (const auto fit = fit_servers(context, arguments)) return finish(context, *fit);
     std::vector<ProfileCase> cases;
     const std::vector<ProfileNumber>* numbers = &step_numbers();
@@ -179,6 +183,40 @@ class FitProfile final : public Command {
     return exit_code::kOk;
   }
 
+  int run_deviations(AppContext& context, const std::vector<std::string>& arguments) const {
+    SoftwareProfile profile = find_profile(arguments[0]);
+    std::vector<Miss> misses;
+    std::vector<std::string> files;
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+      const CsvTable table = read_csv(arguments[i]);
+      std::vector<Miss> more = misses_of(evaluate(table, kind_of(table), context.wiring, [](double) {}), profile.name);
+      if (!more.empty()) files.push_back(stem(arguments[i]));
+      std::move(more.begin(), more.end(), std::back_inserter(misses));
+    }
+    const std::vector<ToldDeviation> told = tell_deviations(std::move(misses));
+    if (told.empty())
+      throw UserError{fmt::format("too few rows of these tables are of software with the profile {}",
+                                  orrery::quoted(arguments[0]))};
+    set_deviations(profile, told);
+    std::vector<std::string> counts;
+    for (const ToldDeviation& t : told) counts.push_back(fmt::format("{} {} of {}", t.forecast, t.told, t.rows));
+    profile.deviations_from = fmt::format("{}, rows of {}", fmt::join(counts, ", "), fmt::join(files, ", "));
+    if (!out_.empty()) {
+      const auto lock = context.interrupt.writing();
+      write_file_atomically(out_, to_text(profile));
+    }
+    nlohmann::json all = nlohmann::json::object();
+    std::string text = fmt::format("deviations of {}, told by a third of the rows\n", profile.name);
+    for (const ToldDeviation& t : told) {
+      all[t.forecast] = {{"rows", t.rows}, {"told", t.told}, {"deviation", t.deviation}};
+      text += fmt::format("  {:<18} {:>5.1f} %, {} of {} rows\n", t.forecast, 100 * t.deviation, t.told, t.rows);
+    }
+    const nlohmann::json document = {
+        {"schema_version", kSchemaVersion}, {"profile", profile.name}, {"deviations", std::move(all)}};
+    context.console.out(context.json ? document.dump(2) + "\n" : text);
+    return exit_code::kOk;
+  }
+
   static std::string stem(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -208,7 +246,7 @@ class FitProfile final : public Command {
 
   std::size_t most_ = 60;
   std::string out_, date_ = "unknown";
-  bool memory_ = false, experts_ = false, sequences_ = false;
+  bool memory_ = false, deviations_ = false, experts_ = false, sequences_ = false;
 };
 
 }  // namespace

@@ -27,6 +27,11 @@ bool is_message(const Work& w) {
   return std::holds_alternative<Collective>(w) || std::holds_alternative<Send>(w) || std::holds_alternative<Recv>(w);
 }
 
+bool has_experts(const Plan& plan) {
+  return std::any_of(plan.works.begin(), plan.works.end(),
+                     [](const Work& w) { return std::holds_alternative<GroupedGemm>(w); });
+}
+
 }  // namespace
 
 OpCosts::OpCosts(const CostModel& cost, const Plan& plan, const Bindings& bindings) : plan_{plan}, first_{0} {
@@ -153,7 +158,8 @@ double step_deviation(const ReportSource& source, KnownOpCosts& known, const Pla
   const Plan& plan = source.program.plans()[step.plan];
   const OpCosts& costs = known.of(plan, step.bindings);
   const Machine& machine = *source.machine;
-  const double common = std::hypot(machine.drift, machine.software, plan.mesh.size() > 1 ? machine.sharing : 0.0);
+  const double software = has_experts(plan) ? machine.experts : machine.software;
+  const double common = std::hypot(machine.drift, software, plan.mesh.size() > 1 ? machine.sharing : 0.0);
   const auto deviation = [&](const Timeline& one, const CriticalPath& path) {
     return makespan_interval(one, path, path_deviations(one, path, plan, costs), common).deviation;
   };

@@ -90,7 +90,7 @@ class Measuring {
 
 ValidatedPlan predict(const Scenario& scenario, const ValidationOptions& options, AppContext& context) {
   Machine machine = context.wiring.machine(scenario.options, scenario.cluster, options.neighbours);
-  machine.software = 0;
+  machine.software = machine.experts = 0;
   machine.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster));  // it is our kernels that run
   const bool is_generation = scenario.options.workload.generate.has_value();
   Simulation s = simulate_scenario(

@@ -88,7 +88,10 @@ Machine Wiring::machine(const Cluster& cluster, std::string_view profile,
   }
   const SoftwareProfile software = profile.empty() ? SoftwareProfile{} : find_profile(profile);
   if (!profile.empty()) software.apply(*m.cost);
-  if (m.workspaces == nullptr || !profile.empty()) m.software = software.deviation;
+  if (m.workspaces == nullptr || !profile.empty()) {
+    m.software = software.deviation_of({.device = cluster.device});
+    m.experts = software.deviation_of({.device = cluster.device, .experts = true});
+  }
   return m;
 }
 

@@ -36,6 +36,7 @@ struct Machine {
   double drift = 0;        // relative σ that all ops of a run share: how much the speed varied when it was calibrated
   double sharing = 0;      // the same of what ranks of this computer do at once, on top
   double software = 0;     // the same of what drives the devices, where it is not our own runtime
+  double experts = 0;      // in its place where a network has layers of experts
   std::string parameters;  // the file; empty when unknown
   std::string doubt;       // why the parameters may be wrong here: measured on another processor; else empty
 

@@ -247,7 +247,8 @@ class PassPredictor final : public RowPredictor {
       const SoftwareProfile& profile = profiles_.of(p.profile);
       const Machine machine = wiring_.machine(p.cluster);
       profile.apply(*machine.cost);
-      return RowPrediction{{observe(row, "latency", p.measured, p.seconds(machine, profile), profile.deviation)}, {}};
+      const Forecast forecast{.device = p.cluster.device};
+      return RowPrediction{{observe(row, {"latency", p.measured, p.seconds(machine, profile), forecast}, profile)}, {}};
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
     }

@@ -28,9 +28,6 @@ ProfileNumber time_of_host(double most, std::vector<double> tries = {}) {
           [](SoftwareProfile& p, double v) { p.*kMember = Seconds{v * 1e-6}; }, 1e-2, most, std::move(tries)};
 }
 
-/// The hash as a number in [0, 1).
-double place_of(std::string_view id) { return double(hash_of_id(id) >> 11) * 0x1p-53; }
-
 using Numbers = std::vector<double>;  // logarithms
 
 /// One search: the numbers of a profile between their bounds.
@@ -183,6 +180,8 @@ ProfileCases cases_of_steps(std::vector<ProfileCase>& cases, const std::vector<P
   };
   return out;
 }
+
+double place_of(std::string_view id) { return double(hash_of_id(id) >> 11) * 0x1p-53; }
 
 ProfileSplit split_for_profile(const std::vector<RowOfModel>& cases) {
   std::set<std::string> models;

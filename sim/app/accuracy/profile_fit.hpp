@@ -11,6 +11,9 @@
 
 namespace orrery {
 
+/// The hash of an id as a number in [0, 1).
+double place_of(std::string_view id);
+
 /// Which of so many rows of models a fit may see: at most 30 % of them, and none of a model that is held out whole.
 ///   held out: models whose hash falls into the upper third, while another model is left
 ///   fitted:   of the others, by the hash of the row's id

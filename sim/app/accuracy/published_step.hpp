@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "calibrate/published/skip.hpp"
+#include "hw_models/software_profile.hpp"
 #include "sim/app/accuracy/row_kind.hpp"
 #include "sim/base/csv.hpp"
 #include "sim/machine/cluster.hpp"
@@ -72,8 +73,16 @@ MeasuredStep read_measured_step(const CsvRow& row);
 
 /// row_step.cpp: the type of weights and activations ("fp16", "BF16", "FP8" is bf16 with products in 8 bits).
 Precision precision_of(const CsvRow& row);
-/// training_rows.cpp: a measurement beside its prediction, whose interval is that of a relative standard deviation.
-Observation observe(const CsvRow& row, std::string_view quantity, double measured, double predicted, double deviation);
+/// A measurement beside its prediction, with the interval that the profile has for such a forecast, and what the notes
+/// of the row say that its measurement scatters by.
+struct MeasuredForecast {
+  std::string_view quantity;
+  double measured = 0, predicted = 0;
+  Forecast forecast;
+};
+Observation observe(const CsvRow& row, const MeasuredForecast& observed, const SoftwareProfile& profile);
+/// A standard deviation of ln(measured): of notes that say "vary by up to +/-40%", taken for the 90 % interval; else 0.
+double scatter_of(const CsvRow& row);
 
 /// Numbers in a text: of "8 x 200 Gb/s HDR" 8 and 200.
 std::vector<double> numbers_in(std::string_view text);

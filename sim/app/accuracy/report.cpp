@@ -113,6 +113,8 @@ nlohmann::json rows_json(const EvaluatedTable& t) {
     for (const Observation& o : row->observations)
       all.push_back({{"row_id", t.row_ids[i]},
                      {"quantity", o.quantity},
+                     {"profile", o.profile},
+                     {"forecast", o.forecast},
                      {"measured", o.measured},
                      {"predicted", o.predicted},
                      {"low", o.low},

@@ -24,6 +24,10 @@ struct Observation {
 
   // What statistics group by; equal `key`s with equal quantity are repeats of one measurement. Empty: never a repeat.
   std::string gpu, op, source, key;
+  // Of the software, and by which name of its deviations the row tells of them; empty: kernels alone. What the source
+  // says that measurements scatter by: a standard deviation of ln(measured).
+  std::string profile, forecast;
+  double scatter = 0;
   std::string sweep;  // rows that differ in one choice: the rank correlation is taken within each; empty: none
   double size = 0;    // of the work, for decades and for the largest fifth
 };

@@ -49,10 +49,12 @@ class RequestPredictor final : public RowPredictor {
       if (run.skip) return *run.skip;
       const Answer& a = run.answers.at(std::string{row["request_id"]});
       RowPrediction out;
-      out.observations.push_back(observe(row, "e2e", *e2e * 1e-3, a.e2e(), run.deviation));
-      out.observations.push_back(observe(row, "ttft", *ttft * 1e-3, a.ttft(), run.deviation));
-      if (const auto tpot = row.number("tpot_ms"))
-        out.observations.push_back(observe(row, "tpot", *tpot * 1e-3, a.tpot(), run.deviation));
+      const auto add = [&](std::string_view name, std::string_view kind, double milliseconds, double predicted) {
+        out.observations.push_back(observe(row, {name, milliseconds * 1e-3, predicted, {.kind = kind}}, *run.profile));
+      };
+      add("e2e", "request", *e2e, a.e2e());
+      add("ttft", "first", *ttft, a.ttft());
+      if (const auto tpot = row.number("tpot_ms")) add("tpot", "token", *tpot, a.tpot());
       for (Observation& o : out.observations) o.source = row["run_id"];
       return out;
     } catch (const UserError& e) {
@@ -64,7 +66,7 @@ class RequestPredictor final : public RowPredictor {
   struct Run {
     std::optional<Skip> skip;
     std::map<std::string, Answer> answers;  // by request id
-    double deviation = 0;
+    const SoftwareProfile* profile = nullptr;
   };
 
   const Run& of(const CsvRow& row) const {
@@ -92,7 +94,7 @@ class RequestPredictor final : public RowPredictor {
     read_requests(table, name, requests, ids);
     served.requests = [requests] { return std::make_unique<TableRequests>(requests); };
     const SoftwareProfile& profile = profiles_.of(served.profile);
-    run.deviation = profile.deviation;
+    run.profile = &profile;
     deployments_.simulate(served, profile,
                           [&](const Answer& a) { run.answers.emplace(ids[static_cast<std::size_t>(a.id)], a); });
   }

@@ -164,6 +164,13 @@ std::map<std::string, double> Deployments::predict(const ServedRow& row, const S
 
 namespace {
 
+/// The kind of forecast that a measured number of a server is.
+std::string_view forecast_of(std::string_view quantity) {
+  if (contains(quantity, "ttft")) return "first";
+  if (contains(quantity, "e2e")) return "request";
+  return contains(quantity, "tpot") || contains(quantity, "itl") ? "token" : quantity;
+}
+
 class ServedPredictor final : public RowPredictor {
  public:
   ServedPredictor(const Wiring& wiring, ReadServed read) : wiring_{wiring}, read_{read}, deployments_{wiring} {}
@@ -177,7 +184,8 @@ class ServedPredictor final : public RowPredictor {
       const auto predicted = deployments_.predict(served, profile);
       RowPrediction out;
       for (const auto& [name, seconds] : served.measured) {
-        out.observations.push_back(observe(row, name, seconds, predicted.at(name), profile.deviation));
+        const Forecast forecast{.kind = forecast_of(name), .device = served.cluster.device};
+        out.observations.push_back(observe(row, {name, seconds, predicted.at(name), forecast}, profile));
         out.observations.back().source = row["software"];
       }
       return out;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/app/accuracy/training_rows.hpp"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
-#include "calibrate/statistics.hpp"
 #include "hw_models/software_profile.hpp"
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/memory_fit.hpp"
@@ -39,8 +36,8 @@ class TrainingPredictor final : public RowPredictor {
       profile.apply(*machine.cost);
       const PredictedStep predicted = predicted_step(model, machine);
       const auto peak = [&](const PredictedStep& p) { return peak_memory(profile, memory_shapes(model.step(), p)); };
-      RowPrediction out = result(row, predicted.seconds, peak(measured.first_step ? predicted.at_first() : predicted),
-                                 measured, profile);
+      RowPrediction out = result(row, model.step(), predicted.seconds,
+                                 peak(measured.first_step ? predicted.at_first() : predicted), measured, profile);
       out.outcomes.push_back({"out of memory", measured.out_of_memory, peak(predicted), room_of(machine)});
       return out;
     } catch (const UserError& e) {
@@ -49,12 +46,15 @@ class TrainingPredictor final : public RowPredictor {
   }
 
  private:
-  static RowPrediction result(const CsvRow& row, double seconds, double peak, const MeasuredStep& m,
-                              const SoftwareProfile& profile) {
+  static RowPrediction result(const CsvRow& row, const PublishedStep& step, double seconds, double peak,
+                              const MeasuredStep& m, const SoftwareProfile& profile) {
+    const bool experts = row.has("n_experts") && row.integer("n_experts").value_or(0) > 1;
+    const bool offloads = row.has("shard_mode") && contains(lower_case(row["shard_mode"]), "offload");
+    Forecast forecast{.kind = offloads ? "offload" : "step", .device = step.cluster.device, .experts = experts};
     RowPrediction out;
-    if (m.seconds > 0) out.observations.push_back(observe(row, "step time", m.seconds, seconds, profile.deviation));
-    if (m.peak_bytes)
-      out.observations.push_back(observe(row, "peak memory", *m.peak_bytes, peak, profile.memory_deviation));
+    if (m.seconds > 0) out.observations.push_back(observe(row, {"step time", m.seconds, seconds, forecast}, profile));
+    forecast.kind = "memory";
+    if (m.peak_bytes) out.observations.push_back(observe(row, {"peak memory", *m.peak_bytes, peak, forecast}, profile));
     return out;
   }
 
@@ -64,21 +64,6 @@ class TrainingPredictor final : public RowPredictor {
 };
 
 }  // namespace
-
-Observation observe(const CsvRow& row, std::string_view quantity, double measured, double predicted, double deviation) {
-  Observation o;
-  o.quantity = quantity;
-  o.measured = measured;
-  o.predicted = predicted;
-  o.low = predicted * std::exp(-kNinetyPercent * deviation);
-  o.high = predicted * std::exp(kNinetyPercent * deviation);
-  o.gpu = row["gpu"];
-  o.op = row["model"];
-  o.source = row["section"];
-  o.sweep = fmt::format("{} {} {}", row["section"], row["gpu"], row["precision"]);
-  o.size = measured;
-  return o;
-}
 
 std::vector<ProfileCase> training_cases(const CsvTable& table, const Wiring& wiring, std::string_view profile) {
   std::vector<ProfileCase> cases;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/table.hpp"
@@ -22,12 +24,22 @@ constexpr Measure kMeasures[] = {{"ttft", "to the first token", &ServingResult::
                                  {"itl", "between two tokens", &ServingResult::itl},
                                  {"e2e", "to the last token", &ServingResult::e2e}};
 
+/// The mean where steps take as much less and more as they may; to the first token also as far off as rows were.
+std::optional<std::pair<double, double>> interval_of(const ServeReport& r, Histogram ServingResult::*member) {
+  if (!r.fast || !r.slow) return {};
+  std::pair<double, double> out{((*r.fast).*member).mean(), ((*r.slow).*member).mean()};
+  if (member == &ServingResult::ttft) {
+    const double factor = std::exp(kNineInTen * r.first_deviation), mean = (r.result.*member).mean();
+    out = {std::min(out.first, mean / factor), std::max(out.second, mean * factor)};
+  }
+  return out;
+}
+
 nlohmann::json distribution(const ServeReport& r, Histogram ServingResult::*member) {
   const Histogram& h = r.result.*member;
   nlohmann::json j = {{"mean", h.mean()},        {"p50", h.quantile(0.5)},  {"p90", h.quantile(0.9)},
                       {"p95", h.quantile(0.95)}, {"p99", h.quantile(0.99)}, {"max", h.most()}};
-  if (r.fast) j["low"] = ((*r.fast).*member).mean();
-  if (r.slow) j["high"] = ((*r.slow).*member).mean();
+  if (const auto interval = interval_of(r, member)) j["low"] = interval->first, j["high"] = interval->second;
   return j;
 }
 
@@ -57,11 +69,10 @@ std::string times_text(const ServeReport& r) {
   for (const Measure& m : kMeasures) {
     const Histogram& h = r.result.*m.member;
     if (h.count() == 0) continue;
-    const std::string interval = r.fast && r.slow ? fmt::format("{} … {}", seconds(((*r.fast).*m.member).mean()),
-                                                                seconds(((*r.slow).*m.member).mean()))
-                                                  : "";
-    table.add({fmt::format("{} {}", m.name, m.summary), seconds(h.mean()), interval, seconds(h.quantile(0.5)),
-               seconds(h.quantile(0.9)), seconds(h.quantile(0.99))});
+    const auto interval = interval_of(r, m.member);
+    table.add({fmt::format("{} {}", m.name, m.summary), seconds(h.mean()),
+               interval ? fmt::format("{} … {}", seconds(interval->first), seconds(interval->second)) : "",
+               seconds(h.quantile(0.5)), seconds(h.quantile(0.9)), seconds(h.quantile(0.99))});
   }
   return table.text("  ");
 }

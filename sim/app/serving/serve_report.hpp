@@ -19,12 +19,15 @@ struct ServeReport {
   /// The same traffic where all steps are shorter or longer by as much as nine in ten will be at most; nothing where
   /// that was not asked for.
   std::optional<ServingResult> fast, slow;
-  double deviation = 0;  // of a step, relative
+  double deviation = 0;        // of a step, relative
+  double first_deviation = 0;  // of the time to the first token
   double wall_seconds = 0;
   std::int64_t templates = 0, ranks = 1;
 
   bool fits() const { return memory.blocks > 0; }
 };
+
+constexpr double kNineInTen = 1.645;  // standard deviations
 
 /// How a scenario is served. Throws UserError when its workload is another one, when there are more replicas than the
 /// cluster has room for, or for traffic that makes no sense.

@@ -11,8 +11,6 @@
 namespace orrery {
 namespace {
 
-constexpr double kNineInTen = 1.645;  // standard deviations
-
 const ServeOptions& options_of(const Scenario& s) {
   if (!s.options.workload.serve)
     throw UserError{fmt::format("the workload of {} is `{}`, not `serve`", orrery::quoted(s.name), s.workload_name()),
@@ -49,6 +47,7 @@ ServeReport serve_scenario(const ServeRequest& r) {
   PlanTimes times{deployment};
   report.memory = times.memory(o.replica);
   report.deviation = times.deviation();
+  report.first_deviation = deployment.profile.deviation_of({.kind = "first", .device = s.cluster.device});
   if (!report.fits()) return report;
   const auto run = [&](double scale, const std::function<void(const Answer&)>& on_answer,
                        const std::function<void(const ServedStep&)>& on_step) {
