@@ -25,7 +25,7 @@ const Result kResults[] = {
     {"optimus", 3, 2},
     {"memo", 3, 3},
     {"kraken", 4, 4},
-    {"energonai", 6, 5},
+    {"energonai", 6, 6},
     {"leviathan", 22, 22},
     {"medusa", 7, 7},
     {"eagle", 7, 5, 2},

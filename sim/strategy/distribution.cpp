@@ -189,7 +189,8 @@ class Localiser {
       for (Block& b : *stack)
         if (!t.ways) localise(b);
     if (t.ways) localise(*t.ways, t.decoder);
-    if (language && t.output.out > 0 && splits_outside) columns(t.output);
+    if (!language || t.output.out == 0 || !splits_outside) return;
+    roles_.sums_logits ? rows(t.output) : columns(t.output);
   }
 
   const Model& model_;

@@ -3,6 +3,8 @@
 // pass states on among themselves.
 //   packed       padding is dropped behind the embedding; only between the projections into attention and the one back
 //                samples stand side by side (distributed redundant computation elimination)
+//   restored     its GPT (examples/gpt/gpt.py) puts padding back in front of the last norm: logits of all rows, which
+//                ranks sum over inputs of the output matrix (Classifier1D)
 //   in_flight    batches in the pipeline at once; stages take them in the order of the engine's tickets, and neither
 //                wait for what they send nor for the engine (non-blocking pipeline parallelism)
 //   peer_every   the last of each so many layers lies on a neighbouring device (peer memory pooling)
@@ -28,7 +30,7 @@ std::span<const EnumName<Handover>> enum_names(Handover) {
 
 struct EnergonOptions {
   std::string mesh;
-  bool packed = true, blocking = false;
+  bool packed = true, restored = false, blocking = false;
   std::int64_t in_flight = 0;
   Seconds call{100e-6};
   Handover handover = Handover::Tickets;
@@ -40,6 +42,10 @@ struct EnergonOptions {
   void visit(V& v) {
     v.required("mesh", mesh, "pp (stages) and tp (matrices): `pp4`, `pp2 tp4`");
     v.field("packed", packed, "padding is computed in attention only, where the workload gives lengths");
+    v.field(
+        "restored", restored,
+        "padding comes back behind the blocks, so that the last norm and the logits are of all rows, and ranks of tp "
+        "sum logits over their inputs of an output matrix of its own, as in the released GPT");
     v.field("blocking", blocking,
             "a stage computes nothing while it sends and receives: the pipeline it is compared with");
     v.field("in_flight", in_flight, "batches in the pipeline at once; 0: two more than stages", at_least(0));
@@ -82,7 +88,7 @@ class EnergonAi final : public Strategy {
     p.mesh = o_.mesh;
     p.blocking = o_.blocking;
     const std::int64_t stages = roles_of(parse_mesh(o_.mesh)).pp.ranks;
-    InferenceEngine engine{.packed = o_.packed, .peer = {o_.peer_every, o_.write_back}};
+    InferenceEngine engine{.packed = o_.packed, .restored = o_.restored, .peer = {o_.peer_every, o_.write_back}};
     engine.calls.call = o_.call;
     engine.calls.in_flight = stages == 1 || o_.blocking ? 0 : o_.in_flight > 0 ? o_.in_flight : stages + 2;
     if (o_.handover == Handover::Queues) {

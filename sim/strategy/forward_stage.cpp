@@ -28,11 +28,14 @@ ForwardStep make_forward_step(PlanBuilder& b, const Model& model, const Parallel
   check_mesh(b.plan().mesh, p);
   ParallelOptions whole = p;  // weights that nobody updates are whole on each replica
   whole.data.kind = DataKind::Ddp;
+  Roles roles = roles_of(b.plan().mesh);
+  const auto* t = std::get_if<Transformer>(&model.network);
+  roles.sums_logits = work.restored && roles.tp && t && !t->tied;
   const TrainOptions sizes{.batch = work.batch, .microbatches = work.microbatches, .sequence = work.sequence};
   ForwardStep step{.model = model,
                    .parallel = p,
                    .work = work,
-                   .arrangements = make_arrangements(b, model, sizes, whole, {roles_of(b.plan().mesh)}),
+                   .arrangements = make_arrangements(b, model, sizes, whole, {roles}),
                    .bounds = {}};
   check_meaning(model, step.roles());
   if (step.roles().pp) {
@@ -140,7 +143,7 @@ std::vector<std::int64_t> ForwardStep::valid_rows(std::int64_t m) const {
 void ForwardStage::set_packing(std::int64_t m) {
   const std::vector<std::int64_t> valid = step_.valid_rows(m);
   const std::int64_t padded = step_.slices().batch * step_.work.sequence;
-  Packing p{.rows = static_cast<std::int64_t>(valid.size())};
+  Packing p{.rows = static_cast<std::int64_t>(valid.size()), .restored = step_.work.restored};
   p.valid = layers_->constant(fmt::format("valid.{}", m), Shape{p.rows}, DType::I32, [valid] {
     return std::vector<double>{valid.begin(), valid.end()};
   });

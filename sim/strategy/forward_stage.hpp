@@ -25,6 +25,7 @@ struct ForwardWork {
   CacheUse cache_use = CacheUse::None;
   std::vector<std::int64_t> lengths = {};  // of padded samples; empty: all are valid
   bool packed = false;                     // only valid rows are computed
+  bool restored = false;                   // behind the blocks all rows again
   PeerOptions peer = {};
   CallOptions calls = {};
 };
@@ -42,6 +43,8 @@ struct ForwardStep {
   std::int64_t stages() const { return roles().pp.ranks; }
   /// The network that a rank computes.
   const Transformer& transformer() const { return std::get<Transformer>(arrangements.outside().local.network.network); }
+  /// Whether the head computes valid rows only.
+  bool packed_head() const { return work.packed && !work.restored; }
   /// Samples of a rank, over all microbatches.
   std::int64_t samples() const { return slices().batch * work.microbatches; }
   /// Valid rows of microbatch m, counted from its first padded one.

@@ -241,7 +241,7 @@ TensorId last_rows(ForwardStage& stage, const ForwardStep& step, std::int64_t m)
   std::int64_t packed = 0;
   for (std::int64_t b = 0; b < step.slices().batch; ++b) {
     const std::int64_t length = step.work.lengths[static_cast<std::size_t>(m * step.slices().batch + b)];
-    rows.push_back(double((step.work.packed ? packed : b * step.work.sequence) + length - 1));
+    rows.push_back(double((step.packed_head() ? packed : b * step.work.sequence) + length - 1));
     packed += length;
   }
   return stage.layers().constant(fmt::format("last.{}", m), Shape{step.slices().batch}, DType::I32,
@@ -255,10 +255,10 @@ void infer(ForwardStage& stage, const ForwardStep& step, const InferOptions& o) 
   const std::int64_t each = o.last ? 1 : output_rows(step.model, {1, o.sequence, step.work.target_sequence});
   std::vector<std::int64_t> rows;
   for (std::int64_t m = 0; m < o.microbatches; ++m)
-    rows.push_back(step.work.packed && !o.last ? static_cast<std::int64_t>(step.valid_rows(m).size())
-                                               : step.slices().batch * each);
+    rows.push_back(step.packed_head() && !o.last ? static_cast<std::int64_t>(step.valid_rows(m).size())
+                                                 : step.slices().batch * each);
   TensorId kept;
-  if (stage.is_last() && step.work.packed && !o.last) {
+  if (stage.is_last() && step.packed_head() && !o.last) {
     kept = b.tensor("logits", Shape{std::accumulate(rows.begin(), rows.end(), std::int64_t{0}), classes},
                     {.dtype = step.work.dtype, .role = TensorRole::Result, .persistent = true});
     b.port("logits", kept);
@@ -295,6 +295,7 @@ Plan lower_inference(const Model& model, const InferOptions& o, const ParallelOp
                                               .quantised = o.quantised,
                                               .lengths = o.lengths,
                                               .packed = engine.packed && !o.lengths.empty(),
+                                              .restored = engine.restored,
                                               .peer = engine.peer,
                                               .calls = engine.calls});
   if ((step.work.packed || !o.lengths.empty()) && step.slices().replicas() > 1)

@@ -14,7 +14,8 @@ GenerationPlans lower_generation(const Model& model, const GenerateOptions& o, c
 
 /// What an inference engine does besides.
 struct InferenceEngine {
-  bool packed = false;  // padding is not computed
+  bool packed = false;    // padding is not computed
+  bool restored = false;  // but for the last norm and the logits, which ranks sum where their matrix is not the table
   PeerOptions peer = {};
   CallOptions calls = {};
 };

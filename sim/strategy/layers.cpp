@@ -136,10 +136,33 @@ TensorId Layers::gather(std::string_view name, TensorId table, TensorId index, s
   return out;
 }
 
+/// A table of `ranks` parts of each row, of which a rank gathers its own.
+TensorId Layers::own_columns(std::string_view name, TensorId x) {
+  const Split& tp = roles().tp;
+  const Shape shape = tape_.plan().shape(x);
+  const TensorId parts = tape_.builder().view(x, fmt::format("{}.parts", name),
+                                              Layout::contiguous(Shape{shape[0] * tp.ranks, shape[1] / tp.ranks}));
+  const TensorId index = rank_constant(fmt::format("{}.{}", name, shape[0]), Shape{shape[0]}, DType::I32,
+                                       [rows = shape[0], tp, slices = slices()](std::span<const std::int64_t> at) {
+                                         std::vector<double> own(static_cast<std::size_t>(rows));
+                                         for (std::size_t r = 0; r < own.size(); ++r)
+                                           own[r] = double(static_cast<std::int64_t>(r) * tp.ranks + slices.at(tp, at));
+                                         return own;
+                                       });
+  return gather(name, parts, index, shape[0]);
+}
+
 TensorId Layers::pack(TensorId x) {
   if (packing_.rows == 0) return x;
   packed_ = true;
   return gather("pack", x, packing_.valid, packing_.rows);
+}
+
+TensorId Layers::restore(TensorId x) {
+  if (!packing_.restored) return x;
+  x = pad("restore", x);
+  packed_ = false;
+  return x;
 }
 
 /// From packed rows to samples side by side, zeros in place of padding, and back.

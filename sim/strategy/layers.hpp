@@ -40,6 +40,7 @@ struct Packing {
   std::int64_t rows = 0;  // 0: all are computed
   TensorId valid;         // [rows]: which of the padded rows
   TensorId padded;        // [batch · sequence]: which of the valid rows, −1 for padding
+  bool restored = false;  // behind the blocks all rows again
 };
 
 /// How many rows find room at the experts, see TrainOptions and ParallelOptions.
@@ -109,6 +110,8 @@ class Layers {
   }
   /// The rows that are computed of all rows of x, an embedding; x where nothing is packed.
   TensorId pack(TensorId x);
+  /// Of packed rows all again where that is asked for, zeros in place of padding; else x.
+  TensorId restore(TensorId x);
   /// The same for states that another stage has packed.
   std::int64_t packed_or(std::int64_t rows) const { return packing_.rows > 0 ? packing_.rows : rows; }
   void assume_packed() { packed_ = packing_.rows > 0; }
@@ -162,6 +165,8 @@ class Layers {
   void add_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
   /// Indices into a table whose rows are split over an axis, `each` per rank, as this rank counts them.
   TensorId local_indices(std::string_view name, TensorId index, std::int64_t each, const Split& over);
+  /// Of x, which every rank of tp has whole, the columns that are its inputs of a matrix split by inputs.
+  TensorId own_columns(std::string_view name, TensorId x);
   /// Where the part of a table or of the classes that a rank holds begins.
   TensorId first_of_shard(std::int64_t each, const Split& over);
 

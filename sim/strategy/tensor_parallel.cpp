@@ -24,7 +24,7 @@ bool gathers(const Roles& roles) { return roles.sequence_parallel || roles.data_
 class Tensor1d final : public TensorScheme {
  public:
   LocalModel localise(const Model& model, const Roles& roles) const override { return cut_in_stripes(model, roles); }
-  Split classes(const Roles& roles) const override { return roles.tp; }
+  Split classes(const Roles& roles) const override { return roles.sums_logits ? Split{} : roles.tp; }
 
   TensorId enter(Layers& l, std::string_view name, TensorId x) const override;
   TensorId leave(Layers& l, std::string_view name, TensorId partial) const override;
@@ -40,6 +40,7 @@ class Tensor1d final : public TensorScheme {
   }
   TensorId embed(Layers& l, std::string_view name, TensorId table, TensorId index) const override;
   TensorId logits(Layers& l, std::string_view name, TensorId x, const Linear& w) const override {
+    if (l.roles().sums_logits) return project_back(l, name, l.own_columns(fmt::format("{}.own", name), x), w);
     const TensorId all = enter(l, name, x);
     return l.product(name, all, l.tape().plan().shape(all)[0], w);
   }

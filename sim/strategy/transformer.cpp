@@ -152,6 +152,7 @@ class TransformerLowering {
   }
 
   TensorId decode_head(TensorId x, LogitRows which) {
+    x = l_.restore(x);
     std::int64_t n = l_.outer_rows();
     if (which == LogitRows::Last) {
       x = last_rows(x);
