@@ -192,7 +192,8 @@ TEST_CASE("every method and tree gives the tokens of greedy decoding", "[specula
       "{method: eagle, tree: dynamic, width: 4, nodes: 14, depth: 4}",
       "{method: eagle3, width: 4, nodes: 10, network: {vocabulary: 7}}", "{method: glide}",
       "{method: glide, tree: chain, network: {layers: 2, hidden: 16, heads: 2}}", "{method: glide, tree: dynamic}",
-      "{method: clover}", "{method: clover, nodes: 9, depth: 4, top_p: 0.95}");
+      "{method: draft, tree: beams, width: 3, depth: 3}", "{method: glide, tree: beams, width: 2}", "{method: clover}",
+      "{method: clover, nodes: 9, depth: 4, top_p: 0.95}");
   const std::int64_t batch = GENERATE(1, 2, 8);
   const std::string family = GENERATE("llama", "gpt2");
   if (family == "gpt2" && batch != 2) return;

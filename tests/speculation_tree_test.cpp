@@ -126,6 +126,21 @@ TEST_CASE("a dynamic tree keeps the best paths and their beginnings", "[speculat
   CHECK((t.nodes()[3].token == 21 && t.nodes()[3].parent == 1));
 }
 
+TEST_CASE("beams keep the paths that reach the last level, whatever else is likely", "[speculation]") {
+  const SpeculateOptions o = options_of("{method: glide, tree: beams, width: 2, depth: 2}");
+  const SpeculationLayout l = layout_of(o, 0, kVocab);
+  CHECK(l.nodes == 4);
+  DraftTree t{l, o, 1};
+  const std::vector<std::int32_t> none{-1, -1};
+  t.expand(2, std::vector<std::int32_t>{10, 11}, std::vector<double>{0.6, 0.3}, none);
+  t.expand(2, std::vector<std::int32_t>{20, 21, 30, 31}, std::vector<double>{0.6, 0.4, 0.5, 0.4}, none);
+  t.finish();  // 0.36 and 0.24 are the best paths; the second beam, 0.3 at its first level, has ended
+  REQUIRE(t.nodes().size() == 4);
+  CHECK(t.nodes()[1].token == 10);
+  CHECK((t.nodes()[2].token == 20 && t.nodes()[2].parent == 1));
+  CHECK((t.nodes()[3].token == 21 && t.nodes()[3].parent == 1));
+}
+
 TEST_CASE("a trace says how many drafts are accepted, round after round", "[speculation]") {
   std::string text = "# accepted\n";
   for (int i = 0; i < kBatch; ++i) text += "2 ";

@@ -81,8 +81,7 @@ Results results(const Reproducer& r, const Vicuna& v, std::int64_t batch, std::o
         r, at, fmt::format("{{method: glide, {}, network: {{layers: {}}}, {}{}}}", tree, v.layers, kConfidence, host));
   };
   return {generation_speed(r, at, {}), speed("tree: chain, depth: 4", 0, 0),
-          speed("tree: caterpillar, depth: 4", kAlternatives, 0),
-          speed("tree: dynamic, depth: 4, width: 4, nodes: 16", 0, kBeams)};
+          speed("tree: caterpillar, depth: 4", kAlternatives, 0), speed("tree: beams, depth: 4, width: 4", 0, kBeams)};
 }
 
 }  // namespace
@@ -100,16 +99,17 @@ Reproduction reproduce_glide_cape(const Reproducer& r) {
           o.glide.drafting * 1e3, o.beam.drafting * 1e3}});
   };
   const double round = host_of_round(r, out);
-  double cost = 0;
+  double cost = 0, over_beams = 10;
   std::vector<Results> of;
   for (const Vicuna& v : kModels) {
     const Results& o = of.emplace_back(results(r, v, 1, round));
     row(fmt::format("Vicuna {}", v.name), o);
     cost = std::max(cost, o.glide.drafting / 4 / o.plain.step);
+    over_beams = std::min(over_beams, speedup(o.cape, o.beam));
   }
   for (const Vicuna& v : kModels) row(fmt::format("Vicuna {}, kernels alone", v.name), results(r, v, 1, {}));
   row("Vicuna 7B, batch 8, kernels alone", results(r, kModels[0], 8, {}));
-  const Results &small = of.front(), &large = of.back();
+  const Results& large = of.back();
   const double glide = speedup(large.glide, large.plain), cape = speedup(large.cape, large.plain);
   const double formula = (1 - std::pow(0.7, 5)) / (0.3 * (4 * 0.06 + 1));
   const std::vector<Claim> claims = {
@@ -122,7 +122,7 @@ Reproduction reproduce_glide_cape(const Reproducer& r) {
        "2.4 to 2.65; caterpillars, 2.61 at most"},
       {"CaPE over GliDe", kAbstract, 1.16, cape / glide, "x", 0.04 / 1.16,
        "1.12 to 1.20: 1.20 is 2.61 over 2.17, which need not be of one model"},
-      {"CaPE over beams of 4 on Vicuna 7B", kPaper, 1.2, speedup(small.cape, small.beam), "x", 0.166,
+      {"CaPE over beams of 4, least of three models", kPaper, 1.2, over_beams, "x", 0.166,
        "published is that beams are slower; drafting takes 5.4 ms more, as theirs"}};
   out.claims.insert(out.claims.begin(), claims.begin(), claims.end());
   return out;

@@ -76,10 +76,11 @@ void DraftTree::expand(std::int64_t k, std::span<const std::int32_t> tokens, std
     frontier_ = std::move(next);
     return;
   }
+  const bool by_confidence = layout_->tree == TreeKind::Dynamic || layout_->tree == TreeKind::Beams;
   for (std::size_t i = 0; i < frontier_.size(); ++i) {
     const auto mine = tokens.subspan(i * width, width);
     const auto p = probabilities.subspan(i * width, width);
-    if (layout_->tree == TreeKind::Dynamic) {
+    if (by_confidence) {
       for (std::size_t j = 0; j < width; ++j) next.push_back(add(frontier_[i], mine[j], p[j], -1));
     } else if (layout_->tree == TreeKind::Caterpillar) {
       next.push_back(add(frontier_[i], mine[0], p[0], -1));
@@ -89,7 +90,7 @@ void DraftTree::expand(std::int64_t k, std::span<const std::int32_t> tokens, std
       expand_shape(frontier_[i], mine, p, drawn_from[i], next);
     }
   }
-  if (layout_->tree == TreeKind::Dynamic && next.size() > static_cast<std::size_t>(layout_->width)) {
+  if (by_confidence && next.size() > static_cast<std::size_t>(layout_->width)) {
     std::stable_sort(next.begin(), next.end(), [&](std::int32_t a, std::int32_t b) {
       return nodes_[static_cast<std::size_t>(a)].value > nodes_[static_cast<std::size_t>(b)].value;
     });
@@ -99,6 +100,7 @@ void DraftTree::expand(std::int64_t k, std::span<const std::int32_t> tokens, std
 }
 
 void DraftTree::finish() {
+  if (layout_->tree == TreeKind::Beams) return keep(beams());
   const auto most = static_cast<std::size_t>(layout_->nodes) + 1;
   if (nodes_.size() <= most) return;
   std::vector<std::int32_t> order(nodes_.size());
@@ -107,6 +109,19 @@ void DraftTree::finish() {
     return nodes_[static_cast<std::size_t>(a)].value > nodes_[static_cast<std::size_t>(b)].value;
   });
   order.resize(most);  // a path is never likelier than a part of it, and stands behind it: parents stay
+  keep(std::move(order));
+}
+
+/// The nodes of the last level and all on their paths.
+std::vector<std::int32_t> DraftTree::beams() const {
+  std::vector<std::int32_t> kept{0};
+  for (const std::int32_t end : frontier_)
+    for (std::int32_t i = end; i > 0; i = nodes_[static_cast<std::size_t>(i)].parent)
+      if (std::find(kept.begin(), kept.end(), i) == kept.end()) kept.push_back(i);
+  return kept;
+}
+
+void DraftTree::keep(std::vector<std::int32_t> order) {
   std::sort(order.begin(), order.end());
   std::vector<std::int32_t> place(nodes_.size(), -1);
   std::vector<DraftNode> kept;

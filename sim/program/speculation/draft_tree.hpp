@@ -23,6 +23,7 @@ struct DraftNode {
 ///   chain, static  as the layout's shape says
 ///   dynamic        all candidates join, the `width` nodes of a level with the best paths are expanded; in the end the
 ///                  `nodes` best paths stay (EAGLE-2, arXiv 2406.16858)
+///   beams          the same, but only the paths that reach the last level stay
 ///   caterpillar    the best token goes on, beside it 7, 5, 3 or 1 alternatives where its probability is up to 0.3,
 ///   0.6,
 ///                  0.8 or 1 (CaPE, arXiv 2402.02082)
@@ -44,6 +45,9 @@ class DraftTree {
   std::vector<DraftNode>& nodes() { return nodes_; }
 
  private:
+  std::vector<std::int32_t> beams() const;
+  /// Drops all other nodes; parents of kept ones are among them.
+  void keep(std::vector<std::int32_t> order);
   std::int32_t add(std::int32_t parent, std::int32_t token, double probability, std::int32_t drawn_from);
   void expand_shape(std::int32_t node, std::span<const std::int32_t> tokens, std::span<const double> probabilities,
                     std::int32_t drawn_from, std::vector<std::int32_t>& next);

@@ -14,7 +14,7 @@ namespace orrery {
 /// Who drafts the tokens that the model verifies.
 enum class DraftMethod : std::uint8_t { Draft, Skip, Medusa, Hydra, Eagle, Eagle3, Glide, Clover };
 /// How drafted tokens become a tree. Auto: as the method's authors have it.
-enum class TreeKind : std::uint8_t { Auto, Chain, Static, Dynamic, Caterpillar, Budget };
+enum class TreeKind : std::uint8_t { Auto, Chain, Static, Dynamic, Beams, Caterpillar, Budget };
 
 inline std::span<const EnumName<DraftMethod>> enum_names(DraftMethod) {
   static constexpr EnumName<DraftMethod> names[] = {
@@ -26,11 +26,8 @@ inline std::span<const EnumName<DraftMethod>> enum_names(DraftMethod) {
 }
 inline std::span<const EnumName<TreeKind>> enum_names(TreeKind) {
   static constexpr EnumName<TreeKind> names[] = {
-      {TreeKind::Auto, "auto"},
-      {TreeKind::Chain, "chain"},
-      {TreeKind::Static, "static"},
-      {TreeKind::Dynamic, "dynamic"},
-      {TreeKind::Caterpillar, "caterpillar"},
+      {TreeKind::Auto, "auto"},       {TreeKind::Chain, "chain"}, {TreeKind::Static, "static"},
+      {TreeKind::Dynamic, "dynamic"}, {TreeKind::Beams, "beams"}, {TreeKind::Caterpillar, "caterpillar"},
       {TreeKind::Budget, "budget"},
   };
   return names;
@@ -130,11 +127,12 @@ struct SpeculateOptions {
             "after another), a block over its states (eagle, eagle3), a block that reads its last keys and values "
             "(glide), or a recurrent cell (clover)");
     v.field("tree", tree,
-            "how drafts branch: not (chain), always the same way (static), by confidence (dynamic), with alternatives "
-            "beside a chain (caterpillar), or as far as a budget goes (budget); auto: as the method's authors have it");
+            "how drafts branch: not (chain), always the same way (static), by confidence (dynamic), the same but for "
+            "paths that end early (beams), with alternatives beside a chain (caterpillar), or as far as a budget goes "
+            "(budget); auto: as the method's authors have it");
     v.field("depth", depth, "most tokens drafted one after another; 0: the method's", at_least(0));
     v.field("nodes", nodes, "tokens of a tree; 0: the method's", at_least(0));
-    v.field("width", width, "dynamic: nodes that are expanded per level; 0: the method's", at_least(0));
+    v.field("width", width, "dynamic, beams: nodes that are expanded per level; 0: the method's", at_least(0));
     v.field("rule", rule,
             "with a temperature, which drafts are kept: those that leave the distribution as it is (rejection), or all "
             "that are likely enough (typical)");

@@ -114,7 +114,7 @@ namespace {
 
 constexpr std::int64_t kMostChildren = 10;  // of a node of a static tree (Medusa)
 constexpr std::int64_t kCaterpillar = 8;    // CaPE: a choice and up to 7 alternatives
-constexpr std::int64_t kVerifiedStep = 8;   // rows by which verification passes of a caterpillar differ
+constexpr std::int64_t kVerifiedStep = 8;   // rows by which verification passes of caterpillars and beams differ
 
 struct Usual {
   TreeKind tree;
@@ -153,6 +153,7 @@ void fill_levels(SpeculationLayout& l) {
   for (std::int64_t d = 1; d <= l.depth; ++d) {
     switch (l.tree) {
       case TreeKind::Dynamic:
+      case TreeKind::Beams:
         l.choices.push_back(l.width);
         l.frontier.push_back(l.width);
         break;
@@ -173,7 +174,7 @@ void fill_levels(SpeculationLayout& l) {
 }
 
 void fill_verified(SpeculationLayout& l) {
-  if (l.tree == TreeKind::Caterpillar)
+  if (l.tree == TreeKind::Caterpillar || l.tree == TreeKind::Beams)
     for (std::int64_t n = kVerifiedStep; n < l.nodes; n += kVerifiedStep) l.verified.push_back(1 + n);
   l.verified.push_back(1 + l.nodes);
 }
@@ -193,6 +194,7 @@ SpeculationLayout layout_of(const SpeculateOptions& o, double temperature, std::
     l.depth = l.shape.depth(), l.nodes = static_cast<std::int64_t>(l.shape.nodes.size()) - 1;
   }
   if (l.tree == TreeKind::Caterpillar) l.nodes = l.depth * std::min(kCaterpillar, vocabulary);
+  if (l.tree == TreeKind::Beams) l.nodes = l.depth * l.width;
   if (l.depth < 1 || l.nodes < 1) throw UserError{"a token tree without tokens", "depth and nodes are at least 1"};
   fill_levels(l);
   for (std::int64_t& k : l.choices)

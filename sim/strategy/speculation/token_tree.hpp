@@ -46,7 +46,7 @@ struct SpeculationLayout {
   TreeKind tree = TreeKind::Chain;
   TreeShape shape;                     // chain and static
   std::int64_t depth = 0, nodes = 0;   // most drafted one after another; most drafted
-  std::int64_t width = 0;              // dynamic
+  std::int64_t width = 0;              // dynamic, beams
   std::vector<std::int64_t> choices;   // candidates of each expanded node, for depth 1, 2 …
   std::vector<std::int64_t> frontier;  // nodes of depth 1, 2 … that are expanded
   std::vector<std::int64_t> verified;  // sizes of verification passes with the root, rising
