@@ -80,7 +80,7 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.l2 = caches.l2, p.l3 = caches.l3, p.cores = caches.cores;
   p.peak = best_rate(m);
   p.probe = Seconds{campaign.probe().seconds()};
-  p.memory_probe = Seconds{sampled_probe().memory_seconds()};
+  p.memory_probe = Seconds{campaign.repeated_probe().memory_seconds()};
   p.drift = drift_of(m, campaign.probe());
   p.sensitivity = m.sensitivity;
   p.dispatch = usual_gap(m);

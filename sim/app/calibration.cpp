@@ -22,6 +22,7 @@ namespace chrono = std::chrono;
 
 // Slower or faster: other kernels, another clock, another host of a virtual machine.
 constexpr double kOtherMachine = 0.07;
+constexpr double kOtherMemory = 0.15;    // what neighbours leave of memory and of the last cache
 constexpr double kOftenDisturbed = 0.4;  // of the samples: plans predicted by such parameters were 17 % too slow
 
 /// The days since 1970 of "2026-11-21"; nothing for other texts.
@@ -101,6 +102,8 @@ CalibrationCheck check_calibration(const AppContext& context) {
   const double clock = growth(now.seconds(), then.probe), memory = growth(now.memory_seconds(), then.memory_probe);
   if (std::abs(clock) > kOtherMachine)
     return {fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + clock), {}};
+  if (std::abs(memory) > kOtherMemory)
+    return {fmt::format("a fixed pass over memory takes {:.2f} times as long as when it was calibrated", 1 + memory), {}};
   return {"", {std::abs(clock), std::abs(memory)}};
 }
 

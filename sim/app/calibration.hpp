@@ -21,7 +21,7 @@ struct CalibrationCheck {
   std::string reason;  // to calibrate before a validation: "this computer was never calibrated"; empty: there is none
   Neighbours found;    // by how much, relative, its clock and memory are slower or faster than when it was calibrated
 };
-/// Takes a tenth of a second: a fixed work tells whether the computer is still as fast as it was.
+/// Takes a fifth of a second: a fixed work and a fixed pass over memory tell whether the computer is as it was.
 CalibrationCheck check_calibration(const AppContext& context);
 
 /// Days after which parameters count as old.
