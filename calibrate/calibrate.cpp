@@ -80,7 +80,6 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.l2 = caches.l2, p.l3 = caches.l3, p.cores = caches.cores;
   p.peak = best_rate(m);
   p.probe = Seconds{campaign.probe().seconds()};
-  p.memory_probe = Seconds{campaign.repeated_probe().memory_seconds()};
   p.drift = drift_of(m, campaign.probe());
   p.sensitivity = m.sensitivity;
   p.dispatch = usual_gap(m);
@@ -89,11 +88,13 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   return p;
 }
 
-/// How memory drifted while it was measured, and what a minute does not tell of neighbours: how much memory, how much
-/// of the clock and how many of the cores they leave at another time.
+/// What a minute does not tell of neighbours: how much memory, how much of the clock and how many of the cores they
+/// leave at another time.
 void widen_for_neighbours(HostParameters& p, const Calibration& c, double memory_drift) {
-  for (auto& [name, law] : p.laws) law.memory = std::hypot(law.memory, memory_drift);
-  if (c.disturbed > kMuchDisturbed || is_virtual_machine()) p.neighbours = {kClockOfNeighbours, kMemoryOfNeighbours};
+  const bool has_neighbours = c.disturbed > kMuchDisturbed || is_virtual_machine();
+  const double memory = std::max(memory_drift, has_neighbours ? kMemoryOfNeighbours : 0.0);
+  for (auto& [name, law] : p.laws) law.memory = std::hypot(law.memory, memory);
+  if (has_neighbours) p.drift = std::hypot(p.drift, kClockOfNeighbours);
   // Anything between all of the cores and as many as there were: the deviation of a uniform distribution.
   const double missing = std::log(std::max(1.0, double(detected_cores()) / std::max(c.cores, 1e-3)));
   p.sharing = std::hypot(p.sharing, missing / std::sqrt(12.0));

@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kFewestRounds = 3;
 constexpr int kVisitsPerSample = 4;               // between two samples of the probe
-constexpr int kRepeats = 5;                       // samples of the repeated one each round
 constexpr double kGoodEnough = 0.004;             // relative error of the medians at which measuring ends
 constexpr std::int64_t kProbeElements = 1 << 22;  // of the pass over memory
 constexpr std::size_t kFewestSamples = 3;         // of a probe that count, disturbed or not
@@ -104,14 +103,6 @@ std::vector<double> undisturbed_seconds(const BenchRun& run) {
 }  // namespace
 
 double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_)); }
-double DriftProbe::memory_seconds() const { return median(undisturbed_seconds(*pass_)); }
-
-DriftProbe sampled_probe() {
-  constexpr int kSamples = 100;
-  DriftProbe probe;
-  for (int i = 0; i < kSamples; ++i) probe.sample();
-  return probe;
-}
 
 DriftProbe::Slow DriftProbe::slow_drift() const {
   return {slow_drift_of(undisturbed_seconds(*product_)), slow_drift_of(undisturbed_seconds(*pass_))};
@@ -193,7 +184,6 @@ bool Campaign::measure(const std::vector<std::size_t>& batch, double until, Rand
   for (int round = 0; round < kFewestRounds || (now() < until && !are_known(runs)); ++round) {
     shuffle(order, random);
     cores_.sample();
-    for (int i = 0; i < kRepeats; ++i) repeated_.sample();
     for (const std::size_t i : order) {
       const double time = now();
       if (is_stopped(time)) return false;

@@ -16,10 +16,9 @@ class DriftProbe {
  public:
   DriftProbe();
   void sample();
-  /// The middle time of the product, which stays in a core, and of the pass. (The pass takes half as long where samples
-  /// follow each other and a large last cache holds it: those of one kind are alike.)
+  /// The middle time of the product, which stays in a core. (A pass over memory takes half as long where samples follow
+  /// each other and a large last cache holds it.)
   double seconds() const;
-  double memory_seconds() const;
   /// Relative standard deviation of the samples that nothing disturbed, and their largest difference from the median.
   double drift() const;
   double worst() const;
@@ -39,9 +38,6 @@ class DriftProbe {
 
   std::unique_ptr<BenchRun> product_, pass_;
 };
-
-/// Sampled for a fifth of a second, one sample behind the other.
-DriftProbe sampled_probe();
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may
 /// have fewer than it shows.
@@ -66,8 +62,6 @@ class Campaign {
   /// In the order in which they were added.
   const std::vector<MeasuredPlan>& measured() const { return measured_; }
   const DriftProbe& probe() const { return probe_; }
-  /// Another one, several samples of which follow each other.
-  const DriftProbe& repeated_probe() const { return repeated_; }
   const CoresProbe& cores() const { return cores_; }
 
  private:
@@ -79,7 +73,7 @@ class Campaign {
 
   std::vector<Bench> benches_;  // moved out of when measured
   std::vector<MeasuredPlan> measured_;
-  DriftProbe probe_, repeated_;
+  DriftProbe probe_;
   CoresProbe cores_;
   const CalibrateCallback* progress_ = nullptr;
   double start_ = 0, budget_ = 0;  // seconds

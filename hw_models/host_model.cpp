@@ -70,11 +70,11 @@ HostModel::HostModel(std::string name, HostParameters parameters)
   borrow_missing();
 }
 
-HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form, const LawFit& fit) const {
+HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form, const LawFit& fit) {
   Law law{.form = &form,
           .deviation = fit.deviation,
           .bias = fit.bias,
-          .memory = std::hypot(fit.memory, host_.neighbours.memory),
+          .memory = fit.memory,
           .floor = fit.floor.base(),
           .fitted = true,
           .name = name};

@@ -39,7 +39,7 @@ class HostModel final : public DeviceModel {
     bool fitted = false;                        // for this kind and variant, not borrowed from another one
     std::string name;
   };
-  Law make_law(const std::string& name, const LawForm& form, const LawFit& fit) const;
+  static Law make_law(const std::string& name, const LawForm& form, const LawFit& fit);
   void borrow_missing();
   const Law* nearest(std::size_t slot) const;
   double slowdown(std::int64_t ranks) const;

@@ -37,18 +37,6 @@ struct LawFit {
   }
 };
 
-/// How far from the calibration other tenants of a processor may have moved it: relative standard deviations of what
-/// they leave of the clock, which all ops share, and of memory.
-struct Neighbours {
-  double clock = 0, memory = 0;
-
-  template <class V>
-  void visit(V& v) {
-    v.field("clock", clock, "of all times", at_least(0));
-    v.field("memory", memory, "of the part of a time that what has left a cache takes", at_least(0));
-  }
-};
-
 /// Parameters of a computer's cores, as its file has them.
 struct HostParameters {
   Provenance provenance;
@@ -62,9 +50,8 @@ struct HostParameters {
   double turns = 0;
   double sharing = 0;
   double message_cores = 1;
-  Seconds probe, memory_probe;
+  Seconds probe;
   double drift = 0;
-  Neighbours neighbours;
   double sensitivity = 0;
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
@@ -91,12 +78,9 @@ struct HostParameters {
             between(0, 1));
     v.field("probe", probe, "time of the drift probe; another time says that the machine is slower or faster now",
             at_least(Seconds{0}));
-    v.field("memory_probe", memory_probe, "the same of a fixed pass over memory", at_least(Seconds{0}));
     v.field("drift", drift,
-            "relative standard deviation of the time of a step from one minute to another, that all ops share",
+            "relative standard deviation of the time of a step from one time to another, that all ops share",
             at_least(0));
-    v.field("neighbours", neighbours,
-            "what other tenants of the processor change between a calibration and another day, on top");
     v.field("sensitivity", sensitivity,
             "how much a step feels of what others do on its core: its time grows with this power of how much longer a "
             "fixed work takes",

@@ -80,35 +80,19 @@ TEST_CASE("a computer that has become slower or faster is calibrated again", "[a
   parameters.provenance.machine = detected_processor();
   parameters.provenance.date = today();
   parameters.provenance.tool = tool_version();
-  const DriftProbe probe = sampled_probe();
-  const auto check_with = [&](double times, double memory_times) {
+  DriftProbe probe;
+  for (int i = 0; i < 9; ++i) probe.sample();
+  const auto reason_with = [&](double times) {
     const testing::TemporaryFolder home;
     std::filesystem::create_directories(home / "params");
     parameters.probe = Seconds{probe.seconds() * times};
-    parameters.memory_probe = Seconds{probe.memory_seconds() * memory_times};
     write_calibration(calibration, home / "params/host.yaml");
     const App app{home / ""};
-    return check_calibration(app.context);
+    return reason_to_calibrate(app.context);
   };
-  const auto reason_with = [&](double times) { return check_with(times, 1).reason; };
   // What else runs on the computer makes a probe longer, but not ten times as long.
   CHECK_THAT(reason_with(0.02), Catch::Contains("times as long as when it was calibrated"));
   CHECK_THAT(reason_with(50), Catch::Contains("a fixed work takes 0.0"));
-  // A machine that tests share does the product as fast as a moment ago, mostly: memory is judged where it does.
-  const auto with_memory = [&](double times) {
-    CalibrationCheck check;
-    for (int i = 0; i < 20; ++i) {
-      check = check_with(1, times);
-      if (!check.reason.starts_with("a fixed work")) break;
-    }
-    return check;
-  };
-  CHECK_THAT(with_memory(50).reason, Catch::Contains("a fixed pass over memory takes 0.0"));
-  // Of files that do not know how long the pass took nothing is asked.
-  const CalibrationCheck unknown = with_memory(0);
-  CHECK(unknown.reason.empty());
-  CHECK(unknown.found.clock < 0.08);
-  CHECK(unknown.found.memory == 0);
   parameters.provenance.machine = "another";
   CHECK(reason_with(1) == "the parameters are of another processor (another)");
 }

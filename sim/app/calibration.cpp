@@ -20,9 +20,9 @@ namespace {
 
 namespace chrono = std::chrono;
 
-// Slower or faster: other kernels, another clock, another host of a virtual machine.
-constexpr double kOtherMachine = 0.07;
-constexpr double kOtherMemory = 0.15;    // what neighbours leave of memory and of the last cache
+constexpr int kProbeSamples = 25;  // a tenth of a second
+constexpr double kOtherMachine =
+    0.07;  // slower or faster: other kernels, another clock, another host of a virtual machine
 constexpr double kOftenDisturbed = 0.4;  // of the samples: plans predicted by such parameters were 17 % too slow
 
 /// The days since 1970 of "2026-11-21"; nothing for other texts.
@@ -40,8 +40,13 @@ bool is_old(const std::string& date) {
   return !then || !now || *now - *then > kFreshDays;
 }
 
-/// How many times as long as then something takes now, less one; 0 where it is not known how long it took.
-double growth(double now, Seconds then) { return then > Seconds{0} ? now / then.base() - 1 : 0; }
+/// How much slower the computer does a fixed work now than when it was calibrated, relative; 0 where that is not known.
+double slowdown_since(Seconds calibrated) {
+  if (calibrated <= Seconds{0}) return 0;
+  DriftProbe probe;
+  for (int i = 0; i < kProbeSamples; ++i) probe.sample();
+  return probe.seconds() / calibrated.base() - 1;
+}
 
 }  // namespace
 
@@ -84,27 +89,22 @@ Calibration calibrate_undisturbed(const std::string& path, const CalibrateOption
   return second;
 }
 
-CalibrationCheck check_calibration(const AppContext& context) {
+std::string reason_to_calibrate(const AppContext& context) {
   const Locations& locations = context.wiring.locations();
-  if (!context.wiring.is_calibrated()) return {"this computer was never calibrated", {}};
+  if (!context.wiring.is_calibrated()) return "this computer was never calibrated";
   try {
     const Provenance p = find_device("host", locations.parameter_folders())->provenance();
     if (p.machine != detected_processor())
-      return {fmt::format("the parameters are of another processor ({})", p.machine), {}};
-    if (is_old(p.date)) return {fmt::format("the parameters are older than {} days ({})", kFreshDays, p.date), {}};
-    if (p.tool != tool_version())
-      return {fmt::format("the parameters were measured by another version ({})", p.tool), {}};
+      return fmt::format("the parameters are of another processor ({})", p.machine);
+    if (is_old(p.date)) return fmt::format("the parameters are older than {} days ({})", kFreshDays, p.date);
+    if (p.tool != tool_version()) return fmt::format("the parameters were measured by another version ({})", p.tool);
   } catch (const UserError&) {
-    return {"the parameters cannot be read by this version", {}};
+    return "the parameters cannot be read by this version";
   }
-  const HostParameters then = context.wiring.host_parameters();
-  const DriftProbe now = sampled_probe();
-  const double clock = growth(now.seconds(), then.probe), memory = growth(now.memory_seconds(), then.memory_probe);
-  if (std::abs(clock) > kOtherMachine)
-    return {fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + clock), {}};
-  if (std::abs(memory) > kOtherMemory)
-    return {fmt::format("a fixed pass over memory takes {:.2f} times as long as when it was calibrated", 1 + memory), {}};
-  return {"", {std::abs(clock), std::abs(memory)}};
+  const double slowdown = slowdown_since(context.wiring.probe());
+  if (std::abs(slowdown) > kOtherMachine)
+    return fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + slowdown);
+  return {};
 }
 
 }  // namespace orrery

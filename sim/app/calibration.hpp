@@ -17,12 +17,9 @@ Calibration calibrate_to(const std::string& path, const CalibrateOptions& option
 /// The same, once more where something else used the cores often; keeps the one that was disturbed less.
 Calibration calibrate_undisturbed(const std::string& path, const CalibrateOptions& options, AppContext& context);
 
-struct CalibrationCheck {
-  std::string reason;  // to calibrate before a validation: "this computer was never calibrated"; empty: there is none
-  Neighbours found;    // by how much, relative, its clock and memory are slower or faster than when it was calibrated
-};
-/// Takes a fifth of a second: a fixed work and a fixed pass over memory tell whether the computer is as it was.
-CalibrationCheck check_calibration(const AppContext& context);
+/// Why there is reason to calibrate before a validation: "this computer was never calibrated"; empty when there is
+/// none. Takes a tenth of a second: a fixed work tells whether the computer is still as fast as it was.
+std::string reason_to_calibrate(const AppContext& context);
 
 /// Days after which parameters count as old.
 constexpr int kFreshDays = 30;

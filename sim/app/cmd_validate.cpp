@@ -87,12 +87,10 @@ class Validate final : public Command {
   }
 
   void calibrate_if_needed(AppContext& context) {
-    const CalibrationCheck check = recalibrate_ ? CalibrationCheck{"asked for", {}} : check_calibration(context);
-    options_.neighbours = check.found;  // none behind a calibration
-    if (check.reason.empty()) return;
+    const std::string reason = recalibrate_ ? "asked for" : reason_to_calibrate(context);
     const std::string path = context.wiring.locations().host_parameters();
-    context.console.note(
-        fmt::format("calibrating this computer ({}); about {} s", check.reason, calibrate_.quick ? 25 : 80));
+    if (reason.empty()) return;
+    context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 25 : 80));
     const Calibration c = calibrate_undisturbed(path, calibrate_, context);
     context.console.note(fmt::format("calibrated {}: {} laws, products {}, memory {}, written to {}",
                                      c.parameters.provenance.machine, c.parameters.laws.size(),

@@ -38,7 +38,7 @@ class Measuring {
             device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms, scenario.options.memory,
             {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers, .watch_cores = true})},
         runner_{executed(scenario, *program_, *executor_, context.wiring)},
-        sensitivity_{context.wiring.host_parameters().sensitivity} {}
+        sensitivity_{context.wiring.sensitivity()} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
   /// them, not another plan. The first round warms up.
@@ -88,8 +88,8 @@ class Measuring {
   MeasuredRound told_;
 };
 
-ValidatedPlan predict(const Scenario& scenario, const ValidationOptions& options, AppContext& context) {
-  Machine machine = context.wiring.machine(scenario.options, scenario.cluster, options.neighbours);
+ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
+  Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
   machine.software = machine.experts = 0;
   machine.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster));  // it is our kernels that run
   const bool is_generation = scenario.options.workload.generate.has_value();
@@ -272,7 +272,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     context.console.progress("predicting", double(i) / double(scenarios.size()));
-    v.plans.push_back(predict(scenarios[i], options, context));
+    v.plans.push_back(predict(scenarios[i], context));
   }
   MeasureJob job{scenarios, options, context, std::nullopt, std::nullopt};
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
@@ -286,9 +286,8 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   context.console.end_progress();
   v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
-  if (job.probe) keep_probe(v, *job.probe, context.wiring.host_parameters().probe);
+  if (job.probe) keep_probe(v, *job.probe, context.wiring.probe());
   if (job.cores) v.cores = job.cores->cores();
-  v.neighbours = options.neighbours;
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return v;
 }

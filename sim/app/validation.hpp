@@ -19,7 +19,6 @@ struct ValidationOptions {
   std::int64_t repeats = 5;  // rounds that count; one more warms up, and others make up for disturbed ones
   std::shared_ptr<Peers> peers = nullptr;  // processes that measure together; null: none but this one
   double memory_share = 0.4;               // of this computer's memory that plans measured in turns may take together
-  std::optional<Neighbours> neighbours;    // what they were found to have changed (Wiring::machine)
 };
 
 /// How well 90 % intervals do over some predictions.
@@ -67,7 +66,6 @@ struct Validation {
   double disturbed = 0;               // part of the probe's samples during which something else used the core
   std::optional<double> cores;  // so many times the work of one core all did together; if a plan has several ranks
   double slowdown = 0;          // of the probe since the calibration, relative; 0: not known
-  std::optional<Neighbours> neighbours;  // what the predictions took them to have changed; nothing: as calibrated
   double seconds = 0;
 
   double mean_abs_error() const;

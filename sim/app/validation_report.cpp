@@ -12,7 +12,7 @@
 namespace orrery {
 namespace {
 
-constexpr double kMuchSlower = 0.05, kMuchOfMemory = 0.1, kMuchDisturbed = 0.1;
+constexpr double kMuchSlower = 0.05, kMuchDisturbed = 0.1;
 
 std::string seconds(double s) { return to_text(Seconds{s}); }
 
@@ -55,9 +55,6 @@ std::string drift_text(const Validation& v) {
   if (std::abs(v.slowdown) > kMuchSlower)
     text += fmt::format("\n  the machine is {:.0f} % {} than when it was calibrated", 100 * std::abs(v.slowdown),
                         v.slowdown > 0 ? "slower" : "faster");
-  if (v.neighbours && v.neighbours->memory > kMuchOfMemory)
-    text += fmt::format("\n  memory was {:.0f} % slower or faster than when it was calibrated: intervals are wider by it",
-                        100 * v.neighbours->memory);
   if (v.cores) text += fmt::format("\n  all cores together did the work of {:.2f}", *v.cores);
   if (v.disturbed > kMuchDisturbed)
     text += fmt::format("\n  the machine was not idle: something else used the cores at {:.0f} % of those samples",
@@ -190,8 +187,6 @@ nlohmann::json to_json(const Validation& v) {
           {"worst_drift", v.worst_drift},
           {"disturbed", v.disturbed},
           {"slowdown", v.slowdown},
-          {"neighbours", v.neighbours ? nlohmann::json{{"clock", v.neighbours->clock}, {"memory", v.neighbours->memory}}
-                                      : nlohmann::json()},
           {"cores", v.cores ? nlohmann::json(*v.cores) : nlohmann::json()},
           {"wall_seconds", v.seconds}};
 }

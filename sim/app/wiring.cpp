@@ -46,24 +46,24 @@ Wiring::Wiring(const Environment& environment, Warn warn) : Wiring{environment, 
 
 bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
 
-HostParameters Wiring::host_parameters() const {
-  if (!is_calibrated()) return {};
-  const auto device = find_device(kHost, locations_.parameter_folders());
+namespace {
+
+/// Of this computer; those of none where it is not calibrated.
+HostParameters host_parameters(const Locations& locations) {
+  const auto folders = locations.parameter_folders();
+  if (parameter_file(kHost, folders).empty()) return {};
+  const auto device = find_device(kHost, folders);
   const auto* host = dynamic_cast<const HostModel*>(device.get());
   return host != nullptr ? host->parameters() : HostParameters{};
 }
 
-namespace {
-
-std::unique_ptr<DeviceModel> host_beside(HostParameters parameters, const Neighbours& found) {
-  parameters.neighbours = found;
-  return std::make_unique<HostModel>(std::string{kHost}, std::move(parameters));
-}
-
 }  // namespace
 
-Machine Wiring::machine(const Cluster& cluster, std::string_view profile,
-                        const std::optional<Neighbours>& found) const {
+Seconds Wiring::probe() const { return host_parameters(locations_).probe; }
+
+double Wiring::sensitivity() const { return host_parameters(locations_).sensitivity; }
+
+Machine Wiring::machine(const Cluster& cluster, std::string_view profile) const {
   std::vector<std::string> names;
   for (std::size_t g = 0; g < cluster.num_groups(); ++g) names.push_back(cluster.group(g).device);
   if (std::find(names.begin(), names.end(), kHost) != names.end() && !is_calibrated())
@@ -73,13 +73,12 @@ Machine Wiring::machine(const Cluster& cluster, std::string_view profile,
   Machine m;
   m.parameters = parameter_file(cluster.device, folders);
   std::vector<std::unique_ptr<DeviceModel>> devices;
-  for (const std::string& name : names)
-    devices.push_back(name == kHost && found ? host_beside(host_parameters(), *found) : find_device(name, folders));
+  for (const std::string& name : names) devices.push_back(find_device(name, folders));
   m.cost = std::make_unique<ClusterCostModel>(cluster, std::move(devices));
   m.resources = std::make_unique<ClusterResources>(cluster);
   if (const auto* host = dynamic_cast<const HostModel*>(&m.cost->device())) {
     m.workspaces = &workspaces();
-    m.drift = std::hypot(host->parameters().drift, host->parameters().neighbours.clock);
+    m.drift = host->parameters().drift;
     m.sharing = host->parameters().sharing;
     const std::string& processor = host->provenance().machine;
     if (processor != detected_processor())
@@ -95,9 +94,8 @@ Machine Wiring::machine(const Cluster& cluster, std::string_view profile,
   return m;
 }
 
-Machine Wiring::machine(const ScenarioOptions& options, const Cluster& cluster,
-                        const std::optional<Neighbours>& found) const {
-  Machine m = machine(cluster, options.profile, found);
+Machine Wiring::machine(const ScenarioOptions& options, const Cluster& cluster) const {
+  Machine m = machine(cluster, options.profile);
   if (options.launch == LaunchRegime::Graph) launch_by_graph(*m.cost);
   return m;
 }

@@ -4,14 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "hw_models/cluster_cost_model.hpp"
-#include "hw_models/host_parameters.hpp"
 #include "runtime/executor.hpp"
 #include "sim/app/locations.hpp"
 #include "sim/app/scenario.hpp"
@@ -76,17 +74,15 @@ class Wiring {
 
   const Locations& locations() const { return locations_; }
   bool is_calibrated() const;
-  /// Of this computer, from its file; those of none where it is not calibrated.
-  HostParameters host_parameters() const;
+  /// Time of the drift probe when this computer was calibrated; 0 when it is not known.
+  Seconds probe() const;
+  /// How much a step on this computer feels of what others do on its cores (HostParameters); 0 when it is not known.
+  double sensitivity() const;
   /// Throws UserError when this computer is to be predicted and was not calibrated.
   /// `profile`: of the software that runs on it; empty for none. Unknown ones are user errors too.
-  /// `found`: by how much the neighbours of this computer were found to have moved it since its calibration; nothing:
-  /// nobody looked, and they may have moved it as far as its parameters say.
-  Machine machine(const Cluster& cluster, std::string_view profile = {},
-                  const std::optional<Neighbours>& found = {}) const;
+  Machine machine(const Cluster& cluster, std::string_view profile = {}) const;
   /// That of a scenario: its cluster, its software, and how this starts ops.
-  Machine machine(const ScenarioOptions& options, const Cluster& cluster,
-                  const std::optional<Neighbours>& found = {}) const;
+  Machine machine(const ScenarioOptions& options, const Cluster& cluster) const;
   std::unique_ptr<Strategy> strategy(std::string_view name, const Node& options) const;
   std::unique_ptr<Engine> engine(const Machine& machine, const Fidelity& fidelity = {},
                                  const AllocatorOptions& memory = {}, Logged logged = Logged::Nothing) const;
