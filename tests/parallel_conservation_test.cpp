@@ -175,7 +175,7 @@ TEST_CASE("ranks of tp repeat what lies between blocks, but not with sequence pa
 ///   ddp     2(d−1)/d·Ψ    zero1  (d−1)/d·(Ψ + Ψ)
 ///   zero2   (d−1)/d·(m·Ψ + Ψ) for m microbatches: the published 2Ψ has one
 ///   zero3   (d−1)/d·(m·Ψ + 2m·Ψ_blocks + Ψ_outside): the published 3Ψ, but embeddings and head are gathered once per
-///           step and kept; without resharding blocks are gathered once per microbatch
+///           step and kept; without resharding blocks are gathered once per microbatch; in parts 3m·Ψ
 TEST_CASE("replicas send what ZeRO says", "[parallel]") {
   const double m = GENERATE(1, 4), d = 4;
   const Model model = GENERATE(gpt(4), llama(4));
@@ -190,6 +190,7 @@ TEST_CASE("replicas send what ZeRO says", "[parallel]") {
   CHECK(bytes("{kind: zero2}") == part * (m * psi + psi));
   CHECK(bytes("{kind: zero3, bucket: 0}") == part * (m * psi + 2 * m * blocks + outside));
   CHECK(bytes("{kind: zero3, bucket: 0, reshard: false}") == part * (m * psi + psi));
+  CHECK(bytes("{kind: zero3, part: 1000000}") == part * 3 * m * psi);
   const double published = 3 * part * psi;
   if (m == 1)
     WARN(

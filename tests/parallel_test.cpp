@@ -39,11 +39,13 @@ void check(const Case& c, const TrainOptions& o) {
 }  // namespace
 
 TEST_CASE("replicas compute what one device computes", "[parallel]") {
-  const auto* s = GENERATE("{mesh: dp2}", "{mesh: dp4, data: {bucket: 0}}", "{mesh: dp2, data: {kind: zero1}}",
-                           "{mesh: dp4, data: {kind: zero1, bucket: 0}}", "{mesh: dp3, data: {kind: zero2}}",
-                           "{mesh: dp2, data: {kind: zero3}}", "{mesh: fsdp4, data: {kind: zero3, bucket: 0}}",
-                           "{mesh: fsdp4, data: {kind: zero3, reshard: false}}",
-                           "{mesh: dp2 fsdp2, data: {kind: zero3}}", "{mesh: fsdp2 dp2, data: {kind: zero1}}");
+  const auto* s =
+      GENERATE("{mesh: dp2}", "{mesh: dp4, data: {bucket: 0}}", "{mesh: dp2, data: {kind: zero1}}",
+               "{mesh: dp4, data: {kind: zero1, bucket: 0}}", "{mesh: dp3, data: {kind: zero2}}",
+               "{mesh: dp2, data: {kind: zero3}}", "{mesh: fsdp4, data: {kind: zero3, bucket: 0}}",
+               "{mesh: fsdp4, data: {kind: zero3, reshard: false}}", "{mesh: fsdp4, data: {kind: zero3, part: 300}}",
+               "{mesh: fsdp2 dp2, data: {kind: zero3, part: 1000, bucket: 0, reshard: false}}",
+               "{mesh: dp2 fsdp2, data: {kind: zero3}}", "{mesh: fsdp2 dp2, data: {kind: zero1}}");
   TrainOptions o = options(OptimizerKind::AdamW);
   if (std::string{s}.find("dp3") != std::string::npos) o.batch = 12;
   check({"gpt2", s}, o);

@@ -6,15 +6,18 @@
 // in pull request 269 counts); 1,024 tokens; every block runs again to its end, as torch.utils.checkpoint does; 0.8 of
 // each memory is used; chunks have the size that its search takes, with what layers leave empty of them, and during
 // updates 16 bytes of a device per element of a chunk stay free (memtracer.py). Moments have no memory before the first
-// update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. The nodes with A100 have 1007 GiB:
-// logs of pull requests 248, 249 and 269 print what is used, and what part of all that is. Batches are not given but
-// those of sweeps, 32, 16 and 8 per GPU on V100 (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on
-// (run_a100_benchmark_*.sh): of these the best that fits is taken, for smaller networks on A100 of 32 too. TFLOPS count
-// 8 per parameter and token. Assumed: links and memory rates of the vendors' data sheets, two GPUs behind each PCIe
-// switch, one 200 Gb/s card for each A100; attention with its scores in memory and dropout, as PyTorch ran it then;
-// ranks that update on one host together as its author measured on A100 for Elixir (hpcaitech/Elixir, profile/): n
-// reach 1 + 0.32·ln n times what one does. Calibrated, on the two rows of each machine that say so: the rate of
-// products, and that of copies and updates on the host.
+// update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. Chunks are sent around one by one:
+// before the first use in a pass and, as gradients, behind the last one, while nothing is computed (client.py,
+// `with_mem_saving_comm`, which its scripts set). What PyTorch's allocator takes has to fit into a device. The nodes
+// with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what is used, and what part of all that is.
+// Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100 (benchmark_yard_v2.sh), 16, 8 and 4 on A100
+// from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits is taken, for smaller networks on A100 of
+// 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory rates of the vendors' data sheets, two GPUs
+// behind each PCIe switch, one 200 Gb/s card for each A100; attention with its scores in memory and dropout, as PyTorch
+// ran it then; ranks that update on one host together as its author measured on A100 for Elixir (hpcaitech/Elixir,
+// profile/): n reach 1 + 0.32·ln n times what one does. A chunk of ours is made of parts, one of each of so many chunks
+// as there are ranks, where there a rank has one of these whole. Calibrated, on the two rows of each machine that say
+// so: the rate of products, and that of copies and updates on the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -96,15 +99,6 @@ ChunkSize searched_chunk(const GptSize& s) {
   return best;
 }
 
-/// Chunks of one of so many ranks, as many elements as the reference's: a rank has whole chunks of them, filled up to
-/// equal numbers; ours are parts of each block, one chunk for each.
-std::int64_t rank_chunk(const GptSize& s, const ChunkSize& chunk, std::int64_t ranks) {
-  if (ranks == 1) return chunk.elements;
-  const std::int64_t h = s.hidden, owned = (chunk.chunks + ranks - 1) / ranks * chunk.elements;
-  const std::int64_t outside = (kVocabulary + kTokens + 5) * h + h * h, block = 12 * h * h + 13 * h;
-  return std::max(owned / (s.layers + 1), (std::max(outside, block) + ranks - 1) / ranks);
-}
-
 /// Part of the host's memory rate that updates of so many ranks of a node reach together.
 double updates_reached(std::int64_t ranks) { return kUpdates * (1 + 0.32 * std::log(double(ranks))); }
 
@@ -135,8 +129,8 @@ Site a100() {
       .pcie = 31.5,
       .device_bytes = 40 * kGiB,
       .host_bytes = 1007 * kGiB,
-      .products = 0.73,
-      .host = 0.34,
+      .products = 0.58,
+      .host = 0.75,
       .batches = {32, 16, 8, 4},
       .largest = {{1, 50}, {2, 50}, {4, 60}, {8, 68}},
       .rows =
@@ -148,7 +142,7 @@ Site a100() {
            {16, {{20, 2850}, {40, 2800}, {60, 2100}}},
            {32, {{20, 6080}, {40, 6070}, {60, 4100}, {175, 3500}}},
            {64, {{20, 11600}, {40, 11900}, {60, 11800}, {175, 8100}}}},
-      .calibrated = {{4, 15}, {8, 50}},
+      .calibrated = {{4, 15}, {4, 60}},
       .source = "repository of PatrickStar, one_node_perf_a100.png, m_node_superpod.png"};
 }
 
@@ -161,22 +155,24 @@ Site v100() {
           .device_bytes = 32 * kGiB,
           .host_bytes = 240e9,
           .products = 0.6,
-          .host = 0.31,
+          .host = 0.65,
           .batches = {32, 16, 8},
           .largest = {{1, 12}, {2, 12}, {4, 12}, {8, 18}},
           .rows = {{1, {{1, 54.6}, {2, 50.57}, {4, 48.39}, {6, 46.31}, {8, 42.24}, {10, 45.69}, {12, 33.78}}},
                    {2, {{1, 107.46}, {2, 100.21}, {4, 93.91}, {6, 103.51}, {8, 83.92}, {10, 86.54}, {12, 75.52}}},
                    {4, {{1, 221.74}, {2, 212.31}, {4, 208.49}, {6, 232.94}, {8, 211.96}, {10, 237.25}, {12, 224.59}}},
                    {8, {{1, 444}, {2, 425}, {4, 426}, {6, 482}, {8, 467}, {10, 494}, {12, 482}, {15, 465}, {18, 419}}}},
-          .calibrated = {{1, 8}, {8, 2}},
+          .calibrated = {{8, 2}, {4, 12}},
           .source = "repository of PatrickStar, mgpu_scalability.png"};
 }
 
 struct Inputs {
   std::string name;
   double usable = 0.8;
-  bool hybrid = true, calibrated = true, searched = true;  // searched: chunks as the reference's search lays them out
-  std::int64_t most_samples = 32;                          // per GPU
+  bool hybrid = true, calibrated = true;
+  bool searched = true;            // chunks as the reference's search lays them out
+  bool holes = true;               // of PyTorch's allocator
+  std::int64_t most_samples = 32;  // per GPU
 };
 
 class Machines {
@@ -211,10 +207,12 @@ class Machines {
 
   std::string scenario(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch) const {
     const std::int64_t nodes = (gpus + 7) / 8, per_node = gpus / nodes;
-    const std::string mesh =
-        gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0}}}}, ", gpus) : "";
     const double host = in_.calibrated ? site.host : 1;
     const ChunkSize chunk = searched_chunk(size);
+    const std::string parts =  // of one bucket of all blocks
+        in_.searched ? fmt::format("bucket: 1000000000000000, part: {}", chunk.elements) : "bucket: 0";
+    const std::string mesh =
+        gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0, {}}}}}, ", gpus, parts) : "";
     return fmt::format(
         "model: {}\n"
         "cluster: {{nodes: {}, devices_per_node: {}, device: {}, layout: {}, {}, host_link: {{bandwidth: {} GB/s, "
@@ -224,11 +222,13 @@ class Machines {
         "host_memory: {:.0f} B, usable: {}, hybrid: {}}}}}]\n"
         "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: whole, stored_scores: true, dropout: "
         "0.1, "
-        "optimizer: {{clip: 0}}}}}}\n",
+        "optimizer: {{clip: 0}}}}}}\n"
+        "memory: {{allocator: {}}}\n",
         model_of(size), nodes, per_node, site.device, per_node == 8 ? site.layout : "switch", site.links, site.pcie,
         kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host, mesh,
-        in_.searched ? rank_chunk(size, chunk, gpus) : 0, in_.searched ? kUpdateReserve * chunk.elements : 0,
-        site.device_bytes, site.host_bytes / double(per_node), in_.usable, in_.hybrid, batch * gpus, kTokens);
+        in_.searched ? chunk.elements : 0, in_.searched ? kUpdateReserve * chunk.elements : 0, site.device_bytes,
+        site.host_bytes / double(per_node), in_.usable, in_.hybrid, batch * gpus, kTokens,
+        in_.holes ? "pytorch" : "best-fit");
   }
 
   const Reproducer& r_;
@@ -270,6 +270,7 @@ void add_ablations(const Reproducer& r, const std::vector<Question>& asked, Repr
   const Inputs rows[] = {{.name = "as stated"},
                          {.name = "all of each memory", .usable = 1},
                          {.name = "chunks without gaps", .searched = false},
+                         {.name = "an allocator without holes", .holes = false},
                          {.name = "updates on the host only", .hybrid = false},
                          {.name = "8 samples per GPU", .most_samples = 8},
                          {.name = "rates as our laws give them", .calibrated = false}};

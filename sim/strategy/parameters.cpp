@@ -101,10 +101,11 @@ std::int64_t ParameterStorage::gradient_bytes(const HeldPart& part) const {
 
 void ParameterStorage::add_part(Unit& unit, const HeldPart& part) {
   add_stacks(unit, part);
+  const bool in_parts = data_.part > 0 && unit.arrangement->data == DataKind::Zero3;  // in the order of their use
   for (const bool decay : {true, false})
     for (const ParameterId id : part.parameters) {
       const Cut& cut = unit.arrangement->local.cuts[id.index()];
-      if (cut.expert || (*model_)[id].decay != decay) continue;
+      if (cut.expert || (in_parts ? !decay : (*model_)[id].decay != decay)) continue;
       add_piece(unit, {id});
     }
 }
@@ -131,7 +132,7 @@ void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids) {
   b.pieces.push_back(std::move(p));
 }
 
-/// One bucket per set of ranks that share a parameter.
+/// One bucket per set of ranks that share a parameter; where these are gathered in parts, one per part.
 ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id) {
   const Cut& cut = unit.arrangement->local.cuts[id.index()];
   Bucket wanted;
@@ -139,11 +140,12 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   set_axes(wanted, cut);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   wanted.frozen = frozen_ && (*model_)[id].decay;
-  if (!separate_)
-    for (const std::size_t i : unit.buckets)
-      if (buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
-          same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies)
-        return buckets_[i];
+  const auto shares = [&](std::size_t i) {
+    return buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
+           same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies;
+  };
+  const auto last = std::find_if(unit.buckets.rbegin(), unit.buckets.rend(), shares);
+  if (!separate_ && last != unit.buckets.rend() && has_room(buckets_[*last], id)) return buckets_[*last];
   if (separate_)
     wanted.name = (*model_)[id].name + (cut.expert ? ".experts" : "");
   else
@@ -151,6 +153,13 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   unit.buckets.push_back(buckets_.size());
   buckets_.push_back(std::move(wanted));
   return buckets_.back();
+}
+
+bool ParameterStorage::has_room(const Bucket& b, ParameterId id) const {
+  if (data_.part == 0 || kind_of(b) != DataKind::Zero3) return true;
+  std::int64_t elements = local_shape(*b.arrangement, id).elements();
+  for (const Piece& p : b.pieces) elements += p.shape.elements();
+  return elements <= data_.part;
 }
 
 /// Over which axes gradients are parts of a sum, which of them split the optimizer's work, and how many ranks hold

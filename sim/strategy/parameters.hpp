@@ -18,6 +18,7 @@ namespace orrery {
 struct DataOptions {
   DataKind kind = DataKind::Ddp;
   std::int64_t bucket = 25'000'000;
+  std::int64_t part = 0;
   std::int64_t prefetch = 1;
   bool reshard = true;
   bool overlap = true;
@@ -26,6 +27,10 @@ struct DataOptions {
   void visit(V& v) {
     v.field("kind", kind, "what is split over the replicas: nothing, optimizer states, and gradients, and weights");
     v.field("bucket", bucket, "bytes of gradients that are summed together: blocks join a bucket until it has as many",
+            at_least(0));
+    v.field("part", part,
+            "zero3: elements of a block that are gathered right before their first use and whose gradients are summed "
+            "as soon as they are complete, while nothing is computed; 0: a whole block, around it",
             at_least(0));
     v.field("prefetch", prefetch, "zero3: buckets whose weights are gathered ahead of their use", between(0, 1000));
     v.field("reshard", reshard, "zero3: drop gathered weights behind the forward pass and gather them again");
@@ -138,6 +143,7 @@ class ParameterStorage {
   void add_stacks(Unit& unit, const HeldPart& part);
   void add_piece(Unit& unit, std::vector<ParameterId> ids);
   Bucket& bucket_of(Unit& unit, ParameterId id);
+  bool has_room(const Bucket& b, ParameterId id) const;
   void set_axes(Bucket& b, const Cut& cut) const;
   void lay_out(Bucket& b);
   Shape local_shape(const Arrangement& arrangement, ParameterId id) const;

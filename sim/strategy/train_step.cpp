@@ -11,6 +11,7 @@
 #include "sim/plan/stretches.hpp"
 #include "sim/strategy/block_profile.hpp"
 #include "sim/strategy/interleave.hpp"
+#include "sim/strategy/offload/first_use.hpp"
 #include "sim/strategy/remat_plan.hpp"
 #include "sim/strategy/stage.hpp"
 
@@ -260,6 +261,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
   Plan plan = b.take(workspaces);
   plan.purpose = {double(output_rows(model, sizes)), model_flops(plan) - masked_flops(model, o, step.roles())};
+  if (p.data.part > 0) plan = at_first_use(plan, p.data.reshard, workspaces);
   if (p.expert_overlap) return interleave_passes(plan);
   return plan;
 }
