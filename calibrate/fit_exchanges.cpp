@@ -2,8 +2,10 @@
 #include "calibrate/fit_exchanges.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <span>
 #include <tuple>
 
 #include "calibrate/statistics.hpp"
@@ -19,6 +21,8 @@ constexpr double kHuge = 1e18;
 constexpr double kLarge = 65536;   // B: where deviations are told apart
 constexpr double kCovered = 0.88;  // of sizes left out, by the 90 % interval
 constexpr double kLeastDeviation = 0.01;
+constexpr double kBeyondLast = 1.4;
+constexpr double kWorth = 2;  // sizes: what the errors of all curves of an op count beside a curve's own
 constexpr int kRounds = 6;
 constexpr double kSmallEnough = 16384, kLargeEnough = 100e6;  // B: from here to there a curve needs no others
 constexpr double kOfTwo = 0.76;  // of the rate of a ring of more ranks: A100, H100, B200 alike
@@ -149,19 +153,80 @@ Points with_ends(Points points, const Ring& ring) {
   return points;
 }
 
-/// ln(measured / fitted) of each point, by a curve without it.
-void add_left_out(const Points& points, const Ring& ring, std::vector<double>& small, std::vector<double>& large) {
-  for (std::size_t i = 1; i + 1 < points.size(); ++i) {
+/// Errors by range of size, the last beyond all that was measured.
+constexpr std::size_t kBeyond = 2;
+using Ranges = std::array<std::vector<double>, kBeyond + 1>;
+std::size_t range_of(double size) { return size < kLarge ? 0 : 1; }
+
+double error_of(const CollectiveCurve& curve, const Point& p) {
+  return std::abs(std::log(p.time / curve.time(Bytes{p.size}).base()));
+}
+
+/// |ln(measured / fitted)| of each point, by a curve without it; of the largest fifth by one without them all.
+Ranges left_out_errors(const Points& points, const Ring& ring) {
+  const auto fit = [&](const Points& some) {
+    return CollectiveCurve{.segments = Segmentation{with_ends(some, ring)}.best()};
+  };
+  Ranges errors;
+  for (std::size_t i = 0; i + 1 < points.size(); ++i) {
     Points others = points;
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    const CollectiveCurve curve{.segments = Segmentation{with_ends(others, ring)}.best()};
-    const double error = std::abs(std::log(points[i].time / curve.time(Bytes{points[i].size}).base()));
-    (points[i].size < kLarge ? small : large).push_back(error);
+    errors[range_of(points[i].size)].push_back(error_of(fit(others), points[i]));
   }
+  const std::size_t known = points.size() - (points.size() + 4) / 5;
+  const CollectiveCurve small = fit({points.begin(), points.begin() + static_cast<std::ptrdiff_t>(known)});
+  for (std::size_t i = known; i < points.size(); ++i) errors[kBeyond].push_back(error_of(small, points[i]));
+  return errors;
 }
 
 double deviation_of(const std::vector<double>& errors) {
   return errors.empty() ? 0.1 : std::max(kLeastDeviation, quantile(errors, kCovered) / kNinetyPercent);
+}
+
+/// What a curve is besides its segments.
+struct Fitted {
+  Ranges errors;
+  double end = 0;  // from here on sizes were not measured
+};
+
+/// Of each curve in one range: its own errors and those of all, by their logarithms; scaled so that the intervals hold
+/// their share of all errors.
+std::vector<double> deviations_of(const std::vector<Fitted>& curves, std::size_t range) {
+  std::vector<double> all, needed, out;
+  for (const Fitted& c : curves) all.insert(all.end(), c.errors[range].begin(), c.errors[range].end());
+  const double common = deviation_of(all);
+  for (const Fitted& c : curves) {
+    const std::vector<double>& errors = c.errors[range];
+    const auto n = double(errors.size());
+    const double own = n > 0 ? std::log(deviation_of(errors)) : 0;
+    out.push_back(std::exp((n * own + kWorth * std::log(common)) / (n + kWorth)));
+    for (const double e : errors) needed.push_back(e / (kNinetyPercent * out.back()));
+  }
+  const double scale = needed.empty() ? 1 : quantile(std::move(needed), kCovered);
+  for (double& d : out) d = std::max(kLeastDeviation, d * scale);
+  return out;
+}
+
+/// The same curve with a segment that begins where deviations change; beyond all that was measured begins at `end`.
+std::vector<CurveSegment> with_edges(std::vector<CurveSegment> segments, double end) {
+  for (const double edge : {kLarge, end}) {
+    const auto behind =
+        std::find_if(segments.begin(), segments.end(), [&](const CurveSegment& s) { return s.from.base() >= edge; });
+    if (behind == segments.begin() || (behind != segments.end() && behind->from.base() == edge)) continue;
+    CurveSegment rest = *std::prev(behind);
+    rest.from = Bytes{edge};
+    segments.insert(behind, rest);
+  }
+  return segments;
+}
+
+void set_deviations(std::span<CollectiveCurve> curves, const std::vector<Fitted>& fitted) {
+  for (std::size_t range = 0; range <= kBeyond; ++range) {
+    const std::vector<double> deviations = deviations_of(fitted, range);
+    for (std::size_t c = 0; c < curves.size(); ++c)
+      for (CurveSegment& s : curves[c].segments)
+        if ((s.from.base() >= fitted[c].end ? kBeyond : range_of(s.from.base())) == range) s.deviation = deviations[c];
+  }
 }
 
 }  // namespace
@@ -181,19 +246,18 @@ std::vector<CollectiveCurve> fit_exchanges(const std::vector<ExchangeSample>& sa
   std::vector<CollectiveCurve> curves;
   for (const auto& [kind, places] : measured) {
     const std::size_t first = curves.size();
-    std::vector<double> small, large;
+    std::vector<Fitted> fitted;
     for (const auto& [place, sizes] : places) {
       if (sizes.size() < kFewest) continue;
       const auto& [nodes, ranks] = place;
       const Ring ring{bus_factor(std::get<0>(kind), ranks), bus.base(), ranks, nodes};
       Points points;
       for (const auto& [size, times] : sizes) points.push_back({size, median(times)});
-      add_left_out(points, ring, small, large);
+      fitted.push_back({left_out_errors(points, ring), kBeyondLast * points.back().size});
       curves.push_back({std::get<0>(kind), std::get<1>(kind), std::get<1>(place), std::get<0>(place),
-                        Segmentation{with_ends(points, ring)}.best()});
+                        with_edges(Segmentation{with_ends(points, ring)}.best(), fitted.back().end)});
     }
-    for (std::size_t c = first; c < curves.size(); ++c)
-      for (CurveSegment& s : curves[c].segments) s.deviation = deviation_of(s.from.base() < kLarge / 2 ? small : large);
+    set_deviations(std::span{curves}.subspan(first), fitted);
   }
   return curves;
 }

@@ -21,8 +21,9 @@ struct ExchangeSample {
 /// A curve for each op, software and placement that has at least four sizes: the segments that make the sum of
 /// |ln(fitted / measured)| smallest, found by dynamic programming, where each further segment must bring 4 % of one
 /// size. A segment's line minimises relative errors, of which large ones count linearly; repeats of a size are averaged
-/// first. `deviation` of a segment comes from sizes left out one by one, of all curves of the op and software on the
-/// same side of 64 KiB.
+/// first. `deviation` of a segment comes from sizes left out one by one, below 64 KiB and above, and beyond the last
+/// size from the largest fifth left out at once: from those of its curve, and from those of all curves of the op and
+/// software as if they were two more, scaled to cover 88 % of all.
 ///
 /// Where a curve's sizes end below 100 MB it goes on as between its last ones, but in a node no further than 15 % from
 /// `bus`, what large rings reach; one without sizes below 16 KiB falls to half of its smallest time.

@@ -8,14 +8,14 @@
 #include <numeric>
 #include <set>
 
+#include "calibrate/log_spread.hpp"
 #include "calibrate/statistics.hpp"
 
 namespace orrery {
 namespace {
 
 constexpr std::size_t kLeastPoints = 25;
-constexpr double kRobust = 0.08;  // |ln| from which a residual counts less
-constexpr double kSpreadRidge = 3.0, kSpreadFloor = 0.004;
+constexpr double kRobust = 0.08;       // |ln| from which a residual counts less
 constexpr double kCovered = 0.885;     // of the residuals that the interval shall cover
 constexpr std::size_t kRowLength = 8;  // numbers in one row of the file
 
@@ -179,40 +179,16 @@ class LawFitter {
   }
 
   void fit_spread() {
-    Eigen::MatrixXd x(left_out_.size(), Eigen::Index(basis_size(form_)));
-    for (Eigen::Index i = 0; i < x.rows(); ++i) {
+    std::vector<std::vector<double>> features;
+    for (Eigen::Index i = 0; i < left_out_.size(); ++i) {
+      // The first is the part of the time that the law explains: its errors are larger than those of all.
       const Eigen::VectorXd row = basis(*fitted_[std::size_t(i)]);
-      x.row(i) =
-          row /
-          row[0];  // row[0] is the part of the time that the law explains: its errors are larger than those of all
+      features.emplace_back(row.begin(), row.end());
+      for (double& f : features.back()) f /= row[0];
       left_out_[i] /= row[0];
     }
-    const Eigen::VectorXd y = (left_out_.array().abs() + kSpreadFloor).log();
-    Eigen::MatrixXd a = x.transpose() * x;
-    a.diagonal().tail(a.rows() - 1).array() += kSpreadRidge;
-    a(0, 0) += 1e-6;
-    spread_ = a.ldlt().solve(x.transpose() * y);
-    sharpen(x * spread_);
-  }
-
-  /// Scales the contrast of ln σ and then its level: of the intervals that cover their share, those whose median is
-  /// narrowest.
-  void sharpen(const Eigen::VectorXd& log_sigma) {
-    constexpr double kContrasts[] = {0.5, 0.75, 1, 1.25, 1.5, 1.75, 2};
-    const double middle = log_sigma.mean();
-    double narrowest = HUGE_VAL, contrast = 1, level = 0;
-    for (const double c : kContrasts) {
-      std::vector<double> scaled, widths;
-      for (Eigen::Index i = 0; i < log_sigma.size(); ++i) {
-        widths.push_back(std::exp(middle + c * (log_sigma[i] - middle)));
-        scaled.push_back(std::abs(left_out_[i]) / (kNinetyPercent * widths.back()));
-      }
-      const double scale = std::max(1e-3, quantile(std::move(scaled), kCovered)),
-                   width = scale * median(std::move(widths));
-      if (width < narrowest) narrowest = width, contrast = c, level = std::log(scale);
-    }
-    spread_ *= contrast;
-    spread_[0] += middle * (1 - contrast) + level;
+    const std::vector<double> spread = fit_log_spread(features, {left_out_.begin(), left_out_.end()}, kCovered);
+    spread_ = Eigen::Map<const Eigen::VectorXd>(spread.data(), Eigen::Index(spread.size()));
   }
 
   void set_range(GpuLaw& law) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "hw_models/parameters.hpp"
 
@@ -69,9 +70,19 @@ Seconds ExpertExchangeLaw::time(const ExpertExchangeShape& shape) const {
   return t;
 }
 
+std::array<double, 4> spread_features(double top_k, double tokens) {
+  const double l = std::log(std::max(1.0, tokens));
+  return {1, std::log(std::max(1.0, top_k)), l, l * l};
+}
+
 double ExpertExchangeLaw::deviation_at(const ExpertExchangeShape& shape) const {
+  double here = deviation;
+  if (!spread.empty()) {
+    const auto f = spread_features(double(shape.top_k), double(std::min(shape.tokens, most_tokens)));
+    here = std::exp(std::inner_product(f.begin(), f.end(), spread.begin(), 0.0));
+  }
   const double beyond = std::log(shape.bytes() / reach);
-  return beyond > 0 ? std::hypot(deviation, growth * std::max(1.0, beyond)) : deviation;
+  return beyond > 0 ? std::hypot(here, growth * std::max(1.0, beyond)) : here;
 }
 
 const ExpertExchangeLaw& ExpertExchangeModel::law(const ExpertExchangeShape& shape) const {
@@ -92,7 +103,8 @@ ExpertExchangeModel read_expert_exchange(const Node& document) {
   for (const EnumName<ExpertMode>& mode : enum_names(ExpertMode{}))
     for (const EnumName<ExpertDirection>& direction : enum_names(ExpertDirection{})) {
       const auto is_it = [&](const ExpertExchangeLaw& l) {
-        return fits(l, mode.value, direction.value) && l.coefficients.size() == num_features(mode.value);
+        return fits(l, mode.value, direction.value) && l.coefficients.size() == num_features(mode.value) &&
+               (l.spread.empty() || l.spread.size() == spread_features(1, 1).size());
       };
       if (std::none_of(model.laws.begin(), model.laws.end(), is_it))
         problems.push_back(at(node, fmt::format("no law for {} of {}", direction.name, mode.name),

@@ -41,6 +41,9 @@ struct ExpertExchangeShape {
 std::vector<double> features_of(const ExpertExchangeShape& shape, double full);
 std::size_t num_features(ExpertMode mode);
 
+/// What ln σ is linear in: 1, ln top_k, ln tokens, (ln tokens)². Of few tokens single draws decide, of many the queues.
+std::array<double, 4> spread_features(double top_k, double tokens);
+
 /// t = Σ coefficientᵢ · featureᵢ. Leaves out skewed routing, and ranks beyond one node.
 struct ExpertExchangeLaw {
   ExpertMode mode = ExpertMode::Normal;
@@ -48,11 +51,14 @@ struct ExpertExchangeLaw {
   std::vector<Seconds> coefficients;
   double full = 20;
   double deviation = 0.1;
+  std::vector<double> spread = {};
+  std::int64_t most_tokens = std::int64_t{1} << 40;
   Bytes reach = 1e30_B;
   double growth = 0;
 
   Seconds time(const ExpertExchangeShape& shape) const;
-  /// Of ln(measured / time): beyond the reach hypot(deviation, growth · max(1, ln(bytes / reach))).
+  /// Of ln(measured / time): exp(spread · features), or `deviation` of laws without it; beyond the reach
+  /// hypot(that, growth · max(1, ln(bytes / reach))).
   double deviation_at(const ExpertExchangeShape& shape) const;
 
   template <class V>
@@ -63,6 +69,8 @@ struct ExpertExchangeLaw {
     v.field("full", full, "SMs: of normal kernels that fill the links, of low-latency ones that there are",
             at_least(1));
     v.field("deviation", deviation, "standard deviation of ln(measured / predicted), of rows left out", at_least(0));
+    v.field("spread", spread, "coefficients of its logarithm in 1, ln top_k, ln tokens, (ln tokens)²; empty: the same");
+    v.field("most_tokens", most_tokens, "tokens beyond which it stays as it is", at_least(1));
     v.field("reach", reach, "bytes of the largest exchange that was fitted", at_least(Bytes{0}));
     v.field("growth", growth, "deviation that comes with each e-fold of bytes beyond the reach, the first at once",
             at_least(0));

@@ -126,6 +126,30 @@ TEST_CASE("low-latency kernels give each SM an expert, or several") {
   CHECK(features_of(s, 132).back() == Approx(8));
 }
 
+TEST_CASE("a law of MoE exchanges is as sure as it was of exchanges like the one at hand") {
+  // Times of a law, off by 8 % where a token has one expert and by 1 % where it has eight, to either side.
+  std::vector<PublishedExpertExchange> rows;
+  for (std::int64_t tokens = 16; tokens <= 4096; tokens *= 2)
+    for (const std::int64_t hidden : {2048, 4096, 7168})
+      for (const std::int64_t top_k : {1, 8})
+        for (const std::int64_t sms : {4, 12, 20}) {
+          const ExpertExchangeShape s{.tokens = tokens, .hidden = hidden, .top_k = top_k, .sms = sms};
+          const double side = rows.size() / 2 % 2 == 0 ? 1 : -1, off = 1 + side * (top_k == 1 ? 0.08 : 0.01);
+          rows.push_back({s, Seconds{(2e-5 + s.bytes().base() * 3e-11 / double(sms)) * off}});
+        }
+  const ExpertExchangeLaw law = fit_expert_exchange(rows).laws.at(0);
+  REQUIRE(law.spread.size() == 4);
+  const double one = law.deviation_at({.tokens = 256, .hidden = 4096, .top_k = 1}),
+               eight = law.deviation_at({.tokens = 256, .hidden = 4096, .top_k = 8});
+  CHECK(one > 3 * eight);
+  CHECK(one > 0.03);
+  // More tokens than any that was fitted are no surer and no less sure for their number.
+  CHECK(law.most_tokens == 4096);
+  ExpertExchangeLaw same = law;
+  same.reach = Bytes{1e30};
+  CHECK(same.deviation_at({.tokens = 1 << 20, .top_k = 4}) == same.deviation_at({.tokens = 4096, .top_k = 4}));
+}
+
 TEST_CASE("beyond what was fitted a law of MoE exchanges is less sure, by what it missed of larger ones") {
   ExpertExchangeLaw law{.coefficients = {}, .deviation = 0.03, .reach = 1.0_MB, .growth = 0.04};
   ExpertExchangeShape s{.direction = ExpertDirection::Dispatch, .tokens = 1000, .hidden = 1000, .top_k = 1};

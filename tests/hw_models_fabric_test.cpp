@@ -99,10 +99,32 @@ TEST_CASE("a fit finds the segments that the measurements were made of", "[calib
          .measured = size < 1e6 ? 10.0_us + Bytes{size} / 10.0_GBps : 50.0_us + Bytes{size} / 100.0_GBps});
   const std::vector<CollectiveCurve> curves = fit_exchanges(samples, 100.0_GBps);
   REQUIRE(curves.size() == 1);
-  REQUIRE(curves[0].segments.size() == 2);
-  CHECK(us(curves[0].segments[0].latency) == Approx(10.0));
-  CHECK(curves[0].segments[1].bandwidth.base() == Approx(100e9));
+  // Each of the two is in two parts, which differ in how sure they are: at 64 KiB, and behind the last size.
+  REQUIRE(curves[0].segments.size() == 4);
+  for (const std::size_t i : {0u, 1u}) CHECK(us(curves[0].segments[i].latency) == Approx(10.0));
+  CHECK(curves[0].segments[1].from.base() == 65536);
+  for (const std::size_t i : {2u, 3u}) CHECK(curves[0].segments[i].bandwidth.base() == Approx(100e9));
+  CHECK(curves[0].segments[3].from.base() == Approx(1.4 * 0x1p29));
   CHECK(us(curves[0].time(3.0_MB)) == Approx(80.0));
+}
+
+TEST_CASE("a curve that scatters is less sure than another of its op, and less beyond its sizes", "[calibrate]") {
+  // Both 20 us + S / 50 GB/s; over 8 ranks every other size takes 10 % longer, over 4 the largest sizes half as long
+  // again.
+  std::vector<ExchangeSample> samples;
+  for (double size = 1024; size < 1e9; size *= 2) {
+    const double up = int(std::log2(size)) % 2 == 0 ? 1.1 : 1;
+    const Seconds t = 20.0_us + Bytes{size} / 50.0_GBps;
+    samples.push_back({.ranks = 8, .bytes = Bytes{size}, .measured = t * up});
+    samples.push_back({.ranks = 4, .bytes = Bytes{size}, .measured = t * (size > 3e7 ? 1.5 : 1)});
+  }
+  const std::vector<CollectiveCurve> curves = fit_exchanges(samples, 50.0_GBps);
+  REQUIRE(curves.size() == 2);
+  const CollectiveCurve &four = curves[0], &eight = curves[1];
+  REQUIRE(eight.ranks == 8);
+  CHECK(eight.segment(4.0_KB).deviation > 2 * four.segment(4.0_KB).deviation);
+  CHECK(eight.segment(4.0_KB).deviation == Approx(0.1 / 1.645).epsilon(0.5));
+  CHECK(four.segment(10.0_GB).deviation > 2 * four.segment(1.0_MB).deviation);
 }
 
 TEST_CASE("a fit of curves is not moved by one wrong measurement", "[calibrate]") {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "calibrate/fit.hpp"
+#include "calibrate/log_spread.hpp"
 #include "calibrate/published/kernels.hpp"
 #include "calibrate/statistics.hpp"
 
@@ -58,6 +59,17 @@ double log_error(const ExpertExchangeLaw& law, const PublishedExpertExchange& r)
   return std::abs(std::log(r.measured / law.time(r.shape)));
 }
 
+void fit_spread(ExpertExchangeLaw& law, const Rows& rows, const std::vector<double>& errors) {
+  std::vector<std::vector<double>> features;
+  law.most_tokens = 1;
+  for (const PublishedExpertExchange& r : rows) {
+    const auto f = spread_features(double(r.shape.top_k), double(r.shape.tokens));
+    features.emplace_back(f.begin(), f.end());
+    law.most_tokens = std::max(law.most_tokens, r.shape.tokens);
+  }
+  law.spread = fit_log_spread(features, errors, kCovered);
+}
+
 /// By relative least squares, of exchanges whose links so many SMs fill.
 ExpertExchangeLaw fit_law(const Rows& rows, double full) {
   ExpertExchangeLaw law{.mode = rows.front().shape.mode, .direction = rows.front().shape.direction, .coefficients = {}};
@@ -74,6 +86,7 @@ ExpertExchangeLaw fit_law(const Rows& rows, double full) {
   std::vector<double> errors;
   for (const double r : fit.residuals) errors.push_back(std::abs(r));
   law.deviation = quantile(errors, kCovered) / kNinetyPercent;
+  fit_spread(law, rows, errors);
   return law;
 }
 
