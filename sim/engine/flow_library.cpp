@@ -156,6 +156,7 @@ void SimgridLinks::start(std::uint32_t number, std::span<const std::uint32_t> li
   free_.pop_back();
   flow.owner = this;
   flow.number = number;
+  flow.comm.reset();  // its memory serves the next one
   flow.comm = s4u::Comm::sendto_init(from_, to_);
   flow.comm->set_payload_size(static_cast<std::uint64_t>(std::max(1.0, std::round(bytes.base() * unit_))));
   flow.comm->set_data(&flow);

@@ -139,9 +139,19 @@ BENCHMARK_CAPTURE(stepped_all_reduce, flows_over_one_card, Expansion::Expanded,
     ->ArgsProduct({{64, 512, 4096}, {4}})
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
+BENCHMARK_CAPTURE(stepped_all_reduce, flows_over_one_card_each_solved, Expansion::Expanded,
+                  Sharing{SolvedFlows::All, Contention::Cards})
+    ->Args({4096, 4})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
 BENCHMARK_CAPTURE(stepped_all_reduce, flows_up_leaves, Expansion::Expanded,
                   Sharing{SolvedFlows::Contended, Contention::Leaves})
     ->ArgsProduct({{64, 512, 4096}, {4}})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+BENCHMARK_CAPTURE(stepped_all_reduce, flows_up_leaves_each_solved, Expansion::Expanded,
+                  Sharing{SolvedFlows::All, Contention::Leaves})
+    ->Args({4096, 4})
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
 
