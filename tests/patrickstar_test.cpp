@@ -3,6 +3,8 @@
 // planned.
 #include <catch2/catch.hpp>
 
+#include <fmt/format.h>
+
 #include "sim/strategy/offload/chunked_states.hpp"
 #include "tests/offload_testing.hpp"
 #include "tests/user_error.hpp"
@@ -197,35 +199,45 @@ TEST_CASE("weights that are gathered no bucket ahead take no more room than thos
 }
 
 /// Chunks go around one by one: less is on the device than with whole blocks, and no gradient waits for its block. What
-/// is planned is what runs.
+/// is planned is what runs, also where chunks come and go.
 TEST_CASE("weights that are gathered in parts take less room, and what is planned runs", "[offload]") {
   const char* name = GENERATE("gpt2", "llama");
   const auto recompute = GENERATE(Recompute::None, Recompute::Full, Recompute::Whole);
-  CAPTURE(name);
+  CAPTURE(name, int(recompute));
   const Model model = deep_model(name);
   TrainOptions o = offload_options();
   o.batch = 2;
   o.steps = 1;
   o.recompute = recompute;
-  std::int64_t whole = 0, matrix = 16 * 64;
-  for (const std::string part : {"0", "1200"}) {
-    const std::string data = "data: {kind: zero3, bucket: 0, prefetch: 0, part: " + part + "}";
-    const Plan plan = strategy_of("patrickstar",
-                                  "{usable: 1, reserve: 0, device_memory: 1 GB, hybrid: false, chunk: "
-                                  "4000, parallel: {mesh: fsdp2, " +
-                                      data + "}}")
-                          ->train_step(model, o, &host_workspaces());
+  const Trained reference = train(model, o, *single());
+  constexpr std::int64_t kRoomy = 1'000'000'000, kMatrix = 16 * 64 * 8;  // bytes of the largest matrix of gpt2
+  const auto lowered = [&](int part, std::int64_t memory) {
+    return strategy_of(
+               "patrickstar",
+               fmt::format("{{usable: 1, reserve: 0, hybrid: false, chunk: 4000, device_memory: {} B, "
+                           "parallel: {{mesh: fsdp2, data: {{kind: zero3, bucket: 0, prefetch: 0, part: {}}}}}}}",
+                           memory, part))
+        ->train_step(model, o, &host_workspaces());
+  };
+  const auto peak = [&](int part, std::int64_t memory) {
+    const Plan plan = lowered(part, memory);
     const Timeline simulated = simulate_steps(plan, 1);
     const OffloadRun run = train_capped(model, o, plan);
+    CHECK(difference(run.trained, reference) < 1e-9);
     for (Transfers counted : run.timeline.transfers) {
       counted.rank = RankId{0};  // one class stands for both ranks
       CHECK(std::count(simulated.transfers.begin(), simulated.transfers.end(), counted) == 1);
     }
-    if (part == "0") {  // sums run beside what is computed next
-      whole = peak_of(simulated, Tier::Device);
-      continue;
-    }
-    CHECK(peak_of(simulated, Tier::Device) == peak_of(run.timeline, Tier::Device));
-    CHECK(peak_of(simulated, Tier::Device) + matrix * 8 < whole);  // at least one more in 8 bytes
-  }
+    if (memory == kRoomy)  // else a chunk leaves while others are gathered
+      CHECK(peak_of(simulated, Tier::Device) == peak_of(run.timeline, Tier::Device));
+    CHECK(peak_of(simulated, Tier::Device) <= memory);
+    CHECK(peak_of(run.timeline, Tier::Device) <= memory);
+    return std::pair{peak_of(simulated, Tier::Device), planned_moves(plan, "come.")};
+  };
+  const auto [in_parts, stays] = peak(1200, kRoomy);
+  CHECK(in_parts + kMatrix < peak_of(simulate_steps(lowered(0, kRoomy), 1), Tier::Device));
+  CHECK(stays == 0);
+  const auto [tight, comes] = peak(1200, in_parts - 20 * 4000);
+  CHECK(tight < in_parts);
+  CHECK(comes > 0);
 }

@@ -46,7 +46,7 @@ inline constexpr Preset kZero3{
     .splits = "fsdp dp",
     .also = "",
     .mesh = "replicas: `fsdp4`; `dp2 fsdp4` splits over groups of 4 and keeps 2 copies (hybrid sharding)",
-    .options = "bucket prefetch reshard",
+    .options = "bucket part prefetch reshard",
     .fix = [](ParallelOptions& o) { o.data.kind = DataKind::Zero3; },
 };
 

@@ -95,7 +95,7 @@ class FirstUse {
 
   bool is_forward(std::uint32_t i) const { return plan_[id(i)].phase == Phase::Forward; }
 
-  /// Neither pass waits for the other with weights that it has gathered.
+  /// What one pass has gathered is gone when the other one uses it.
   void gather_again(std::uint32_t i, TensorId filled) {
     const auto it = gathered_.find(filled.value);
     if (!again_ || it == gathered_.end() || it->second.forward == is_forward(i)) return;
