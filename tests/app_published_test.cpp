@@ -141,6 +141,16 @@ TEST_CASE("a row tells what is hidden, replayed and split", "[published]") {
         std::vector{RecomputePart::AllButEverySecondProduct});
 }
 
+TEST_CASE("scripts of NVIDIA that are written down say what is recomputed", "[published]") {
+  const auto parts = [](const std::string& gpu) {
+    return step("r1,Deepseek V3,61,7168,128,18432,swiglu (3 matrices),129280,4096," + gpu +
+                ",512,8,NVLink,NVIDIA NeMo via dgxc-benchmarking v25.05.05,BF16,2,8,,32,,,1,4096,48.9")
+        .train.recompute_parts;
+  };
+  CHECK(parts("H100-80GB-SXM") == std::vector{RecomputePart::Latents});
+  CHECK(parts("GB200") == std::vector{RecomputePart::Core});
+}
+
 TEST_CASE("what memory is made of is told by stage", "[published]") {
   // Two stages of eight layers with a hidden size of 2048: 12·2048² + 13·2048 parameters a layer, a table of 51200 rows
   // in front, tied to the one behind; tp splits both. ZeRO-1 over two replicas.

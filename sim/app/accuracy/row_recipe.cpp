@@ -47,6 +47,15 @@ Unwritten unwritten_of(const CsvRow& row) {
 /// Qwen3's recipe (Megatron-Bridge's skills/nemo-mbridge-perf-moe-hardware-configs, "Qwen3 30B-A3B on 16 H100").
 constexpr double kUnnamedGraphs = 0.2;
 
+/// What a row says of recomputation, in small letters; of DeepSeek-V3 under NVIDIA's scripts for NeMo what these say
+/// (dgxc-benchmarking v25.05, deepseek_v3/pretraining/launch.sh: RM).
+std::string recompute_text(const CsvRow& row) {
+  const bool is_script = contains(lower_case(row["software"]), "dgxc-benchmarking v25.05");
+  if (row["recompute"].empty() && is_script && contains(lower_case(row["model"]), "deepseek"))
+    return contains(lower_case(row["gpu"]), "h100") ? "selective: mla_up_proj" : "selective: core_attn";
+  return lower_case(row["recompute"]);
+}
+
 }  // namespace
 
 bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
@@ -57,7 +66,7 @@ double release_of(const CsvRow& row) {
 }
 
 Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t stages) {
-  const std::string text = lower_case(row["recompute"]);
+  const std::string text = recompute_text(row);
   const std::vector<double> numbers = numbers_in(text);
   if (text.empty() || contains(text, "none")) return {};
   if (contains(text, " of ") && numbers.size() >= 2) return {Recompute::Full, numbers[0] / numbers[1]};
