@@ -22,7 +22,8 @@ constexpr double kLarge = 65536;   // B: where deviations are told apart
 constexpr double kCovered = 0.88;  // of sizes left out, by the 90 % interval
 constexpr double kLeastDeviation = 0.01;
 constexpr double kBeyondLast = 1.4;
-constexpr double kWorth = 2;  // sizes: what the errors of all curves of an op count beside a curve's own
+constexpr std::size_t kFewestBeyond = 8;  // sizes that tell how far larger messages are off
+constexpr double kWorth = 2;              // sizes: what the errors of all curves of an op count beside a curve's own
 constexpr int kRounds = 6;
 constexpr double kSmallEnough = 16384, kLargeEnough = 100e6;  // B: from here to there a curve needs no others
 constexpr double kOfTwo = 0.76;  // of the rate of a ring of more ranks: A100, H100, B200 alike
@@ -221,8 +222,11 @@ std::vector<CurveSegment> with_edges(std::vector<CurveSegment> segments, double 
 }
 
 void set_deviations(std::span<CollectiveCurve> curves, const std::vector<Fitted>& fitted) {
+  std::size_t told = 0;
+  for (const Fitted& c : fitted) told += c.errors[kBeyond].size();
   for (std::size_t range = 0; range <= kBeyond; ++range) {
-    const std::vector<double> deviations = deviations_of(fitted, range);
+    const bool is_told = range != kBeyond || told >= kFewestBeyond;
+    const std::vector<double> deviations = deviations_of(fitted, is_told ? range : range_of(kLarge));
     for (std::size_t c = 0; c < curves.size(); ++c)
       for (CurveSegment& s : curves[c].segments)
         if ((s.from.base() >= fitted[c].end ? kBeyond : range_of(s.from.base())) == range) s.deviation = deviations[c];

@@ -51,6 +51,7 @@ std::string_view SoftwareProfile::told_by(const Forecast& f) const {
   const bool elsewhere =
       !kind.empty() && !devices.empty() && std::find(devices.begin(), devices.end(), kind) == devices.end();
   if (f.kind == "memory") return elsewhere ? "memory_elsewhere" : "memory";
+  if (f.kind == "token" && f.experts) return "token_experts";
   if (f.kind != "step") return f.kind;
   return elsewhere ? "elsewhere" : f.experts ? "experts" : "step";
 }

@@ -74,7 +74,7 @@ struct SoftwareProfile {
     v.field("deviations", deviations,
             "likewise of other forecasts: \"experts\" (steps of networks with layers of experts), \"elsewhere\" and "
             "\"memory_elsewhere\" (on devices that are not among those of `devices`), and of servers \"first\" (time "
-            "to the first token), \"request\", \"duration\", \"rate\"",
+            "to the first token), \"token_experts\", \"request\", \"duration\", \"rate\"",
             at_least(0));
     v.field("deviations_from", deviations_from, "which rows told the deviations (`orrery fit-profile --deviations`)");
   }

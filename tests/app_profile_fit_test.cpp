@@ -93,6 +93,8 @@ TEST_CASE("a forecast is as sure as what it is about", "[published]") {
   CHECK(p.deviation_of({.device = "v100"}) == 0.2);
   CHECK(p.deviation_of({.device = "a100_80g", .experts = true}) == 0.3);
   CHECK(p.deviation_of({.kind = "token", .device = "v100"}) == 0.1);
+  CHECK(p.deviation_of({.kind = "token", .experts = true}) == 0.1);  // not told apart
+  CHECK(p.told_by({.kind = "token", .experts = true}) == "token_experts");
   CHECK(p.deviation_of({.kind = "first"}) == 0.05);
   CHECK(p.deviation_of({.kind = "memory", .device = "v100", .experts = true}) == 0.04);
   SoftwareProfile read = p;

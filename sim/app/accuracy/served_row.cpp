@@ -8,6 +8,7 @@
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/accuracy/server_defaults.hpp"
 #include "sim/model/load.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
@@ -101,11 +102,6 @@ bool lacks_a_place(const CsvRow& row) {
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
   if (!is_drawn(row)) return {.mean = double(tokens)};
   return {.kind = LengthKind::Uniform, .mean = 0.9 * double(tokens), .least = tokens * 4 / 5, .most = tokens};
-}
-
-bool has_experts(const Model& model) {
-  const auto& layers = std::get<Transformer>(model.network).decoder;
-  return std::any_of(layers.begin(), layers.end(), [](const auto& l) { return std::holds_alternative<MoE>(l.ffn); });
 }
 
 /// How InferenceMAX starts servers of gpt-oss and DeepSeek-R1 (benchmarks/*_h200*.sh of its repository, 2025 and 2026):

@@ -9,6 +9,7 @@
 
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/base/error.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 
@@ -184,7 +185,8 @@ class ServedPredictor final : public RowPredictor {
       const auto predicted = deployments_.predict(served, profile);
       RowPrediction out;
       for (const auto& [name, seconds] : served.measured) {
-        const Forecast forecast{.kind = forecast_of(name), .device = served.cluster.device};
+        const Forecast forecast{
+            .kind = forecast_of(name), .device = served.cluster.device, .experts = has_experts(*served.model)};
         out.observations.push_back(observe(row, {name, seconds, predicted.at(name), forecast}, profile));
         out.observations.back().source = row["software"];
       }

@@ -12,6 +12,7 @@
 #include "sim/app/serving/served_types.hpp"
 #include "sim/base/error.hpp"
 #include "sim/strategy/kernel_fusion.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
@@ -330,7 +331,8 @@ void PlanTimes::set_host(const SoftwareProfile& p) {
 
 double PlanTimes::deviation() const {
   const double bucket = d_.options.bucket > 1 ? kBucketDoubt * double(d_.options.bucket) / double(context()) : 0;
-  return std::hypot(d_.profile.deviation, bucket);
+  const Forecast token{.kind = "token", .device = d_.cluster.device, .experts = has_experts(d_.model)};
+  return std::hypot(d_.profile.deviation_of(token), bucket);
 }
 
 Bytes PlanTimes::weights() const {
