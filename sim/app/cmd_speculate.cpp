@@ -101,6 +101,7 @@ class Speculate final : public Command {
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const std::vector<std::int64_t> batches = batches_of(batch_);
     const std::vector<Method> methods = read_methods(context);
+    context.wiring.locations().find_model(arguments[0]);  // refused by its own name, not by that of a scenario
     const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
     GenerationCase at{to_json_text(arguments[0]),
                       to_json_text(cluster_),
@@ -152,10 +153,16 @@ class Speculate final : public Command {
     return out;
   }
 
-  static std::size_t best_of(const std::vector<Row>& rows, std::size_t batch) {
-    std::size_t best = 0;
-    for (std::size_t k = 1; k < rows.size(); ++k)
-      if (rows[k].speedups[batch] > rows[best].speedups[batch]) best = k;
+  struct Fastest {
+    std::string name;
+    double speedup = 1;
+  };
+  /// Of what fits, decoding token by token included.
+  static Fastest fastest_of(const std::vector<GenerationSpeed>& plain, const std::vector<Row>& rows,
+                            std::size_t batch) {
+    Fastest best{plain[batch].fits ? "none" : "no room for any"};
+    for (const Row& row : rows)
+      if (row.speeds[batch].fits && row.speedups[batch] > best.speedup) best = {row.method.name, row.speedups[batch]};
     return best;
   }
 
@@ -165,24 +172,25 @@ class Speculate final : public Command {
     for (const std::int64_t b : batches) columns.push_back({fmt::format("batch {}", b), Align::Right});
     columns.push_back({"break-even", Align::Right});
     Table table{columns};
-    std::vector<std::string> cells{"none, tokens/s", "1", "1"}, fastest{"fastest", "", ""};
+    std::vector<std::string> cells{"none, tokens/s", "1", "1"};
+    const auto room = [](const GenerationSpeed& s) { return s.fits ? "" : " (no room)"; };
     for (std::size_t i = 0; i < batches.size(); ++i)
-      cells.push_back(fmt::format("{:.0f}", double(batches[i]) * plain[i].of_sequence()));
+      cells.push_back(fmt::format("{:.0f}{}", double(batches[i]) * plain[i].of_sequence(), room(plain[i])));
     cells.emplace_back();
     table.add(cells);
     for (const Row& row : rows) {
       cells = {row.method.name, fmt::format("{:.2f}", row.speeds[0].tokens),
                fmt::format("{:.0f}", row.speeds[0].verified)};
       for (std::size_t i = 0; i < batches.size(); ++i)
-        cells.push_back(fmt::format("{:.2f}x{}", row.speedups[i], row.speeds[i].fits ? "" : " (no room)"));
+        cells.push_back(fmt::format("{:.2f}x{}", row.speedups[i], room(row.speeds[i])));
       cells.push_back(even_text(row));
       table.add(cells);
     }
     std::string best;
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      const Row& row = rows[best_of(rows, i)];
-      best += fmt::format("  batch {:<4} {} ({:.2f}x)\n", batches[i],
-                          row.speedups[i] > 1 ? row.method.name : std::string{"none"}, row.speedups[i]);
+      const Fastest f = fastest_of(plain, rows, i);
+      best += fmt::format("  batch {:<4} {}{}\n", batches[i], f.name,
+                          f.speedup > 1 ? fmt::format(" ({:.2f}x)", f.speedup) : std::string{});
     }
     return fmt::format("{} {} on {}: speed-up over decoding token by token, contexts of {}\n{}\nfastest\n{}",
                        context.console.bold("speculate"), model, cluster_, prompt_, table.text("  "), best);
@@ -199,8 +207,7 @@ class Speculate final : public Command {
       out["plain"].push_back({{"batch", batches[i]},
                               {"step", plain[i].step},
                               {"tokens_per_second", double(batches[i]) * plain[i].of_sequence()}});
-      const Row& best = rows[best_of(rows, i)];
-      out["fastest"].push_back(best.speedups[i] > 1 ? best.method.name : "none");
+      out["fastest"].push_back(fastest_of(plain, rows, i).name);
     }
     for (const Row& row : rows) {
       nlohmann::json m{{"name", row.method.name}, {"source", row.method.source}};

@@ -136,7 +136,7 @@ std::string to_text(const ServeReport& r, const Console& console) {
   if (!r.fits()) return text;
   const std::string seed = o.traffic.trace.empty() ? fmt::format(" (seed {})", o.traffic.seed) : "";
   text += line("requests", fmt::format("{} answered of {} in {}{}", s.answered, s.requests, seconds(s.seconds), seed));
-  if (s.overlong > 0) text += line("", fmt::format("{} were longer than the context", s.overlong));
+  if (s.overlong > 0) text += line("", fmt::format("{} {} longer than the context", s.overlong, s.overlong == 1 ? "was" : "were"));
   if (s.is_overloaded())
     text += line("overload", console.bad(fmt::format("requests come faster than they are answered: up to {} waited, {} "
                                                      "were refused",
