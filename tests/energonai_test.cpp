@@ -118,7 +118,7 @@ TEST_CASE("packed rows, stages and layers on a neighbour give the logits of the 
   o.last = last;
   o.microbatches = microbatches;
   auto ours = logits(model, o, *energonai(strategy));
-  const auto has = [&](const char* option) { return strategy.find(option) != std::string::npos; };
+  const auto has = [&text = strategy](const char* option) { return text.find(option) != std::string::npos; };
   const bool padded = has("packed: false") || has("restored");
   if (padded && !last) ours = valid(ours, false);
   CHECK(largest_difference(ours, plain) <= 1e-9);
