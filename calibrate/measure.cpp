@@ -18,7 +18,9 @@ constexpr double kPicosecond = 1e-12;
 constexpr double kVisit = 0.005;         // seconds that a visit measures for, if the plan is short
 constexpr std::size_t kFewestQuiet = 3;  // measurements that count, disturbed or not
 constexpr int kFewestRuns = 2, kMostRuns = 8;
-// Until the caches keep what they will keep of a working set that they may hold: passes, of which long ones need few.
+// Until the caches keep what they will keep of a working set that they may hold, or a part of which they may hold, as
+// they do not replace what was used longest ago: passes, of which long ones need few.
+constexpr double kMostHeld = 3;  // times the last cache
 constexpr int kFewestSettling = 2, kMostSettling = 16;
 constexpr double kSettling = 0.04;  // seconds
 
@@ -129,7 +131,7 @@ void BenchRun::fill(const Contents& c, RankId rank) {
 }
 
 void BenchRun::visit() {
-  const bool stays = bench_->bindings.working_set <= caches_.l3.base();
+  const bool stays = bench_->bindings.working_set <= kMostHeld * caches_.l3.base();
   const double usual = totals_.empty() ? time_once() : totals_.back().value;
   const auto times = [&](double seconds, int fewest, int most) {
     return static_cast<int>(std::clamp(seconds / usual, double(fewest), double(most)));
