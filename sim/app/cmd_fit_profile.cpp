@@ -127,10 +127,7 @@ class FitProfile final : public Command {
                               .date = date_,
                               .tool = "orrery fit-profile",
                               .source = fit.profile.provenance.source};
-    if (!out_.empty()) {
-      const auto lock = context.interrupt.writing();
-      write_file_atomically(out_, to_text(fit.profile));
-    }
+    save(context, fit.profile);
     context.console.out(context.json ? document(fit) : text(fit));
     return exit_code::kOk;
   }
@@ -150,10 +147,7 @@ class FitProfile final : public Command {
     std::string& source = f.profile.provenance.source;
     source = fmt::format("{}; memory: {} of {} rows of {}", source.substr(0, source.find("; memory")), f.fitted, f.rows,
                          fmt::join(files, ", "));
-    if (!out_.empty()) {
-      const auto lock = context.interrupt.writing();
-      write_file_atomically(out_, to_text(f.profile));
-    }
+    save(context, f.profile);
     if (context.json) {
       context.console.out(nlohmann::json{{"schema_version", kSchemaVersion},
                                          {"profile", f.profile.name},
@@ -201,10 +195,7 @@ class FitProfile final : public Command {
     std::vector<std::string> counts;
     for (const ToldDeviation& t : told) counts.push_back(fmt::format("{} {} of {}", t.forecast, t.told, t.rows));
     profile.deviations_from = fmt::format("{}, rows of {}", fmt::join(counts, ", "), fmt::join(files, ", "));
-    if (!out_.empty()) {
-      const auto lock = context.interrupt.writing();
-      write_file_atomically(out_, to_text(profile));
-    }
+    save(context, profile);
     nlohmann::json all = nlohmann::json::object();
     std::string text = fmt::format("deviations of {}, told by a third of the rows\n", profile.name);
     for (const ToldDeviation& t : told) {
@@ -215,6 +206,13 @@ class FitProfile final : public Command {
         {"schema_version", kSchemaVersion}, {"profile", profile.name}, {"deviations", std::move(all)}};
     context.console.out(context.json ? document.dump(2) + "\n" : text);
     return exit_code::kOk;
+  }
+
+  /// Where that is asked for.
+  void save(AppContext& context, const SoftwareProfile& profile) const {
+    if (out_.empty()) return;
+    const auto lock = context.interrupt.writing();
+    write_file_atomically(out_, to_text(profile));
   }
 
   static std::string stem(const std::string& path) {

@@ -119,7 +119,7 @@ void UncontendedFlows::begin_alone(std::uint32_t f, std::int64_t now_ps) {
 void UncontendedFlows::leave_links(std::uint32_t f) {
   for (const std::uint32_t l : flows_[f].links) {
     std::vector<std::uint32_t>& flows = links_[l].flows;
-    *std::find(flows.begin(), flows.end(), f) = flows.back();
+    *std::find(flows.rbegin(), flows.rend(), f) = flows.back();  // most often the last one
     flows.pop_back();
   }
 }

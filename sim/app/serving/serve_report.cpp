@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/statistics.hpp"
 #include "sim/base/table.hpp"
 
 namespace orrery {
@@ -29,7 +30,7 @@ std::optional<std::pair<double, double>> interval_of(const ServeReport& r, Histo
   if (!r.fast || !r.slow) return {};
   std::pair<double, double> out{((*r.fast).*member).mean(), ((*r.slow).*member).mean()};
   if (member == &ServingResult::ttft) {
-    const double factor = std::exp(kNineInTen * r.first_deviation), mean = (r.result.*member).mean();
+    const double factor = std::exp(kNinetyPercent * r.first_deviation), mean = (r.result.*member).mean();
     out = {std::min(out.first, mean / factor), std::max(out.second, mean * factor)};
   }
   return out;
@@ -136,7 +137,8 @@ std::string to_text(const ServeReport& r, const Console& console) {
   if (!r.fits()) return text;
   const std::string seed = o.traffic.trace.empty() ? fmt::format(" (seed {})", o.traffic.seed) : "";
   text += line("requests", fmt::format("{} answered of {} in {}{}", s.answered, s.requests, seconds(s.seconds), seed));
-  if (s.overlong > 0) text += line("", fmt::format("{} {} longer than the context", s.overlong, s.overlong == 1 ? "was" : "were"));
+  if (s.overlong > 0)
+    text += line("", fmt::format("{} {} longer than the context", s.overlong, s.overlong == 1 ? "was" : "were"));
   if (s.is_overloaded())
     text += line("overload", console.bad(fmt::format("requests come faster than they are answered: up to {} waited, {} "
                                                      "were refused",

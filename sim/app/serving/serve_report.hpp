@@ -27,8 +27,6 @@ struct ServeReport {
   bool fits() const { return memory.blocks > 0; }
 };
 
-constexpr double kNineInTen = 1.645;  // standard deviations
-
 /// How a scenario is served. Throws UserError when its workload is another one, when there are more replicas than the
 /// cluster has room for, or for traffic that makes no sense.
 struct ServeRequest {

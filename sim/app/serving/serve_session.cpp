@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "calibrate/statistics.hpp"
 #include "sim/app/serving/serve_report.hpp"
 #include "sim/base/error.hpp"
 
@@ -63,8 +64,8 @@ ServeReport serve_scenario(const ServeRequest& r) {
   };
   report.result = run(1, r.on_answer, r.on_step);
   if (r.interval) {
-    report.fast = run(std::exp(-kNineInTen * report.deviation), {}, {});
-    report.slow = run(std::exp(kNineInTen * report.deviation), {}, {});
+    report.fast = run(std::exp(-kNinetyPercent * report.deviation), {}, {});
+    report.slow = run(std::exp(kNinetyPercent * report.deviation), {}, {});
   }
   report.templates = static_cast<std::int64_t>(times.num_templates());
   report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
