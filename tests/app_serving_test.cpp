@@ -297,6 +297,14 @@ TEST_CASE("the command reports times, and refuses what cannot be served", "[serv
        {"\"ttft\"", "\"tpot\"", "\"itl\"", "\"e2e\"", "\"goodput\"", "\"kv\"", "\"preemptions\"", "\"low\""})
     CHECK(ok.out.find(key) != std::string::npos);
   CHECK(ok.out.find("\"answered\": 20") != std::string::npos);
+  const auto plain = testing::orrery({"serve", scenario("{traffic: {requests: 20}}"), "--no-interval"}).out;
+  CHECK_THAT(plain, Catch::Contains("e2e to the last token") && !Catch::Contains("interval"));
+  folder.file("t.csv", "arrival_s,input_tokens,output_tokens\n0,10,5\n1,10,5\n2,10,5\n");
+  const auto traced = [&](const std::string& most) {
+    return testing::orrery({"serve", scenario("{traffic: {trace: t.csv, requests: " + most + "}}")}).out;
+  };
+  CHECK_THAT(traced("2"), Catch::Contains("2 answered of 2") && Catch::Contains("the trace goes on"));
+  for (const char* all : {"3", "0"}) CHECK_THAT(traced(all), !Catch::Contains("the trace goes on"));
   const auto refused = [&](const std::string& serve, const std::string& text) {
     const auto r = testing::orrery({"serve", scenario(serve)});
     INFO(r.err);
@@ -378,4 +386,15 @@ TEST_CASE("the search for a deployment needs more GPUs for more requests", "[ser
   CHECK(few.meets);
   CHECK(few.gpus() == 1);
   CHECK(many.gpus() > 1);
+}
+
+TEST_CASE("a deployment is told with its replicas and what they are for", "[serving]") {
+  const auto found = [](const char* prompt, const char* slo) {
+    return testing::orrery({"serve-plan", "llama-3-8b", "--cluster", "dgx_h100", "--requests", "20", "--output", "64",
+                            "--rate", "4", "--prompt", prompt, "--slo", slo});
+  };
+  CHECK_THAT(found("512", "ttft=2s").out, Catch::StartsWith("1 GPU is enough: 1 replica of 1 by "));
+  // Steps with long prompts take longer than a token may: replicas that decode read none.
+  CHECK_THAT(found("6000", "ttft=2s,tpot=9ms").out,
+             Catch::StartsWith("2 GPUs are enough: 1 replica of 1 for prompts and 1 replica of 1 for answers by "));
 }

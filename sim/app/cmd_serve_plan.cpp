@@ -121,6 +121,12 @@ class ServePlan final : public Command {
     return j.dump(2) + "\n";
   }
 
+  static std::string replicas_of(const ServeCandidate& c) {
+    const auto counted = [&](std::int64_t n) { return fmt::format("{} replica{} of {}", n, n == 1 ? "" : "s", c.tp); };
+    if (c.prefill_replicas == 0) return counted(c.replicas);
+    return fmt::format("{} for prompts and {} for answers", counted(c.prefill_replicas), counted(c.replicas));
+  }
+
   std::string text(const ServeSearch& found) const {
     if (found.candidates.empty()) return "no replica fits into the memory of its devices\n";
     const std::string quantile = fmt::format("p{:g}", 100 * attain_);
@@ -145,9 +151,8 @@ class ServePlan final : public Command {
     }
     const ServeCandidate& best = found.candidates.front();
     std::string head =
-        best.meets ? fmt::format("{} GPUs are enough: {} replica{} of {} by {}\n\n", best.gpus(),
-                                 best.replicas + best.prefill_replicas,
-                                 best.replicas + best.prefill_replicas == 1 ? "" : "s", best.tp, best.scheduler)
+        best.meets ? fmt::format("{} GPU{} enough: {} by {}\n\n", best.gpus(), best.gpus() == 1 ? " is" : "s are",
+                                 replicas_of(best), best.scheduler)
                    : fmt::format("not met: at best {:.1f} % of the requests are within the SLO\n\n", 100 * best.within);
     return head + table.text() +
            fmt::format("\n{} ways in {} simulations, seed {}, {}\n", found.candidates.size(), found.simulations,

@@ -61,19 +61,19 @@ std::string memory_text(const ServeReport& r, const Console& console) {
 }
 
 std::string times_text(const ServeReport& r) {
-  Table table{{{"", Align::Left},
-               {"mean", Align::Right},
-               {"90 % interval", Align::Right},
-               {"p50", Align::Right},
-               {"p90", Align::Right},
-               {"p99", Align::Right}}};
+  const bool intervals = r.fast && r.slow;
+  std::vector<Table::Column> columns{{"", Align::Left}, {"mean", Align::Right}};
+  if (intervals) columns.push_back({"90 % interval", Align::Right});
+  for (const char* quantile : {"p50", "p90", "p99"}) columns.push_back({quantile, Align::Right});
+  Table table{columns};
   for (const Measure& m : kMeasures) {
     const Histogram& h = r.result.*m.member;
     if (h.count() == 0) continue;
-    const auto interval = interval_of(r, m.member);
-    table.add({fmt::format("{} {}", m.name, m.summary), seconds(h.mean()),
-               interval ? fmt::format("{} … {}", seconds(interval->first), seconds(interval->second)) : "",
-               seconds(h.quantile(0.5)), seconds(h.quantile(0.9)), seconds(h.quantile(0.99))});
+    std::vector<std::string> row{fmt::format("{} {}", m.name, m.summary), seconds(h.mean())};
+    if (const auto interval = interval_of(r, m.member))
+      row.push_back(fmt::format("{} … {}", seconds(interval->first), seconds(interval->second)));
+    for (const double q : {0.5, 0.9, 0.99}) row.push_back(seconds(h.quantile(q)));
+    table.add(row);
   }
   return table.text("  ");
 }
@@ -96,6 +96,7 @@ nlohmann::json to_json(const ServeReport& r) {
                       {"answered", s.answered},
                       {"refused", s.refused},
                       {"overlong", s.overlong},
+                      {"trace_goes_on", s.trace_goes_on},
                       {"overloaded", s.is_overloaded()},
                       {"most_waiting", s.most_waiting},
                       {"seconds", s.seconds},
@@ -137,6 +138,7 @@ std::string to_text(const ServeReport& r, const Console& console) {
   if (!r.fits()) return text;
   const std::string seed = o.traffic.trace.empty() ? fmt::format(" (seed {})", o.traffic.seed) : "";
   text += line("requests", fmt::format("{} answered of {} in {}{}", s.answered, s.requests, seconds(s.seconds), seed));
+  if (s.trace_goes_on) text += line("", "the trace goes on: `requests` is the most that are read of it, 0 reads all");
   if (s.overlong > 0)
     text += line("", fmt::format("{} {} longer than the context", s.overlong, s.overlong == 1 ? "was" : "were"));
   if (s.is_overloaded())

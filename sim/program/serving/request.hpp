@@ -30,6 +30,8 @@ class RequestSource {
   virtual std::optional<Request> next() = 0;
   /// Requests that were left out or cut so far, because they are longer than the model's context.
   virtual std::int64_t overlong() const { return 0; }
+  /// Whether a trace goes on behind the last request that was asked for.
+  virtual bool has_more() { return false; }
 };
 
 /// `count` requests drawn from distributions; the same seed draws the same ones on every machine. Throws UserError when

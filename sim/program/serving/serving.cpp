@@ -258,6 +258,7 @@ class Server {
     for (const Replica& r : replicas_) result_.seconds = std::max(result_.seconds, r.handed);
     result_.waiting_at_end = waiting_at_end_;
     result_.overlong = r_.source.overlong();
+    result_.trace_goes_on = r_.source.has_more();
     for (Replica& r : replicas_) {
       if (r.scheduler.running() + r.scheduler.waiting() + r.scheduler.swapped() > 0)
         bug("a replica stopped with requests unanswered");

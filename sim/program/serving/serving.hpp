@@ -50,6 +50,7 @@ struct ServedStep {
 /// What came of serving. Times in seconds.
 struct ServingResult {
   std::int64_t requests = 0, answered = 0, refused = 0, overlong = 0, within_slo = 0;
+  bool trace_goes_on = false;  // behind the last request that was asked for
   std::int64_t prompt_tokens = 0, output_tokens = 0, shared_tokens = 0;
   std::int64_t steps = 0, preemptions = 0;
   double seconds = 0;  // from the first arrival to the last token

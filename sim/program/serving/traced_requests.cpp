@@ -149,6 +149,7 @@ class TracedRequests final : public RequestSource {
     return std::nullopt;
   }
   std::int64_t overlong() const override { return overlong_; }
+  bool has_more() override { return made_ == o_.requests && in_.peek() != std::char_traits<char>::eof(); }
 
  private:
   [[noreturn]] void refuse(std::string message, std::string hint) const {
