@@ -194,7 +194,7 @@ TEST_CASE("every method and tree gives the tokens of greedy decoding", "[specula
       "{method: glide, tree: chain, network: {layers: 2, hidden: 16, heads: 2}}", "{method: glide, tree: dynamic}",
       "{method: draft, tree: beams, width: 3, depth: 3}", "{method: glide, tree: beams, width: 2}", "{method: clover}",
       "{method: clover, nodes: 9, depth: 4, top_p: 0.95}");
-  const std::int64_t batch = GENERATE(1, 2, 8);
+  const std::int64_t batch = GENERATE(1, 2, 3, 4, 5, 6, 7, 8);
   const std::string family = GENERATE("llama", "gpt2");
   if (family == "gpt2" && batch != 2) return;
   const GenerateOptions o = options_of(speculate, batch);
@@ -288,7 +288,10 @@ TEST_CASE("drafts behind any node of a tree are those of the whole text", "[spec
 
 TEST_CASE("with a temperature the tokens have the distribution of the model", "[speculation]") {
   const std::string speculate = GENERATE("{method: draft, depth: 2}", "{method: medusa, nodes: 8, depth: 2}",
-                                         "{method: eagle, nodes: 9, depth: 3}", "{method: clover, depth: 2}");
+                                         "{method: eagle, nodes: 9, depth: 3}", "{method: clover, depth: 2}",
+                                         "{method: hydra, nodes: 8, depth: 2}", "{method: glide, depth: 2}",
+                                         "{method: eagle3, tree: dynamic, width: 3, nodes: 8, depth: 2}",
+                                         "{method: draft, tree: beams, width: 2, depth: 2}");
   constexpr std::int64_t kVocab = 4, kLength = 3, kRuns = 134, kBatch = 500;
   const Model target = tiny_model(kVocab);
   GenerateOptions o = options_of(speculate, kBatch);
