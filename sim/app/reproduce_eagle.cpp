@@ -150,7 +150,7 @@ double served_gain(const StepCurve& plain, const StepCurve& speculating, std::in
 /// The times with which both calibrated cells come out: seconds of a cell are linear in them.
 HostTimes host_times(const StepCurve& plain, const StepCurve& kernels, const Asking& asking = {}) {
   double missing[2], rounds[2], sequences[2];
-  for (const std::size_t i : {0, 1}) {
+  for (std::size_t i = 0; i < 2; ++i) {
     const std::size_t cell = i == 0 ? kOfRounds : kOfSequences;
     const std::vector<double> tokens = tokens_by_running(kServedBatches[cell], asking.parts);
     const double asked = seconds_of(tokens, [&](double n) { return plain.at(n); }) / kEagle3[cell];
