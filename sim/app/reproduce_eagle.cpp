@@ -7,8 +7,8 @@
 // SGLang of that spring decides plain steps while the one before runs, and rounds of speculation one after the other
 // (server_args.py turns the overlapping scheduler off), so that its host takes a time per round and per sequence of it.
 // Both are those with which two cells of the paper's table come out, EAGLE-3 at batch 2 and 16; the other 16 follow.
-// Acceptance is that of runs of one sequence with trees of 64, in the pull request that brought EAGLE-3 to SGLang; vLLM
-// measured 2.29 and 2.79 tokens of such chains on the first turns (its issue 20780), ours are 2.08 and 2.81.
+// Acceptance is that of runs of one sequence with trees of 64, in the pull request that brought EAGLE-3 to SGLang, which
+// gives 2.08 and 2.81 tokens a round; vLLM measured 2.29 and 2.79 with chains of 3 of the same model (its issue 20780).
 // SGLang's benchmark/mtbench/bench_sglang_eagle.py asks the 80 questions of MT-bench, two turns each, from as many
 // threads as the batch has sequences, and divides all tokens by the whole time: when questions run out, fewer are left.
 // Left out: prompts, which stop rounds and plain steps alike; graphs that are padded to the next size.
