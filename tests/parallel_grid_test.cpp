@@ -51,10 +51,13 @@ constexpr Composition kCases[] = {
     {"deepseek-tiny", "{mesh: tp2, sequence_parallel: true}"},
     {"deepseek-tiny", "{mesh: tp2}", "{copied_values: true, recompute: selective, recompute_parts: [latents]}"},
     {"deepseek-tiny", "{mesh: pp2}", "{copied_values: true}"},
+    {"deepseek-tiny", "{mesh: tp2, sequence_parallel: true}", "{stored_scores: true, recompute: selective}"},
     {"qwen3-moe-tiny", "{mesh: tp2, sequence_parallel: true}", "{recompute: selective}"},
     // The loss op by op, over shards of the classes and whole; the host waits for it.
     {"llama", "{mesh: tp4, sequence_parallel: true}", "{loss: megatron, waits_for_loss: true}"},
     {"tied", "{mesh: dp2}", "{loss: megatron, waits_for_loss: true, recompute: full}"},
+    {"gpt2", "{mesh: pp2 tp2}", "{loss: megatron_copied, recompute: full}"},
+    {"llama", "{mesh: dp2}", "{loss: megatron_copied}"},
     {"gpt2", "{mesh: pp2 tp2, blocking: true}", "{loss: megatron, waits_for_loss: true}"},
     // Dropout of stored scores, what it keeps drawn again or kept.
     {"gpt2", "{mesh: dp2 tp2}", "{stored_scores: true, attention_dropout: 0.2}"},

@@ -242,6 +242,7 @@ TEST_CASE("a loss copies the logits in f32 as often as its program does", "[loss
   CHECK(wide_logits(plan_with(LossKind::Fused)) == 0);
   CHECK(wide_logits(plan_with(LossKind::Widened)) == 1);  // the gradient takes its place
   CHECK(wide_logits(plan_with(LossKind::Megatron)) == 1);
+  CHECK(wide_logits(plan_with(LossKind::MegatronCopied)) == 2);
   CHECK(wide_logits(plan_with(LossKind::Torch)) == 4);  // of them the first makes way for the gradients
   CHECK(wide_logits(parallel("{mesh: tp2}")->train_step(model, with_loss(LossKind::Torch), nullptr)) == 1);
   TrainOptions wide = with_loss(LossKind::Widened);

@@ -306,7 +306,8 @@ class Layers {
   void follow_chain(int index, std::size_t first, TensorId output);
   TensorId feed_forward(std::string_view name, TensorId x, const Block& b);
   TensorId context_positions(std::int64_t first_hop, std::int64_t hops);
-  void add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight);
+  void add_split_loss(TensorId from, TensorId targets, TensorId loss, std::int64_t classes, double weight);
+  TensorId copied_for_loss(TensorId logits);
   void add_copied_loss(TensorId wide, TensorId targets, TensorId loss, const CrossEntropyForward& work);
   /// What the loss reads: the logits, or a copy of them in f32.
   TensorId widened(TensorId logits);

@@ -30,8 +30,7 @@ void Layers::add_loss(TensorId logits, TensorId targets, TensorId loss, std::int
     return;
   }
   logits = widened(logits);
-  if (shape[1] < classes || sizes_.loss == LossKind::Megatron)
-    return add_split_loss(logits, targets, loss, classes, weight);
+  if (shape[1] < classes || is_op_by_op(sizes_.loss)) return add_split_loss(logits, targets, loss, classes, weight);
   const CrossEntropyForward work{n, classes, weight, loss_type()};
   if (sizes_.loss == LossKind::Torch) return add_copied_loss(logits, targets, loss, work);
   const TensorId lse = loss_tensor("loss.lse", Shape{n});
@@ -65,10 +64,19 @@ void Layers::add_copied_loss(TensorId wide, TensorId targets, TensorId loss, con
   });
 }
 
+TensorId Layers::copied_for_loss(TensorId logits) {
+  if (sizes_.loss != LossKind::MegatronCopied) return logits;
+  const Shape shape = tape_.plan().shape(logits);
+  const TensorId copy = loss_tensor("loss.copy", shape);
+  tape_.add_plain("loss.copy", CopyRows{shape[0], shape[1], loss_type()}, {reads(logits), writes(copy)});
+  return copy;
+}
+
 /// Three numbers per row cross the ranks: the largest logit, Σ exp(logit − largest), and the logit of the target. Every
 /// rank adds the whole loss, as all but the classes is the same on them. Op by op the exponentials stay for the
-/// backward pass, in the place of the logits.
-void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
+/// backward pass, in the place of the logits or of a copy.
+void Layers::add_split_loss(TensorId from, TensorId targets, TensorId loss, std::int64_t classes, double weight) {
+  const TensorId logits = copied_for_loss(from);
   const Split over = scheme_->classes(roles());
   const auto all_reduce = [&](std::string_view name, TensorId what, std::int64_t elements, ReduceOp reduce) {
     if (!over) return;
@@ -78,7 +86,7 @@ void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, st
             .group = over.group, .bytes = size_of(loss_type(), elements), .reduce = reduce, .dtype = loss_type()},
         {updates(what)});
   };
-  const bool op_by_op = sizes_.loss == LossKind::Megatron;
+  const bool op_by_op = is_op_by_op(sizes_.loss);
   const Shape shape = tape_.plan().shape(logits);
   const std::int64_t n = shape[0], each = shape[1];
   if (each * over.ranks > classes)
@@ -94,9 +102,9 @@ void Layers::add_split_loss(TensorId logits, TensorId targets, TensorId loss, st
   tape_.add_plain("loss", CrossEntropyFinish{.rows = n, .weight = weight, .dtype = loss_type()},
                   {reads(targets), reads(max), reads(sums), writes(lse), updates(loss)});
   const CrossEntropyBackward back{n, each, weight, loss_type(), op_by_op};
-  tape_.on_backward([this_tape = &tape_, logits, local, parts = op_by_op ? sums : lse, back] {
+  tape_.on_backward([this_tape = &tape_, from, logits, local, parts = op_by_op ? sums : lse, back] {
     this_tape->emit("loss.backward", back, {updates(logits), reads(local), reads(parts)});
-    this_tape->contribute(logits, logits);
+    this_tape->contribute(from, logits);
   });
 }
 

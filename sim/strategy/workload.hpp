@@ -37,9 +37,10 @@ enum class RecomputePart : std::uint8_t {
 constexpr bool keeps_only_inputs(Recompute r) { return r == Recompute::Full || r == Recompute::Whole; }
 enum class OptimizerKind : std::uint8_t { AdamW, Sgd };
 /// How the loss of logits in 16 bits is computed: in their place; in that of a copy in f32; there op by op, each a pass
-/// over memory (Megatron-LM's vocabulary-parallel loss in PyTorch); with logits, log-probabilities and both gradients
-/// in f32 (PyTorch's cross_entropy).
-enum class LossKind : std::uint8_t { Fused, Widened, Megatron, Torch };
+/// over memory (Megatron-LM's vocabulary-parallel loss in PyTorch); the same on one more copy (BigScience's fork of
+/// it); with logits, log-probabilities and both gradients in f32 (PyTorch's cross_entropy).
+enum class LossKind : std::uint8_t { Fused, Widened, Megatron, MegatronCopied, Torch };
+constexpr bool is_op_by_op(LossKind k) { return k == LossKind::Megatron || k == LossKind::MegatronCopied; }
 
 inline std::span<const EnumName<Precision>> enum_names(Precision) {
   static constexpr EnumName<Precision> names[] = {
@@ -78,6 +79,7 @@ inline std::span<const EnumName<LossKind>> enum_names(LossKind) {
   static constexpr EnumName<LossKind> names[] = {{LossKind::Fused, "fused"},
                                                  {LossKind::Widened, "widened"},
                                                  {LossKind::Megatron, "megatron"},
+                                                 {LossKind::MegatronCopied, "megatron_copied"},
                                                  {LossKind::Torch, "torch"}};
   return names;
 }
@@ -180,8 +182,8 @@ struct TrainOptions {
             "bf16 and f16: gradients of weights are added up and summed over ranks in f32");
     v.field("loss", loss,
             "fused: in the place of the logits; widened: in that of a copy in f32; megatron: there, op by op (the "
-            "vocabulary-parallel loss of Megatron-LM); torch: logits, log-probabilities and gradients have a copy in "
-            "f32 each (PyTorch's cross_entropy)");
+            "vocabulary-parallel loss of Megatron-LM); megatron_copied: there in a second copy (BigScience's fork); "
+            "torch: logits, log-probabilities and gradients have a copy in f32 each (PyTorch's cross_entropy)");
     v.field("waits_for_loss", waits_for_loss,
             "the host waits for the loss of a microbatch before it goes backward, as where a program asserts that it "
             "is a number");
