@@ -19,6 +19,7 @@ struct MemoryShape {
   double parameters = 0;  // that the rank computes with, after tensor parallelism and full sharding
   double states = 0;      // parameters that the rank updates
   double passing = 0;     // bytes of `live` that do not stay from step to step
+  double cached = 0;      // bytes that its allocator keeps of them beside `live`, and gives back where they are needed
 };
 
 /// What of a prediction decides how sure it can be.

@@ -5,37 +5,15 @@
 
 #include <cmath>
 
-#include "sim/app/accuracy/memory_fit.hpp"
 #include "sim/app/accuracy/server_defaults.hpp"
 #include "sim/app/accuracy/serving_rows.hpp"
 #include "sim/app/accuracy/step_model.hpp"
+#include "tests/published_testing.hpp"
 
 using namespace orrery;
+using namespace orrery::testing;
 
 namespace {
-
-constexpr std::string_view kHead =
-    "row_id,model,layers,hidden,heads,ffn,ffn_type,vocab,seq,gpu,n_gpus,gpus_per_node,interconnect,software,precision,"
-    "tp,"
-    "pp,vpp,dp,shard_mode,recompute,mbs,gbs,iter_time_s\n";
-
-CsvTable table(const std::string& row) { return CsvTable{std::string{kHead} + row + "\n", "rows.csv"}; }
-
-const Wiring& wiring() {
-  static const Wiring w{Environment{}};
-  return w;
-}
-
-StepOfRow read(const std::string& row) {
-  const CsvTable t = table(row);
-  return read_step(t.row(0), wiring().locations().clusters());
-}
-
-PublishedStep step(const std::string& row) {
-  const StepOfRow read_row = read(row);
-  REQUIRE(std::holds_alternative<PublishedStep>(read_row));
-  return std::get<PublishedStep>(read_row);
-}
 
 /// The whole step, op by op.
 PredictedStep simulated(const PublishedStep& s, const Machine& machine) {
@@ -151,61 +129,15 @@ TEST_CASE("scripts of NVIDIA that are written down say what is recomputed", "[pu
   CHECK(parts("GB200") == std::vector{RecomputePart::Core});
 }
 
-TEST_CASE("what memory is made of is told by stage", "[published]") {
-  // Two stages of eight layers with a hidden size of 2048: 12·2048² + 13·2048 parameters a layer, a table of 51200 rows
-  // in front, tied to the one behind; tp splits both. ZeRO-1 over two replicas.
-  const PublishedStep s =
-      step("r1,GPT,16,2048,16,8192,gelu,51200,1024,A100-80GB-SXM4,8,8,,Megatron-LM,fp16,2,2,,2,ZeRO-1,full,2,32,1");
-  const std::vector<MemoryShape> stages = memory_shapes(s, {.seconds = 1, .first = {9e9, 5e9}, .last = {8e9, 6e9}});
-  REQUIRE(stages.size() == 2);
-  const double layers = 8 * (12 * 2048.0 * 2048 + 13 * 2048), table = 51200.0 * 2048;
-  CHECK(stages[0].parameters == Approx((layers + table + 1024 * 2048) / 2));  // and positions
-  CHECK(stages[1].parameters == Approx((layers + table + 2 * 2048) / 2));     // and the last norm
-  CHECK(stages[0].states == Approx(stages[0].parameters / 2));
-  CHECK(stages[0].passing == Approx(4e9));
-  // Over four of eight replicas: neighbours share, and a rank has a quarter of a stage's states.
-  const PublishedStep some = step(
-      "r1,GPT,16,2048,16,8192,gelu,51200,1024,A100-80GB-SXM4,16,8,,InternEvo,bf16,2,1,,8,ZeRO-1 over 4 "
-      "ranks,full,2,32,1");
-  CHECK(some.mesh.text(1) == "dp2 fsdp4 tp2");
-  const std::vector<MemoryShape> shared = memory_shapes(some, {.seconds = 1, .first = {9e9, 5e9}, .last = {8e9, 6e9}});
-  CHECK(shared[0].states == Approx(shared[0].parameters / 4));
-  // The fuller stage counts, with a share of what comes and goes.
-  SoftwareProfile p;
-  p.memory_fragments = 0.5;
-  CHECK(peak_memory(p, stages) == Approx(11e9));
-}
-
-TEST_CASE("an update of weights in 8 bits copies gradients and weights of what the rank updates", "[published]") {
-  const auto predicted = [](const PublishedStep& s) {
-    const Machine machine = wiring().machine(s.cluster);
-    return StepModel{s}.predict(machine);
+TEST_CASE("heads of latent attention have stored scores on Blackwell before cuDNN 9.11", "[published]") {
+  const auto stores = [](const std::string& gpu, const std::string& software) {
+    return step("r1,Deepseek V3,61,7168,128,18432,swiglu (3 matrices),129280,4096," + gpu + ",512,8,NVLink," +
+                software + ",BF16,2,8,,32,,,1,4096,48.9")
+        .train.stored_scores;
   };
-  const std::string row = "r1,GPT,4,1024,16,4096,gelu (2 matrices),51200,1024,H100,2,8,,";
-  const PublishedStep eight = step(row + "Megatron-Bridge,FP8-CS,1,1,,2,,,1,4,1");
-  CHECK(eight.train.keep_narrow);
-  // Of n parameters, half on each of two ranks: gradients in f32 and weights in 16 bits; moments in f32.
-  const double n = double(eight.network.model(4).parameter_count());
-  const StageBytes s = predicted(eight).last;
-  CHECK(s.update - s.kept == Approx((4 + 2) * n / 2).epsilon(0.001));
-  CHECK(s.moments == Approx(8 * n / 2).epsilon(0.001));
-  CHECK(predicted(eight).at_first().last.peak == s.peak - s.moments);
-  const StageBytes wide = predicted(step(row + "Megatron-Bridge,BF16,1,1,,2,,,1,4,1")).last;
-  CHECK(wide.update - wide.kept == Approx(4 * n / 2).epsilon(0.001));
-  const StageBytes blocks = predicted(step(row + "Megatron-Bridge,FP8-MX,1,1,,2,,,1,4,1")).last;
-  CHECK(blocks.update - blocks.kept == Approx(4 * n / 2).epsilon(0.001));
-  const StageBytes other = predicted(step(row + "llm-foundry,BF16,1,1,,2,,,1,4,1")).last;
-  CHECK(other.update == other.kept);
-}
-
-TEST_CASE("a peak that does not say of which steps is Megatron-Bridge's print behind the first", "[published]") {
-  const auto measured = [](const std::string& software, const std::string& notes) {
-    const CsvTable t{"row_id,software,notes,peak_mem_gb\nr1," + software + "," + notes + ",59\n", "rows.csv"};
-    return read_measured_step(t.row(0)).first_step;
-  };
-  CHECK(measured("Megatron-Bridge PR 3107", "fits"));
-  CHECK_FALSE(measured("Megatron-Bridge", "iterations 41-50"));
-  CHECK_FALSE(measured("Megatron-LM 6791bfac", ""));
+  CHECK(stores("GB200", "NVIDIA NeMo via dgxc-benchmarking v25.05.05"));
+  CHECK_FALSE(stores("H100-80GB-SXM", "NVIDIA NeMo via dgxc-benchmarking v25.05.05"));
+  CHECK_FALSE(stores("GB200", "Megatron-Bridge"));
 }
 
 TEST_CASE("rows that lack what decides the time are skipped with the reason", "[published]") {

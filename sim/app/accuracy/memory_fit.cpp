@@ -36,16 +36,25 @@ Parts parts_of_profile(const SoftwareProfile& p) {
   return {p.memory_fixed.base(), p.memory_per_parameter, p.memory_per_state, p.memory_fragments};
 }
 
-const MemoryShape& fullest(const SoftwareProfile& p, const std::vector<MemoryShape>& stages) {
-  return *std::max_element(stages.begin(), stages.end(),
-                           [&](const MemoryShape& a, const MemoryShape& b) { return p.memory(a) < p.memory(b); });
+/// What of `cached` stays: the rest is given back.
+double kept_cached(const SoftwareProfile& p, const MemoryShape& s, double room) {
+  return std::clamp(room - p.memory(s), 0.0, s.cached);
+}
+double with_cached(const SoftwareProfile& p, const MemoryShape& s, double room) {
+  return p.memory(s) + kept_cached(p, s, room);
+}
+
+const MemoryShape& fullest(const SoftwareProfile& p, const std::vector<MemoryShape>& stages, double room) {
+  return *std::max_element(stages.begin(), stages.end(), [&](const MemoryShape& a, const MemoryShape& b) {
+    return with_cached(p, a, room) < with_cached(p, b, room);
+  });
 }
 
 double relative_error(const SoftwareProfile& p, const MemoryCase& c) {
-  return peak_memory(p, c.stages) / c.measured - 1;
+  return peak_memory(p, c.stages, c.room) / c.measured - 1;
 }
 
-bool is_refused(const SoftwareProfile& p, const MemoryCase& c) { return peak_memory(p, c.stages) > c.room; }
+bool is_refused(const SoftwareProfile& p, const MemoryCase& c) { return needed_memory(p, c.stages) > c.room; }
 
 double mean_error(const SoftwareProfile& p, const std::vector<const MemoryCase*>& cases) {
   double sum = 0;
@@ -61,10 +70,10 @@ Parts least_squares(const SoftwareProfile& now, const std::vector<const MemoryCa
     for (std::size_t k = 0; k < x.size(); ++k) {
       double slope = 0, curvature = 0;
       for (const MemoryCase* c : cases) {
-        const MemoryShape& stage = fullest(now, c->stages);
+        const MemoryShape& stage = fullest(now, c->stages, c->room);
         const Parts parts = parts_of(stage);
         const double aim = c->measured > 0 ? c->measured : kInside * c->room;
-        double rest = aim - stage.live;
+        double rest = aim - stage.live - (c->measured > 0 ? kept_cached(now, stage, c->room) : 0);
         for (std::size_t j = 0; j < x.size(); ++j) rest -= j == k ? 0 : x[j] * parts[j];
         if (c->measured <= 0 && rest - x[k] * parts[k] >= 0) continue;
         slope += parts[k] * rest / (aim * aim);
@@ -101,10 +110,12 @@ std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const Predicte
   const auto sharers = double(step.mesh.sharers);
   const DataKind kind = step.parallel.data.kind;
   const auto shape = [&](const StageBytes& bytes, double parameters) {
+    const double states = parameters / (split * (kind == DataKind::Ddp ? 1 : sharers));
     return MemoryShape{.live = bytes.most(),
                        .parameters = parameters / (split * (kind == DataKind::Zero3 ? sharers : 1)),
-                       .states = parameters / (split * (kind == DataKind::Ddp ? 1 : sharers)),
-                       .passing = bytes.peak - bytes.kept};
+                       .states = states,
+                       .passing = bytes.peak - bytes.kept,
+                       .cached = step.cached_per_state * states};
   };
   std::vector<MemoryShape> out;
   if (step.mesh.stages > 1) {
@@ -118,8 +129,19 @@ std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const Predicte
 
 double room_of(const Machine& machine) { return machine.cost->capacity(Tier::Device).base() * kReserve; }
 
-double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages) {
-  return profile.memory(fullest(profile, stages));
+std::vector<MemoryShape> watched_shapes(const PublishedStep& step, std::vector<MemoryShape> stages) {
+  if (step.first_node_watched) stages.resize(1);
+  return stages;
+}
+
+double needed_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages) {
+  double most = 0;
+  for (const MemoryShape& s : stages) most = std::max(most, profile.memory(s));
+  return most;
+}
+
+double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages, double room) {
+  return with_cached(profile, fullest(profile, stages, room), room);
 }
 
 std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring, std::string_view profile) {
@@ -135,9 +157,11 @@ std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring
       const Machine machine = wiring.machine(step->cluster);
       StepModel model{std::move(*step)};
       const PredictedStep predicted = model.predict(machine);
+      std::vector<MemoryShape> shapes =
+          memory_shapes(model.step(), measured.first_step ? predicted.at_first() : predicted);
+      if (measured.peak_bytes) shapes = watched_shapes(model.step(), std::move(shapes));
       cases.push_back({std::string{row["row_id"]}, std::string{row["model"]}, measured.peak_bytes.value_or(0),
-                       room_of(machine),
-                       memory_shapes(model.step(), measured.first_step ? predicted.at_first() : predicted)});
+                       room_of(machine), std::move(shapes)});
     } catch (const UserError&) {  // a row that is skipped
     }
   }

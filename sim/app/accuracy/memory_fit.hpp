@@ -13,8 +13,12 @@ namespace orrery {
 
 /// What the memory of a step's devices is made of: of the first and of the last stage, or of the only one.
 std::vector<MemoryShape> memory_shapes(const PublishedStep& step, const PredictedStep& predicted);
-/// Bytes of the device that has most.
-double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages);
+/// Those of them that a published peak is of.
+std::vector<MemoryShape> watched_shapes(const PublishedStep& step, std::vector<MemoryShape> stages);
+/// Bytes of the device that needs most.
+double needed_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages);
+/// Bytes of the device that has most, with those that its allocator keeps as long as there is room for them.
+double peak_memory(const SoftwareProfile& profile, const std::vector<MemoryShape>& stages, double room);
 
 /// Bytes of a device that are there for a step: without its context, libraries and fragments.
 double room_of(const Machine& machine);

@@ -45,11 +45,13 @@ struct PublishedStep {
   RowMesh mesh;
   TrainOptions train;
   ParallelOptions parallel;
-  double recomputed = 1;        // share of the blocks to which train.recompute applies
-  double graphs = 0;            // share of the ops that graphs start
-  Cluster cluster;              // with as many nodes as the row has
-  std::string profile;          // how the software runs on the hardware: a name of `orrery list profiles`
-  bool rounds_weights = false;  // all in 16 bits behind their update, before they are cast to 8
+  double recomputed = 1;            // share of the blocks to which train.recompute applies
+  double graphs = 0;                // share of the ops that graphs start
+  Cluster cluster;                  // with as many nodes as the row has
+  std::string profile;              // how the software runs on the hardware: a name of `orrery list profiles`
+  bool rounds_weights = false;      // all in 16 bits behind their update, before they are cast to 8
+  double cached_per_state = 0;      // bytes of each updated parameter in blocks that nothing of the update fits into
+  bool first_node_watched = false;  // the published peak is that of the first stage
 };
 
 /// What the row measured: seconds of a step, and the most memory of a device where it is there.

@@ -33,6 +33,7 @@ struct Software {
   LossKind loss = LossKind::Megatron;
   bool waits_for_loss = false;  // asserts that it is a number
   double dropout = 0;           // of stored scores, too, with masks
+  double cached_per_state = 0;  // see PublishedStep
 };
 constexpr Software megatron_core(std::string_view words) {
   return {.words = words,
@@ -65,8 +66,14 @@ constexpr Software big_science(std::string_view words, DataKind data, bool wide_
           .stored_scores = true,
           .overlap = false,
           .wide_gradients = wide_gradients,
+          .loss = LossKind::MegatronCopied,
           .dropout = kMegatronDropout};
 }
+/// InternEvo's own ZeRO-1 lays gradients side by side in 16 bits, behind a copy of each in f32 for their norm
+/// (HybridZeroOptimizer: _compute_norm_with_stage, _step). Blocks of both are too small for the flat gradient in f32;
+/// what FSDP updates has the pieces that it came in.
+constexpr double kFlatCopies = 2 + 4;
+
 constexpr Software kSoftware[] = {
     {.words = "llm-foundry",
      .profile = "fsdp_2023",
@@ -82,7 +89,8 @@ constexpr Software kSoftware[] = {
      .profile = "internevo_2023",
      .data = DataKind::Zero1,
      .wide_gradients = false,
-     .loss = LossKind::Fused},
+     .loss = LossKind::Fused,
+     .cached_per_state = kFlatCopies},
     recipe_of_core("megatron-bridge"),
     recipe_of_core("dgxc-benchmarking"),
     recipe_of_core("nemo container"),
@@ -115,6 +123,18 @@ const Software* software_of(const CsvRow& row) {
   for (const Software& s : kSoftware)
     if (contains(name, s.words)) return &s;
   return nullptr;
+}
+
+/// BigScience's fork copies logits for its loss ("cloning is required for backward hook": its pull request 155).
+LossKind loss_of(const CsvRow& row, const Software& software) {
+  const bool is_early = contains(row["version_date"], "2021-05");
+  return software.loss == LossKind::MegatronCopied && is_early ? LossKind::Megatron : software.loss;
+}
+
+/// BigScience's numbers for V100 are those of the node that was watched: layouts that show 13 and 15 GB run out of
+/// memory on devices of 16 GB, where the last stage has the logits (experiments/tr3m-1B3.md).
+bool watches_first_node(const CsvRow& row, const Software& software) {
+  return software.profile == "megatron_deepspeed_2022" && contains(lower_case(row["gpu"]), "v100");
 }
 
 /// torchtitan's torch.compile takes in the loss since 2025.
@@ -286,6 +306,14 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   s.parallel.expert_overlap = exchanges && hides_exchanges(row);
 }
 
+/// Transformer Engine trains heads of 192 and 128 numbers on Blackwell by a fused kernel from cuDNN 9.11 (July 2025) on
+/// and stores their scores before (nvte_get_fused_attn_backend); NVIDIA's scripts of May 2025 run in NeMo 25.04.
+bool lacks_latent_attention(const CsvRow& row) {
+  const std::string gpu = lower_case(row["gpu"]);
+  return contains(lower_case(row["software"]), "dgxc-benchmarking v25.05") && contains(gpu, "b200") &&
+         contains(lower_case(row["model"]), "deepseek");
+}
+
 }  // namespace
 
 Precision precision_of(const CsvRow& row) {
@@ -340,13 +368,16 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.profile = software->profile;
   const bool compiles = contains(row["extra"], "compile") && is_torchtitan(row);
   if (compiles) s.profile = "torchtitan_compiled_2024";
-  if (s.train.dtype != Precision::F32) s.train.loss = compiles_loss(row) ? LossKind::Widened : software->loss;
+  if (s.train.dtype != Precision::F32) s.train.loss = compiles_loss(row) ? LossKind::Widened : loss_of(row, *software);
   s.parallel.schedule = s.mesh.chunks > 1 ? "interleaved" : "1f1b";
   if (s.mesh.chunks > 1) s.parallel.chunks = s.mesh.chunks;
   s.parallel.blocking = software->blocking && s.mesh.stages > 1 && s.mesh.chunks == 1;
   set_data(row, *software, s);
+  s.first_node_watched = watches_first_node(row, *software);
+  s.cached_per_state = contains(lower_case(row["shard_mode"]), "fsdp") ? 0 : software->cached_per_state;
   set_tensor_parallel(row, *software, s);
   if (contains(lower_case(row["model"]), "t5")) s.train.stored_scores = false;  // it adds a bias to them
+  if (lacks_latent_attention(row)) s.train.stored_scores = true;
   s.train.attention_dropout = s.train.stored_scores ? software->dropout : 0;
   return s;
 }

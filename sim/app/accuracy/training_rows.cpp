@@ -35,10 +35,12 @@ class TrainingPredictor final : public RowPredictor {
       const Machine machine = wiring_.machine(model.step().cluster);
       profile.apply(*machine.cost);
       const PredictedStep predicted = predicted_step(model, machine);
-      const auto peak = [&](const PredictedStep& p) { return peak_memory(profile, memory_shapes(model.step(), p)); };
-      RowPrediction out = result(row, model.step(), predicted.seconds,
-                                 peak(measured.first_step ? predicted.at_first() : predicted), measured, profile);
-      out.outcomes.push_back({"out of memory", measured.out_of_memory, peak(predicted), room_of(machine)});
+      const PredictedStep published = measured.first_step ? predicted.at_first() : predicted;
+      const double peak =
+          peak_memory(profile, watched_shapes(model.step(), memory_shapes(model.step(), published)), room_of(machine));
+      RowPrediction out = result(row, model.step(), predicted.seconds, peak, measured, profile);
+      out.outcomes.push_back({"out of memory", measured.out_of_memory,
+                              needed_memory(profile, memory_shapes(model.step(), predicted)), room_of(machine)});
       return out;
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
