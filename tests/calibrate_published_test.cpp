@@ -23,6 +23,7 @@ TEST_CASE("names of GPUs in tables lead to parameter files") {
   CHECK(device_of("H100-80GB-SXM") == "h100_sxm");
   CHECK(device_of("NVIDIA H100 80GB HBM3") == "h100_sxm");
   CHECK(device_of("NVIDIA H100-PCIe-80GB") == "h100_pcie");
+  CHECK(device_of("Dell H200 NVL") == "h200_nvl");
   CHECK(device_of("A100-SXM4-40GB") == "a100_40g");
   CHECK(device_of("A100-80GB-SXM4 (p4de.24xlarge)") == "a100_80g");
   CHECK(device_of("GB200 (NVL72)") == "gb200");

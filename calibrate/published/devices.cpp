@@ -22,6 +22,7 @@ constexpr Entry kDevices[] = {
     {"b300", "b300"},
     {"b200", "b200"},
     {"gh200", "gh200"},
+    {"h200 nvl", "h200_nvl"},
     {"h200", "h200_sxm"},
     {"h800", "h800"},
     {"h100 pcie", "h100_pcie"},
