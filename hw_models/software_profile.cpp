@@ -62,7 +62,9 @@ void SoftwareProfile::apply(ClusterCostModel& cost) const {
   cost.scale_parameter("memory.bandwidth", streams);
   cost.scale_parameter("launch.enqueue", launch);
   cost.scale_parameter("launch.overhead", starts);
-  cost.scale_parameter("link.bandwidth", links);
+  // Above 1 it stands for exchanges that hide; a bus of all devices gives no more than was measured.
+  const bool is_bus = cost.cluster().layout == NodeLayout::Pcie;
+  cost.scale_parameter("link.bandwidth", is_bus ? std::min(links, 1.0) : links);
   cost.scale_parameter("nic.bandwidth", network);
   cost.scale_parameter("gemm.conversion", std::max(conversion, kNone));
   KernelChoice choice = kernels;

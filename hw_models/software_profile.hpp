@@ -92,7 +92,8 @@ struct SoftwareProfile {
     v.field("starts", starts,
             "time in which a kernel or collective comes to work: below 1 where it overlaps with what runs before",
             Range{.min = 0, .above_min = true});
-    v.field("links", links, "rate of collectives inside of a node", Range{.min = 0, .above_min = true});
+    v.field("links", links, "rate of collectives inside of a node; above 1 not where a bus joins its devices",
+            Range{.min = 0, .above_min = true});
     v.field("network", network, "rate of messages between nodes", Range{.min = 0, .above_min = true});
     v.field("host_step", host_step, "servers: time of the host per step in which no kernel runs: scheduling, sampling",
             at_least(Seconds{0}));

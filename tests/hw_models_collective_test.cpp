@@ -6,6 +6,7 @@
 #include "hw_models/cluster_cost_model.hpp"
 #include "hw_models/collective.hpp"
 #include "hw_models/parameters.hpp"
+#include "hw_models/software_profile.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
@@ -172,4 +173,24 @@ TEST_CASE("a link twice as fast halves what flows of a measured collective", "[h
       FabricModel{find_fabric("nvlink_4", {fabrics_folder()})}.time({Exchange::AllGather, 1.0_GB, 8, 1});
   model.scale_parameter("link.bandwidth", 2);
   CHECK(model.collective(all_gather, node).duration.base() == Approx((before.latency + before.flowing / 2.0).base()));
+}
+
+TEST_CASE("a program that hides exchanges over NVLink gets no more from a bus than it has", "[hw_models][collective]") {
+  const auto time_by = [](NodeLayout layout, double links) {
+    Cluster c;
+    c.devices_per_node = 8;
+    c.layout = layout;
+    c.device_link = Link{"PCIe 4.0 x16", 31.5_GBps, 2.5_us, "pcie_4"};
+    c.host_link = Link{"PCIe 4.0 x16", 31.5_GBps, 1.5_us};
+    ClusterCostModel model{c, find_device("h100_sxm", {parameters_folder()})};
+    SoftwareProfile profile;
+    profile.links = links;
+    profile.apply(model);
+    std::vector<RankId> node;
+    for (std::size_t r = 0; r < 8; ++r) node.push_back(RankId{r});
+    return model.collective({.kind = CollectiveKind::AllGather, .bytes = 1.0_GB}, node).duration.base();
+  };
+  CHECK(time_by(NodeLayout::Pcie, 2) == time_by(NodeLayout::Pcie, 1));
+  CHECK(time_by(NodeLayout::Pcie, 0.5) > 1.9 * time_by(NodeLayout::Pcie, 1));
+  CHECK(time_by(NodeLayout::Switch, 2) < 0.6 * time_by(NodeLayout::Switch, 1));
 }

@@ -23,7 +23,8 @@ constexpr Server kServers[] = {
     {"b200", "dgx_b200"},           {"h200_sxm", "dgx_h200"},   {"h100_sxm", "dgx_h100"},
     {"a100_80g", "dgx_a100"},       {"a100_40g", "dgx_a100"},   {"a800", "dgx_a100"},
     {"v100", "dgx1_v100"},          {"h100_pcie", "pcie_a100"}, {"a100_pcie_80g", "pcie_a100"},
-    {"a100_pcie_40g", "pcie_a100"}, {"l40s", "pcie_a100"},      {"", "dgx_h100"},
+    {"a100_pcie_40g", "pcie_a100"}, {"l40s", "pcie_a100"},      {"l4", "pcie_a100"},
+    {"a10", "pcie_a100"},           {"t4", "pcie_a100"},        {"", "dgx_h100"},
 };
 
 std::string_view server_of(std::string_view device, const std::string& folder) {
