@@ -85,6 +85,20 @@ std::span<const std::string_view> variants_at(std::size_t kind, std::index_seque
   return found;
 }
 
+/// The part of what an op touches that has left a cache since, of what passes through it. What the execution before
+/// touched meets what other plans did in between, and the executions behind them find less than they would in the end:
+/// a cache that drops lines at random keeps of what it brought in, m, in the next one 1 − exp(−m·passed/cache), until
+/// the part that is lost is that of executions which follow one another for long.
+double part_lost(const Touch& t, const LawInput& input, double foreign, Bytes cache) {
+  const Bytes passed = input.crowd * t.distance + Bytes{foreign * t.work.base()};
+  const Interlude& before = input.bindings.before;
+  const double settled = evicted(passed, cache);
+  if (!t.carried || before.executions == 0) return settled;
+  double part = evicted(passed + Bytes{input.crowd * before.bytes}, cache);
+  for (std::int32_t i = 1; i < before.executions; ++i) part = -std::expm1(-part * (passed / cache));
+  return std::max(settled, part);
+}
+
 }  // namespace
 
 CoreView core_view(const Bindings& bindings, const Caches& caches) {
@@ -163,8 +177,7 @@ Moved lost(const LawInput& input, const Caches& caches, CacheLevel level, const 
   Moved out;
   for (const Touch& t : input.bindings.reuse->touches) {
     if (t.operand < of.first || t.operand >= of.end) continue;
-    const double mb =
-        t.bytes.base() / kMegabyte * evicted(input.crowd * t.distance + Bytes{foreign * t.work.base()}, cache);
+    const double mb = t.bytes.base() / kMegabyte * part_lost(t, input, foreign, cache);
     if (t.reads) out.read += mb;
     if (t.writes) out.written += mb;
   }

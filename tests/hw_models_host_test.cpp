@@ -184,6 +184,33 @@ TEST_CASE("a cache loses what was used long ago, and to others what was used bef
   CHECK(lost({work, b}, caches, CacheLevel::Last, {8, 4}).read == Approx(8).epsilon(0.01));
 }
 
+TEST_CASE("behind other plans a cache finds again what it keeps, execution by execution", "[hw_models]") {
+  const Caches caches{.l2 = 1.0_MiB, .l3 = 16.0_MiB};
+  const Work work{Add{1024, 1024}};
+  const Bytes half = 8.0_MiB;
+  Reuse reuse{{{.reads = true, .carried = true, .bytes = Bytes{4e6}, .distance = half},
+               {.writes = true, .bytes = Bytes{2e6}, .distance = half}}};
+  Bindings b;
+  b.reuse = &reuse;
+  const auto part = [&](double bytes, std::int32_t executions) {
+    b.before = {bytes, executions};
+    const Moved m = lost({work, b}, caches, CacheLevel::Last, {});
+    CHECK(m.written == Approx(0).margin(0.01));  // it was touched in the same execution
+    return m.read / 4;
+  };
+  CHECK(part(0, 0) == Approx(0).margin(0.01));
+  // Much passed: all is gone; then 1 − e^(−½), 1 − e^(−0.39/2), 1 − e^(−0.18/2) …
+  CHECK(part(100e6, 1) == Approx(1).margin(0.01));
+  CHECK(part(100e6, 2) == Approx(0.3935).margin(0.01));
+  CHECK(part(100e6, 3) == Approx(0.1786).margin(0.01));
+  CHECK(part(100e6, 4) == Approx(0.0854).margin(0.01));
+  CHECK(part(100e6, 30) < 0.005);
+  CHECK(part(1e6, 1) == Approx(0).margin(0.02));  // both still fit
+  // What does not stay anyhow is not kept behind others either.
+  reuse.touches[0].distance = 64.0_MiB;
+  CHECK(part(100e6, 30) == Approx(1).margin(0.01));
+}
+
 TEST_CASE("each core has its part of the last cache, and more ranks than cores take turns on it", "[hw_models]") {
   const Caches caches{1.0_MiB, 16.0_MiB, 2};
   Bindings b;

@@ -7,6 +7,7 @@
 
 #include "sim/machine/cost.hpp"
 #include "sim/plan/builder.hpp"
+#include "sim/plan/execution_history.hpp"
 #include "sim/plan/stretches.hpp"
 #include "tests/unit_cost.hpp"
 
@@ -170,6 +171,41 @@ TEST_CASE("storage that is taken is what was given back before", "[plan]") {
   CHECK(reuse_of(plan, fill(64, 1)).touches[0].distance.base() == Approx(60 * kKiB).epsilon(kStep));
 }
 
+TEST_CASE("a touch tells whether it reaches back to the execution before", "[plan]") {
+  PlanBuilder b{"p"};
+  const TensorId x = b.tensor("x", floats(64), {.persistent = true});
+  b.add("x", fill(64, 1), {writes(x)});
+  b.add("x again", fill(64, 2), {writes(x)});
+  const Plan plan = b.take(nullptr);
+  REQUIRE(reuse_of(plan, fill(64, 1)).touches.size() == 1);
+  CHECK(reuse_of(plan, fill(64, 1)).touches[0].carried);
+  CHECK_FALSE(reuse_of(plan, fill(64, 2)).touches[0].carried);
+}
+
+TEST_CASE("between two executions of a plan lies what others touched, and it is counted how often it ran since",
+          "[plan]") {
+  const auto plan_of = [](std::vector<std::pair<const char*, std::int64_t>> tensors) {
+    PlanBuilder b{"p"};
+    for (const auto& [name, kib] : tensors)
+      b.add(name, fill(kib), {writes(b.tensor(name, floats(kib), {.persistent = true}))});
+    return b.take(nullptr);
+  };
+  const Plan target = plan_of({{"w", 64}, {"head", 32}}), draft = plan_of({{"d", 16}, {"head", 4}});
+  ExecutionHistory history;
+  const auto next = [&](const Plan& plan) { return history.next(plan, {}); };
+  CHECK(next(target) == Interlude{});
+  CHECK(next(target) == Interlude{});
+  CHECK(next(draft) == Interlude{});  // nobody has touched d
+  CHECK(next(draft) == Interlude{});
+  // Most of what it touches is w, behind which d was touched; the head is what both share.
+  CHECK(next(target) == Interlude{16 * kKiB, 1});
+  for (std::int32_t i = 1; i <= 32; ++i) CHECK(next(draft) == Interlude{64 * kKiB, i});
+  CHECK(next(draft) == Interlude{});
+  CHECK(next(target) == Interlude{16 * kKiB, 1});
+  // Another plan with the same weights is the same to a cache.
+  CHECK(next(plan_of({{"w", 64}, {"head", 32}, {"logits", 1}})) == Interlude{16 * kKiB, 2});
+}
+
 TEST_CASE("executions that are alike share what was found of their plan", "[machine]") {
   const auto plan_of = [](std::int64_t kib) {
     PlanBuilder b{"p"};
@@ -185,6 +221,8 @@ TEST_CASE("executions that are alike share what was found of their plan", "[mach
   CHECK(known.of(small, at_120) != first);
   CHECK(known.of(large, at_100) != first);
   CHECK(known.of(small, at_100) == first);
+  at_100.before = {1e6, 1};
+  CHECK(known.of(small, at_100) == first);
 }
 
 TEST_CASE("what a plan touches is counted where the cost model looks at caches, else there is something", "[machine]") {
@@ -197,4 +235,9 @@ TEST_CASE("what a plan touches is counted where the cost model looks at caches, 
   KnownReuse known;
   CHECK(Surroundings{plan, {}, WithCaches{}, known}.bindings().working_set == 64 * kKiB);
   CHECK(Surroundings{plan, {}, testing::UnitCost{}, known}.bindings().working_set == 1);
+  Bindings behind_others;
+  behind_others.before = {1000 * kKiB, 1};
+  CHECK(Surroundings{plan, behind_others, WithCaches{}, known}.bindings().working_set == 1064 * kKiB);
+  behind_others.before.executions = 2;
+  CHECK(Surroundings{plan, behind_others, WithCaches{}, known}.bindings().working_set == 64 * kKiB);
 }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 
 #include "runtime/whole_arrays.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/model/safetensors.hpp"
+#include "sim/plan/execution_history.hpp"
 #include "sim/program/initial_weights.hpp"
 #include "sim/program/programs.hpp"
 #include "sim/program/speculation/speculation.hpp"
@@ -102,16 +104,19 @@ std::unique_ptr<Program> make_inference(const Scenario& s, InferOptions o, const
 /// first meets a plan: where there are several, each is executed once ahead of time and cut off from the timeline.
 class Simulated final : public StepRunner {
  public:
-  Simulated(std::unique_ptr<Engine> engine, std::unique_ptr<OutcomeSource> source, const Program& program)
+  Simulated(const Machine& machine, std::unique_ptr<Engine> engine, std::unique_ptr<OutcomeSource> source,
+            const Program& program)
       : engine_{std::move(engine)}, source_{std::move(source)} {
     if (program.plans().size() < 2) return;
+    if (machine.cost->sees_reuse()) history_.emplace();
     for (const Plan& plan : program.plans()) {
       engine_->execute(plan, {});
       plans_.push_back(ahead_++);
     }
   }
 
-  Outcome run(const Plan& plan, const Step& step) override {
+  Outcome run(const Plan& plan, Step& step) override {
+    if (history_) step.bindings.before = history_->next(plan, step.bindings);
     engine_->execute(plan, step.bindings);
     plans_.push_back(step.plan);
     return source_->outcome(plan, step);
@@ -143,8 +148,9 @@ class Simulated final : public StepRunner {
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<OutcomeSource> source_;
-  std::vector<std::uint32_t> plans_;  // of each execution
-  std::uint32_t ahead_ = 0;           // executions that are cut off
+  std::optional<ExecutionHistory> history_;  // where the cost model looks at caches
+  std::vector<std::uint32_t> plans_;         // of each execution
+  std::uint32_t ahead_ = 0;                  // executions that are cut off
 };
 
 class Executed final : public StepRunner {
@@ -160,7 +166,7 @@ class Executed final : public StepRunner {
     write_weights(scenario, program);
   }
 
-  Outcome run(const Plan& plan, const Step& step) override {
+  Outcome run(const Plan& plan, Step& step) override {
     for (const PortValues& input : step.inputs) {
       if (input.numbers.empty())
         write_port(executor_, plan, input.port, std::span<const std::int32_t>{input.indices});
@@ -265,7 +271,7 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
 std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,
                                       const Scenario& scenario, Logged logged) {
   const ScenarioOptions& o = scenario.options;
-  return std::make_unique<Simulated>(wiring.engine(machine, o.fidelity, o.memory, logged),
+  return std::make_unique<Simulated>(machine, wiring.engine(machine, o.fidelity, o.memory, logged),
                                      outcomes_of(scenario, wiring), program);
 }
 
@@ -317,8 +323,8 @@ Recording replay(const Program& program, const std::vector<Step>& steps, StepRun
   Recording r;
   for (const Step& step : steps) {
     before_step(r.steps.size());
-    r.outcomes.push_back(runner.run(program.plans()[step.plan], step));
     r.steps.push_back(step);
+    r.outcomes.push_back(runner.run(program.plans()[step.plan], r.steps.back()));
   }
   finish(r, runner.take());
   return r;

@@ -40,7 +40,8 @@ struct Recording {
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  virtual Outcome run(const Plan& plan, const Step& step) = 0;
+  /// The engine notes in the step's bindings what came before it.
+  virtual Outcome run(const Plan& plan, Step& step) = 0;
   virtual Timeline take() = 0;
   /// What ranks have asked of the memory of their devices; empty where that was not to be logged.
   virtual std::map<RankId, AllocationTrace> take_allocations() { return {}; }

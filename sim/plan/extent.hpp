@@ -25,6 +25,13 @@ enum class Symbol : std::uint8_t {
 };
 constexpr int kNumSymbols = 10;
 
+/// What other plans touched before an execution of a plan, and how often it has been executed since.
+struct Interlude {
+  double bytes = 0;             // that the plan itself does not touch, between two executions of it
+  std::int32_t executions = 0;  // of the plan since, this one included; 0: nothing came between for long
+  bool operator==(const Interlude&) const = default;
+};
+
 /// The bound values of one plan instance, and what a cost model may know of the rest of it. Symbols that a plan does
 /// not use are ignored.
 struct Bindings {
@@ -35,6 +42,8 @@ struct Bindings {
   /// When the operands of the op at hand were used last; set by whoever prices an op of a plan, for the time of the
   /// call. Null: unknown.
   const Reuse* reuse = nullptr;
+  /// What the caches have seen of other plans (see ExecutionHistory). Filled by whoever executes several plans in turn.
+  Interlude before;
   /// Ranks that execute the plan on one node at the same time: they may share its cores, caches and memory.
   std::int64_t ranks_of_node = 1;
   std::int64_t& operator[](Symbol s) { return values[static_cast<int>(s)]; }

@@ -19,33 +19,38 @@ constexpr std::int64_t kMostPieces = 1 << 14;            // of one memory
 constexpr double kStepsPerDoubling = 7, kWorkSteps = 3;  // of distances that are told apart
 constexpr int kRounds = 2;                               // of which the last one counts
 
+struct Moment {
+  double clock = 0;  // FLOP so far
+  int round = 0;
+};
+
 /// Which lines of a memory were touched after which. Those of a piece that were touched together are kept as one.
 class Recency {
  public:
   /// Touches lines [first, end) of a piece. Before, for those that were touched together: calls `found` with how many
-  /// they are, how many different lines have been touched since, and what the clock said when they were touched; where
-  /// they never were, all lines, and 0.
+  /// they are, how many different lines have been touched since, and what the clock said when they were touched, in
+  /// which round; where they never were, all lines, and 0.
   template <class F>
-  void touch(std::size_t piece, std::uint32_t first, std::uint32_t end, double clock, F found) {
+  void touch(std::size_t piece, std::uint32_t first, std::uint32_t end, Moment now, F found) {
     if (piece >= runs_.size()) runs_.resize(2 * piece + 1);
     if (next_ >= tree_.size()) renumber();
     std::vector<Run>& runs = runs_[piece];
     std::uint32_t fresh = end - first;
     for (const Run& r : runs)
       if (const std::uint32_t lines = shared(r, first, end); lines > 0) {
-        found(lines, live_ - before(r.time), r.clock);
+        found(lines, live_ - before(r.time), r.touched);
         fresh -= lines;
       }
-    if (fresh > 0) found(fresh, live_, 0.0);
+    if (fresh > 0) found(fresh, live_, Moment{});
     left_.clear();
     for (const Run& r : runs) {
       const std::uint32_t lines = shared(r, first, end);
       if (lines > 0) add(r.time, -std::int64_t{lines});
-      if (r.first < std::min(r.end, first)) left_.push_back({r.first, std::min(r.end, first), r.time, r.clock});
-      if (std::max(r.first, end) < r.end) left_.push_back({std::max(r.first, end), r.end, r.time, r.clock});
+      if (r.first < std::min(r.end, first)) left_.push_back({r.first, std::min(r.end, first), r.time, r.touched});
+      if (std::max(r.first, end) < r.end) left_.push_back({std::max(r.first, end), r.end, r.time, r.touched});
     }
     live_ += fresh;
-    left_.push_back({first, end, next_, clock});
+    left_.push_back({first, end, next_, now});
     add(next_++, end - first);
     runs.assign(left_.begin(), left_.end());
   }
@@ -54,7 +59,7 @@ class Recency {
   struct Run {
     std::uint32_t first = 0, end = 0;  // lines of the piece
     std::size_t time = 0;              // of the last touch
-    double clock = 0;
+    Moment touched;
   };
 
   static std::uint32_t shared(const Run& r, std::uint32_t first, std::uint32_t end) {
@@ -108,27 +113,31 @@ struct Pieces {
 /// Gathers what ops of a work touch, by operand and step of distance.
 class Tally {
  public:
-  void add(std::size_t operand, Access access, double bytes, double distance, double work) {
+  void add(std::size_t operand, Access access, bool carried, double bytes, double distance, double work) {
     const auto step = [](double value, double steps) {
       return static_cast<int>(std::lround(steps * std::log2(std::max(value, 1.0))));
     };
-    sums_[{operand, access, step(distance, kStepsPerDoubling), step(work, kWorkSteps)}] += bytes;
+    sums_[{operand, access, step(distance, kStepsPerDoubling), step(work, kWorkSteps), carried}] += bytes;
   }
   void count(double ops) { ops_ += ops; }
 
   Reuse mean() const {
     Reuse out;
     for (const auto& [key, bytes] : sums_) {
-      const auto [operand, access, step, work] = key;
-      out.touches.push_back({static_cast<std::uint8_t>(std::min<std::size_t>(operand, UINT8_MAX)),
-                             access != Access::Read, access != Access::Write, Bytes{bytes / ops_},
-                             Bytes{std::exp2(step / kStepsPerDoubling)}, Flops{std::exp2(work / kWorkSteps)}});
+      const auto [operand, access, step, work, carried] = key;
+      out.touches.push_back({.operand = static_cast<std::uint8_t>(std::min<std::size_t>(operand, UINT8_MAX)),
+                             .writes = access != Access::Read,
+                             .reads = access != Access::Write,
+                             .carried = carried,
+                             .bytes = Bytes{bytes / ops_},
+                             .distance = Bytes{std::exp2(step / kStepsPerDoubling)},
+                             .work = Flops{std::exp2(work / kWorkSteps)}});
     }
     return out;
   }
 
  private:
-  std::map<std::tuple<std::size_t, Access, int, int>, double> sums_;
+  std::map<std::tuple<std::size_t, Access, int, int, bool>, double> sums_;
   double ops_ = 0;
 };
 
@@ -147,8 +156,8 @@ class Walk {
 
   void run(const RankClass& c) {
     piece_ = std::max<std::int64_t>(kLeastPiece, held_by(c) / kLine / kMostPieces);
-    for (int round = 0; round < kRounds; ++round)
-      for (const Op& op : plan_.ops_of(c)) execute(op, round + 1 == kRounds);
+    for (now_.round = 0; now_.round < kRounds; ++now_.round)
+      for (const Op& op : plan_.ops_of(c)) execute(op, now_.round + 1 == kRounds);
   }
 
  private:
@@ -196,17 +205,18 @@ class Walk {
     for (std::int64_t step = 0; step < most; ++step)
       for (const Pieces& p : all)
         for (std::int64_t k = step * p.count / most; k < (step + 1) * p.count / most; ++k) touch(p, p.first + k, tally);
-    clock_ += flops_[op.work.index()].base();
+    now_.clock += flops_[op.work.index()].base();
   }
 
   void touch(const Pieces& p, std::int64_t piece, Tally* tally) {
     const std::int64_t begin = piece * piece_;
     const auto first = static_cast<std::uint32_t>(std::max(p.lines.first - begin, std::int64_t{0})),
                end = static_cast<std::uint32_t>(std::min(p.lines.end - begin, piece_));
-    recency_.touch(static_cast<std::size_t>(piece), first, end, clock_,
-                   [&](std::uint32_t lines, std::int64_t since, double clock) {
+    recency_.touch(static_cast<std::size_t>(piece), first, end, now_,
+                   [&](std::uint32_t lines, std::int64_t since, const Moment& last) {
                      if (tally)
-                       tally->add(p.operand, p.access, lines * p.bytes_each, double(since * kLine), clock_ - clock);
+                       tally->add(p.operand, p.access, last.round < now_.round, lines * p.bytes_each,
+                                  double(since * kLine), now_.clock - last.clock);
                    });
   }
 
@@ -244,8 +254,8 @@ class Walk {
   std::vector<std::int64_t> places_;  // of owners; −1: not there
   Recency recency_;
   std::int64_t piece_ = kLeastPiece;  // lines
-  double clock_ = 0;                  // FLOP so far
-  std::vector<Pieces> pieces_;        // of the op at hand
+  Moment now_;
+  std::vector<Pieces> pieces_;  // of the op at hand
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/plan/plan.hpp"
@@ -13,6 +14,7 @@ namespace orrery {
 struct Touch {
   std::uint8_t operand = 0;  // its place among the op's operands
   bool writes = false, reads = false;
+  bool carried = false;  // touched last by the execution before
   Bytes bytes;
   Bytes distance;  // different bytes that the rank has touched since it touched these
   Flops work;      // and the arithmetic it has done
@@ -29,6 +31,14 @@ struct Reuse {
 /// ends. What one op touches of 4 KiB, or of a 16,384th of what the plan holds, counts as touched at once; lines of 64
 /// bytes are told apart. Costs time in proportion to the bytes that all operands together hold, in such pieces.
 std::vector<Reuse> reuse_of_works(const Plan& plan, const Bindings& bindings);
+
+/// What ops of one rank of the first class reach of a persistent tensor in an execution.
+struct TouchedTensor {
+  std::string name;
+  Bytes bytes;
+};
+/// In order of their names.
+std::vector<TouchedTensor> touched_tensors(const Plan& plan, const Bindings& bindings);
 
 /// Bytes that one execution touches on a rank, in the mean over the ranks: what ops reach of persistent tensors, and
 /// the most that others hold. A lookup reaches the rows it picks, attention the keys there are.

@@ -133,6 +133,16 @@ class TouchedBytes {
   }
 
   Bytes of(const RankClass& c) {
+    walk(c);
+    return persistent_ + peak_;
+  }
+  /// Persistent owners with the bytes that were reached, by the class that was walked last; in no order.
+  const std::unordered_map<TensorId, Bytes>& touched() const { return touched_; }
+
+ private:
+  void walk(const RankClass& c) {
+    touched_.clear();
+    persistent_ = live_ = peak_ = Bytes{};
     std::map<OpId, Block> blocks;
     for (const Stretch& s : stretches_of(plan_, c)) {
       if (s.like.is_none()) {
@@ -144,13 +154,8 @@ class TouchedBytes {
       if (is_new) known->second = block(s.like.index(), s.num_ops);
       add(known->second, s.first);
     }
-    const Bytes all = persistent_ + peak_;
-    touched_.clear();
-    persistent_ = live_ = peak_ = Bytes{};
-    return all;
   }
 
- private:
   struct Touch {
     std::uint32_t op = 0, operand = 0;  // in the block; of the op
     Bytes bytes, size;                  // reached; of the owner
@@ -213,11 +218,21 @@ class TouchedBytes {
   const Plan& plan_;
   std::vector<Reach> reach_;                     // per work
   std::vector<std::int64_t> elements_;           // per layout
-  std::unordered_map<TensorId, Bytes> touched_;  // of persistent owners, by the class at hand; never iterated
+  std::unordered_map<TensorId, Bytes> touched_;  // of persistent owners, by the class at hand
   Bytes persistent_, live_, peak_;
 };
 
 }  // namespace
+
+std::vector<TouchedTensor> touched_tensors(const Plan& plan, const Bindings& bindings) {
+  TouchedBytes touched{plan, bindings};
+  touched.of(plan.classes.front());
+  std::vector<TouchedTensor> out;
+  for (const auto& [owner, bytes] : touched.touched())
+    out.push_back({std::string{plan.names[plan.tensors[owner.index()].name]}, bytes});
+  std::sort(out.begin(), out.end(), [](const TouchedTensor& a, const TouchedTensor& b) { return a.name < b.name; });
+  return out;
+}
 
 Bytes working_set(const Plan& plan, const Bindings& bindings) {
   TouchedBytes touched{plan, bindings};

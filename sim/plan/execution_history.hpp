@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans that are executed in turn: what caches have seen of others before one is executed again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "sim/plan/plan.hpp"
+
+namespace orrery {
+
+/// Executions of plans that share persistent tensors by name, one after another on one rank: its first class stands for
+/// all. Costs time and memory in proportion to the tensors of the plans.
+class ExecutionHistory {
+ public:
+  /// Tells of the next execution; gives what came before it. Bytes between are those of the middle one of the plan's
+  /// bytes: of tensors that it does not touch and that were touched since. Where less came between than a 64th of what
+  /// it touches, it counts as executed again. What nobody has touched counts as if the plan were executed all along.
+  /// Leaves out what plans take and give back.
+  Interlude next(const Plan& plan, const Bindings& bindings);
+
+ private:
+  struct Known {
+    Bytes bytes;
+    std::uint64_t last = 0;  // which execution
+    Interlude before;        // it
+  };
+  std::unordered_map<std::string, Known> tensors_;  // by name
+  std::uint64_t now_ = 0;
+};
+
+}  // namespace orrery
