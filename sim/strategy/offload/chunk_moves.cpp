@@ -51,6 +51,8 @@ class Chunks {
   void stand(std::uint32_t chunk, TensorId weights, TensorId gradients);
   bool all_stashed(std::uint32_t chunk) const;
   void stand_states(std::uint32_t chunk);
+  void find_next();
+  void keep_place();
   void come(std::uint32_t chunk);
   void leave(std::uint32_t chunk);
   void bring(std::uint32_t chunk, TensorId from, TensorId to, std::string_view name);
@@ -72,9 +74,12 @@ class Chunks {
   ChunkLayout layout_;
   ChunkCounts counts_;
   std::vector<ChunkAction> actions_;
+  std::vector<OpId> next_;  // per action, and at the end: the first op of the passes from there on, of the old plan
+  std::size_t now_ = 0;     // the action
   std::vector<Chunk> chunks_;
   std::vector<bool> stashed_;  // per update: its gradient lies in the slot of its weight
   OpId computed_;              // the last op of the passes
+  OpId moved_;                 // the last copy of a chunk in their stream
   OpId leaving_, wait_;        // a chunk on its way down; what the next op of the passes waits for
   std::vector<OpId> written_;  // per chunk whose states went back to a disk
   bool in_blocks_ = false;
@@ -146,6 +151,22 @@ bool Chunks::all_stashed(std::uint32_t k) const {
   return std::all_of(members.begin(), members.end(), [&](std::uint32_t i) { return stashed_[i]; });
 }
 
+/// The latest copy, when it is made in the passes' own stream, waits as the next op of these does, and what runs beside
+/// them waits for it: room that a chunk leaves, or takes, is that which the plan counted on.
+void Chunks::keep_place() {
+  if (!next_[now_].is_none()) r_.order_as(next_[now_]);
+  moved_ = r_.last();
+}
+
+void Chunks::find_next() {
+  next_.assign(actions_.size() + 1, OpId{});
+  for (std::size_t s = actions_.size(); s-- > 0;) {
+    const ChunkAction& a = actions_[s];
+    const bool passes = a.deed == ChunkDeed::Emit && plan_[a.op].stream == Stream::Compute;
+    next_[s] = passes ? a.op : next_[s + 1];
+  }
+}
+
 /// Copies to the device, rounding there what is wider than its place. What it takes is free behind all that the passes
 /// have done so far, and behind the block that was given back first.
 void Chunks::bring(std::uint32_t k, TensorId from, TensorId to, std::string_view name) {
@@ -155,7 +176,9 @@ void Chunks::bring(std::uint32_t k, TensorId from, TensorId to, std::string_view
     target = r_.builder().tensor(fmt::format("chunk.{}.wide", k), shape_of(k),
                                  {.dtype = wide, .role = TensorRole::Workspace});
   r_.copy(fmt::format("{}.{}", name, k), from, target, travel_.in);
-  if (travel_.in != Stream::Compute) {
+  if (travel_.in == Stream::Compute) {
+    keep_place();
+  } else {
     r_.order(computed_);
     r_.order(wait_);
   }
@@ -200,7 +223,7 @@ void Chunks::leave(std::uint32_t k) {
     free = r_.builder().add(fmt::format("leave.{}", k), work, {updates(chunk.here), writes(below)}, travel_.out);
     ++counts_.written;
     if (travel_.out == Stream::Compute)
-      computed_ = free;
+      keep_place(), computed_ = free;
     else if (!in_blocks_)
       wait_ = std::exchange(leaving_, free);
   }
@@ -239,7 +262,7 @@ void Chunks::go_down(std::uint32_t k) {
       fmt::format("chunk.{}.stage", k), shape_of(k),
       {.dtype = type_of(chunk.home), .role = TensorRole::Gradient, .tier = tier_of(travel_.memory)});
   r_.copy(fmt::format("down.{}", k), chunk.home, chunk.stage, travel_.out);
-  if (travel_.out == Stream::Compute) computed_ = r_.last();
+  if (travel_.out == Stream::Compute) keep_place(), computed_ = r_.last();
   stand(k, chunk.stage);
 }
 
@@ -315,7 +338,7 @@ void Chunks::emit(OpId op) {
     }
   }
   r_.emit(op);
-  if (plan_[op].stream != Stream::Compute) return;
+  if (plan_[op].stream != Stream::Compute) return r_.order(moved_);
   computed_ = r_.last();
   r_.order(std::exchange(wait_, OpId{}));
 }
@@ -336,15 +359,16 @@ void Chunks::do_action(const ChunkAction& a) {
 void Chunks::run() {
   stashed_.assign(updates_.all.size(), false);
   for (std::uint32_t k = 0; k < chunks_.size(); ++k) make_chunk(k);
+  find_next();
   std::size_t next = 0;
   const auto& events = counts_.cache.events;
   const auto move = [&](std::size_t step) {
     for (; next < events.size() && events[next].step <= step; ++next)
       events[next].comes ? come(events[next].chunk) : leave(events[next].chunk);
   };
-  for (std::size_t s = 0; s < actions_.size(); ++s) {
-    move(s);
-    do_action(actions_[s]);
+  for (now_ = 0; now_ < actions_.size(); ++now_) {
+    move(now_);
+    do_action(actions_[now_]);
   }
   move(actions_.size());
   r_.end_class();

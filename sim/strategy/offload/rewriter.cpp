@@ -86,8 +86,12 @@ OpId PlanRewriter::emit_with(OpId id, std::span<const Operand> operands, const O
   const std::string name = std::string{from_->name_of(op)} + std::string{change.suffix};
   const OpId made = builder_.add(name, work, operands, change.stream.value_or(op.stream));
   ops_[id.index()] = made;
-  for (const OpId d : from_->deps_of(op)) order(ops_[d.index()]);
+  order_as(id);
   return made;
+}
+
+void PlanRewriter::order_as(OpId op) {
+  for (const OpId d : from_->deps_of((*from_)[op])) order(ops_[d.index()]);
 }
 
 OpId PlanRewriter::copy(std::string_view name, TensorId from, TensorId to, Stream stream) {

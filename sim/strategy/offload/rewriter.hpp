@@ -46,6 +46,8 @@ class PlanRewriter {
   /// Comes after an op of the new plan, whatever the operands say; nothing happens when it already does or when there
   /// is none.
   void order(OpId before);
+  /// Comes after whatever `op` of the old plan comes after on other streams.
+  void order_as(OpId op);
   OpId last() const { return OpId{builder_.plan().ops.size() - 1}; }
 
   /// Ports, constants, placements and workspaces of the class, as its owners stand now.
