@@ -32,7 +32,7 @@ const Result kResults[] = {
     {"clover", 7, 3, 4},
     {"glide-cape", 9, 6, 3},
     {"elixir", 9, 8, 1},
-    {"angel-ptm", 6, 4, 1},
+    {"angel-ptm", 6, 5, 1},
     {"zero-offload", 6, 6},
     {"zero-infinity", 6, 6},
     {"patrickstar", 80, 67, 4},
