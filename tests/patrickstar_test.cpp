@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <set>
+
 #include "sim/strategy/offload/chunked_states.hpp"
 #include "tests/offload_testing.hpp"
 #include "tests/user_error.hpp"
@@ -156,6 +159,77 @@ TEST_CASE("a chunk below the largest tensor and a cap below an op's needs are re
              Catch::Contains("leave out `wide_gradients`"));
   CHECK_THAT(refusal("{device_memory: 10 kB}"), Catch::Contains("allow more device memory"));
   CHECK_THAT(refusal("{device_memory: 1 GB, parallel: {mesh: dp2, data: {kind: zero1}}}"), Catch::Contains("zero3"));
+}
+
+/// As many chunks as fit beside the passes of a step on one sample.
+struct Tight {
+  Model model = small_model("gpt2");
+  TrainOptions o = offload_options();
+  std::vector<ChunkCounts> counts;
+  double memory = 0;
+
+  Plan plan(Precision dtype, bool asynchronous) {
+    o.batch = 1;
+    o.dtype = dtype;
+    const Plan base = plain_plan(model, o);
+    const std::int64_t chunk = least_chunk(base), width = dtype == Precision::F64 ? 8 : 2;
+    memory = double(beside_chunks(base, chunk)) + double((asynchronous ? 6 : 5) * width * chunk);
+    const ChunkOptions options{
+        .chunk = chunk, .device_memory = Bytes{memory}, .usable = 1, .reserve = 0, .asynchronous = asynchronous};
+    return chunk_states(base, options, &host_workspaces(), &counts);
+  }
+};
+
+/// The reference's loop over chunks copies a gradient, updates, and copies the weights back, one after the other.
+TEST_CASE("what comes from and goes to the device waits for the host's updates and these for it", "[offload]") {
+  Tight tight;
+  const Plan plan = tight.plan(Precision::F64, false);
+  REQUIRE(tight.counts.front().cached);
+  std::vector<Span> copies, updates;
+  for (const Span& s : simulate_steps(plan, 1).spans)
+    if (std::holds_alternative<Copy>(plan.work(plan[s.op])))
+      copies.push_back(s);
+    else if (plan[s.op].stream == Stream::Host)
+      updates.push_back(s);
+  REQUIRE(updates.size() > 10);
+  for (const Span& u : updates)
+    for (const Span& c : copies) CHECK((u.end_ps <= c.start_ps || c.end_ps <= u.start_ps));
+}
+
+/// Of a chunk that was on the device when its update began, 2 bytes of gradient per element went down, and its master
+/// copy comes back, which the device rounds; others come as they lie on the host.
+TEST_CASE("chunks that are on the device until their update come back as master copies", "[offload]") {
+  const bool asynchronous = GENERATE(false, true);
+  CAPTURE(asynchronous);
+  Tight exact;
+  const Plan executed = exact.plan(Precision::F64, asynchronous);
+  CHECK(exact.counts.front().came_wide > 0);
+  const OffloadRun run = train_capped(exact.model, exact.o, executed);
+  CHECK(simulate_steps(executed, exact.o.steps).transfers == run.timeline.transfers);
+  CHECK(difference(run.trained, train(exact.model, exact.o, *single())) < 1e-9);
+
+  Tight tight;
+  const Plan plan = tight.plan(Precision::BF16, asynchronous);
+  const ChunkCounts& counts = tight.counts.front();
+  std::set<std::string> left;       // chunks that left behind the last product
+  std::map<std::string, int> wide;  // how often a chunk came as 4 bytes per element
+  for (const Op& op : plan.ops) {
+    const std::string name{plan.name_of(op)};
+    if (std::holds_alternative<Gemm>(plan.work(op))) left.clear();
+    if (name.starts_with("leave.")) left.insert(name.substr(6));
+    if (!name.starts_with("come.")) continue;
+    const auto bytes = static_cast<std::int64_t>(std::get<Copy>(plan.work(op)).bytes.base());
+    wide[name.substr(5)] += bytes == 4 * plan.shape(plan.operands_of(op)[0].tensor()).elements();
+  }
+  std::int64_t arrivals = 0;
+  for (const auto& [chunk, count] : wide) {
+    CHECK(count == int(left.contains(chunk)));
+    arrivals += count;
+  }
+  CHECK(arrivals == counts.came_wide);
+  CHECK(arrivals > 0);
+  CHECK(arrivals < counts.chunks);
+  CHECK(double(peak_of(simulate_steps(plan, 1), Tier::Device)) <= tight.memory);
 }
 
 TEST_CASE("in 16 bits there is one master copy") {

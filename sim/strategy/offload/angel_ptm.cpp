@@ -65,7 +65,6 @@ class AngelPtm final : public TierStrategy {
                    .out = Stream::CopyOut,
                    .early = true,
                    .keep_clean = true,
-                   .wide = false,
                    .own_gradients = o_.own_gradients,
                    .states = o_.tier_of_states(),
                    .buffers = o_.buffers},

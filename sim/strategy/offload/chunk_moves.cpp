@@ -51,7 +51,6 @@ class Chunks {
   void stand(std::uint32_t chunk, TensorId weights, TensorId gradients);
   bool all_stashed(std::uint32_t chunk) const;
   void stand_states(std::uint32_t chunk);
-  void find_next();
   void keep_place();
   void come(std::uint32_t chunk);
   void leave(std::uint32_t chunk);
@@ -74,12 +73,13 @@ class Chunks {
   ChunkLayout layout_;
   ChunkCounts counts_;
   std::vector<ChunkAction> actions_;
-  std::vector<OpId> next_;  // per action, and at the end: the first op of the passes from there on, of the old plan
+  std::vector<OpId> next_;  // per action: the first op of the passes from there on, of the old plan
   std::size_t now_ = 0;     // the action
   std::vector<Chunk> chunks_;
+  std::vector<bool> wide_;     // per chunk that first comes as its master copy; empty: none does
   std::vector<bool> stashed_;  // per update: its gradient lies in the slot of its weight
   OpId computed_;              // the last op of the passes
-  OpId moved_;                 // the last copy of a chunk in their stream
+  OpId moved_, hosted_;        // the last copy of a chunk in their stream, the last update on the host
   OpId leaving_, wait_;        // a chunk on its way down; what the next op of the passes waits for
   std::vector<OpId> written_;  // per chunk whose states went back to a disk
   bool in_blocks_ = false;
@@ -88,6 +88,7 @@ class Chunks {
 
 void Chunks::decide(const ChunkRules& rules, const WorkspaceModel* workspaces) {
   actions_ = chunk_actions(plan_, class_, updates_, layout_, travel_.early);
+  next_ = next_of_passes(plan_, actions_);
   chunks_.resize(layout_.size());
   counts_.chunks = static_cast<std::int64_t>(layout_.size());
   if (updates_.all.empty()) return;
@@ -102,6 +103,8 @@ void Chunks::decide(const ChunkRules& rules, const WorkspaceModel* workspaces) {
   }
   if (!counts_.cached) counts_.resident = 0;
   counts_.cache = std::move(d.cache);
+  if (travel_.first == FirstArrival::MasterOfUpdated) wide_ = leaves_for_update(actions_, layout_, counts_.cache);
+  if (travel_.first == FirstArrival::Master) wide_.assign(chunks_.size(), true);
   counts_.steps = std::move(d.steps);
   in_blocks_ = d.blocks > 0;
   free_.assign(static_cast<std::size_t>(d.blocks), OpId{});
@@ -152,19 +155,12 @@ bool Chunks::all_stashed(std::uint32_t k) const {
 }
 
 /// The latest copy, when it is made in the passes' own stream, waits as the next op of these does, and what runs beside
-/// them waits for it: room that a chunk leaves, or takes, is that which the plan counted on.
+/// them waits for it: room that a chunk leaves, or takes, is that which the plan counted on. Whoever copies has updated,
+/// too, what was to be updated until then.
 void Chunks::keep_place() {
   if (!next_[now_].is_none()) r_.order_as(next_[now_]);
+  r_.order(hosted_);
   moved_ = r_.last();
-}
-
-void Chunks::find_next() {
-  next_.assign(actions_.size() + 1, OpId{});
-  for (std::size_t s = actions_.size(); s-- > 0;) {
-    const ChunkAction& a = actions_[s];
-    const bool passes = a.deed == ChunkDeed::Emit && plan_[a.op].stream == Stream::Compute;
-    next_[s] = passes ? a.op : next_[s + 1];
-  }
 }
 
 /// Copies to the device, rounding there what is wider than its place. What it takes is free behind all that the passes
@@ -203,7 +199,7 @@ void Chunks::come(std::uint32_t k) {
   chunk.here = r_.builder().tensor(fmt::format("chunk.{}", k), shape_of(k),
                                    {.dtype = type_of(chunk.home), .role = TensorRole::Parameter});
   const TensorId master = master_of(k);
-  const bool wide = travel_.wide && !chunk.came && !master.is_none();
+  const bool wide = !wide_.empty() && wide_[k] && !chunk.came && !master.is_none();
   bring(k, wide ? master : chunk.home, chunk.here, "come");
   counts_.came_wide += wide;
   chunk.came = true;
@@ -319,7 +315,7 @@ void Chunks::update(const ChunkAction& a) {
   const Work work = with_master(plan_.work(op));
   const bool there = chunk.place.states_stay;
   r_.builder().add(plan_.name_of(op), there ? work : on_host(work), operands, there ? op.stream : Stream::Host);
-  if (there) computed_ = r_.last();
+  (there ? computed_ : hosted_) = r_.last();
   if (++chunk.updated < layout_.members[k].size()) return;
   write_states(k);
   if (!chunk.down) return;
@@ -359,7 +355,6 @@ void Chunks::do_action(const ChunkAction& a) {
 void Chunks::run() {
   stashed_.assign(updates_.all.size(), false);
   for (std::uint32_t k = 0; k < chunks_.size(); ++k) make_chunk(k);
-  find_next();
   std::size_t next = 0;
   const auto& events = counts_.cache.events;
   const auto move = [&](std::size_t step) {

@@ -8,13 +8,17 @@
 
 namespace orrery {
 
+/// What a chunk comes as when it first comes in a step: its weights; its master copy, which the device rounds; the one
+/// or the other, as it was on the device when its update began in the step before or was not.
+enum class FirstArrival : std::uint8_t { Weights, Master, MasterOfUpdated };
+
 /// How chunks move.
 struct ChunkTravel {
   HostMemory memory = HostMemory::Pinned;
   Stream in = Stream::Compute, out = Stream::Compute;
   bool early = false;          // a chunk leaves as soon as its gradients are complete; else when it is updated
   bool keep_clean = false;     // what has not changed on the device leaves without a copy
-  bool wide = false;           // the first arrival in a step is the master copy, which the device rounds
+  FirstArrival first = FirstArrival::Weights;
   bool own_gradients = false;  // those of chunks that come and go have room of their own on the host; else their
                                // weights' place
   Tier states = Tier::Pinned;  // of chunks whose states do not stay on the device: host memory, or a disk

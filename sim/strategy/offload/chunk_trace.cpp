@@ -34,8 +34,36 @@ std::vector<ChunkAction> chunk_actions(const Plan& plan, ClassId c, const Update
   return out;
 }
 
+std::vector<OpId> next_of_passes(const Plan& plan, const std::vector<ChunkAction>& actions) {
+  std::vector<OpId> out(actions.size() + 1);
+  for (std::size_t s = actions.size(); s-- > 0;) {
+    const ChunkAction& a = actions[s];
+    const bool passes = a.deed == ChunkDeed::Emit && plan[a.op].stream == Stream::Compute;
+    out[s] = passes ? a.op : out[s + 1];
+  }
+  return out;
+}
+
+std::vector<bool> leaves_for_update(const std::vector<ChunkAction>& actions, const ChunkLayout& layout,
+                                    const CachePlan& cache) {
+  std::vector<bool> out(layout.size());
+  for (const CacheEvent& e : cache.events) {
+    if (e.comes || e.step >= actions.size()) continue;
+    const ChunkAction& a = actions[e.step];
+    if (a.deed == ChunkDeed::Update && layout.slots[a.index].chunk == e.chunk) out[e.chunk] = true;
+  }
+  return out;
+}
+
 std::int64_t ChunkTrace::most_beside() const {
   return beside.empty() ? 0 : *std::max_element(beside.begin(), beside.end());
+}
+
+std::int64_t ChunkTrace::master_bytes(std::uint32_t k) const {
+  const Update& u = updates.all[layout.members[k].front()];
+  const DType wide = state_type(plan, u);
+  if (wide == plan.tensors[u.weight.index()].dtype || (!lacks_master(plan, u) && !can_have_master(plan, u))) return 0;
+  return static_cast<std::int64_t>(ceil_to(size_of(wide, layout.sizes[k]), kAllocationUnit).base());
 }
 
 std::vector<std::int64_t> ChunkTrace::on_their_way() const {

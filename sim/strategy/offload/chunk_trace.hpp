@@ -20,6 +20,12 @@ struct ChunkAction {
 std::vector<ChunkAction> chunk_actions(const Plan& plan, ClassId c, const Updates& updates, const ChunkLayout& layout,
                                        bool give_up);
 
+/// Per action, and behind the last one: the first op of the passes from there on; none where there is none.
+std::vector<OpId> next_of_passes(const Plan& plan, const std::vector<ChunkAction>& actions);
+/// Per chunk: whether it leaves for its update, so that it has been on the device until then.
+std::vector<bool> leaves_for_update(const std::vector<ChunkAction>& actions, const ChunkLayout& layout,
+                                    const CachePlan& cache);
+
 /// Where a chunk is between steps.
 struct ChunkPlace {
   bool weights_stay = false;  // on the device; else on the host, and they come and go
@@ -39,6 +45,8 @@ struct ChunkTrace {
   std::vector<std::int64_t> changed;                    // per step: bytes of the chunk that a gradient moves into
   std::vector<std::uint32_t> passes;  // per step: a forward or a backward pass of a microbatch, by number
 
+  /// Bytes of a chunk's master copy where it is wider than the weights; else 0.
+  std::int64_t master_bytes(std::uint32_t chunk) const;
   /// The most that lies beside chunks.
   std::int64_t most_beside() const;
   /// Per step: the most bytes that may be on their way down: one chunk at a time, of those that gradients came into.

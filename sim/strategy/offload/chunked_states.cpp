@@ -60,6 +60,18 @@ void check_updates(const ChunkTrace& trace, const ChunkOptions& o) {
                     "allow more memory, use more ranks, or keep less of the device free"};
 }
 
+/// Per step: room that master copies take, beside what is kept free, where a chunk is needed for the first time.
+std::vector<std::int64_t> rounding_room(const ChunkTrace& trace, std::int64_t reserve) {
+  std::vector<std::int64_t> out(trace.steps.size(), 0);
+  std::vector<bool> needed(trace.layout.size());
+  for (std::size_t s = 0; s < out.size(); ++s)
+    for (const std::uint32_t k : trace.steps[s].needed) {
+      if (!needed[k]) out[s] = std::max(out[s], trace.master_bytes(k) - reserve);
+      needed[k] = true;
+    }
+  return out;
+}
+
 /// Room for chunks at a step of the passes: what is usable, without what lies beside chunks and the reserve.
 ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   ChunkDecision out;
@@ -78,7 +90,9 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   if (!cached) return out;
   std::int64_t resident = 0;
   for (std::int64_t k = 0; k < forced; ++k) resident += trace.weight_bytes[static_cast<std::size_t>(k)];
-  out.steps = trace.moving(out.places, [&](std::size_t s) { return usable - resident - trace.beside[s]; });
+  const std::vector<std::int64_t> rounding = rounding_room(trace, reserve);
+  out.steps =
+      trace.moving(out.places, [&](std::size_t s) { return usable - resident - trace.beside[s] - rounding[s]; });
   out.cache = plan_cache(trace.weight_bytes, out.steps, o.eviction);
   if (o.asynchronous) come_ahead(out.cache, trace.weight_bytes, out.steps, 1);
   return out;
@@ -92,6 +106,7 @@ Plan chunk_states(const Plan& plan, const ChunkOptions& options, const Workspace
       .travel = {.memory = options.memory,
                  .in = options.asynchronous ? Stream::CopyIn : Stream::Compute,
                  .out = options.asynchronous ? Stream::CopyOut : Stream::Compute,
+                 .first = FirstArrival::MasterOfUpdated,
                  .states = tier_of(options.memory)},
       .lay_out = [&](const Plan& p, ClassId, const Updates& u) { return lay_out_chunks(p, u, options.chunk); },
       .decide = [&](const ChunkTrace& trace) { return decide(trace, options); }};

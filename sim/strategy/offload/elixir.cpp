@@ -134,7 +134,7 @@ class Elixir final : public TierStrategy {
                                       .out = o_.overlap ? Stream::CopyOut : Stream::Compute,
                                       .early = true,
                                       .keep_clean = true,
-                                      .wide = true,
+                                      .first = FirstArrival::Master,
                                       .states = tier_of(o_.memory)},
                            .lay_out =
                                [&](const Plan& p, ClassId c, const Updates& u) {

@@ -123,7 +123,6 @@ class Gemini final : public TierStrategy {
                        .out = Stream::Compute,
                        .early = true,
                        .keep_clean = o_.placement == Placement::Static,
-                       .wide = false,
                        .states = tier_of(o_.memory)},
             .lay_out = [this](const Plan& p, ClassId, const Updates& u) { return lay_out(p, u); },
             .decide = [this](const ChunkTrace& t) { return o_.placement == Placement::Auto ? fit(t) : share_out(t); }};

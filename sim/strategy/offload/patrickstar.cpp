@@ -10,9 +10,11 @@
 //            another policy. Copies are made in the passes' own stream, or, asynchronous, in streams of their own: a
 //            chunk leaves behind the op that used it last, and the next one that is needed comes ahead (issue 269 of
 //            the reference).
-//   update   on the host, in the chunk; where all weights fit on the device, as many chunks as fit beside the passes
-//   are
-//            updated there, others send gradients down and get new weights up in the type of the master copy.
+//   update   on the host, in the chunk, one after the other: whoever copies a gradient down updates and copies the new
+//            weights back before the next chunk (ops/fp16_cpu_adam.py). Of a chunk that is on the device, the gradient
+//            goes down and the master copy comes up, which the device rounds (ops/chunk_io_buff.py): 2 and 4 bytes per
+//            element. The reference copies it up at once, we when it is used next; that takes as long. Where all
+//            weights fit on the device, as many chunks as fit beside the passes are updated there.
 // A chunk that leaves the device keeps its place on the host, where the reference gives it back and takes it anew: with
 // `host_memory` as many chunks as the host has no room for never leave the device, so that both memories add up.
 // Several ranks: with `data: {kind: zero3}` chunks hold what a rank owns, and buckets are what is gathered.
