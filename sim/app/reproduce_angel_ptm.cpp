@@ -8,10 +8,10 @@
 // GPUs; GPTs 8192 wide on one node and 16384 on more, 1,024 tokens, all blocks run again, attention with its scores in
 // memory. DeepSpeed is the better of its ZeRO-3 with states, or weights and states, on the host. Its documentation
 // (memory.rst) counts 16 and 18 bytes per parameter there, times 1.5; its code has 2 more: all gradients in 16 bits
-// (stage3.py of 2022, `grad_partitions_flat_buffer`, commit 0003660) beside those in 32 bits that are counted, which the
-// documentation of 2021 knew only where steps are accumulated. Until 2026 (pull request 8207) the passes waited for gradients on their way to
-// pageable memory. Calibrated: 4 samples per GPU, with which DeepSpeed trains 30 billion parameters as fast as
-// one_node_perf_a100.png in PatrickStar's repository has it.
+// (stage3.py of 2022, `grad_partitions_flat_buffer`, commit 0003660) beside those in 32 bits that are counted, which
+// the documentation of 2021 knew only where steps are accumulated. Until 2026 (pull request 8207) the passes waited for
+// gradients on their way to pageable memory. Calibrated: 4 samples per GPU, with which DeepSpeed trains 30 billion
+// parameters as fast as one_node_perf_a100.png in PatrickStar's repository has it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,7 +68,8 @@ class Nodes {
     for (const Way& way : ways) {
       if (in_.weights_on_host && &way != &ways[1]) continue;
       const double each = kBuffers * (way.host_bytes + (in_.narrow_gradients ? kNarrowBytes : 0));
-      if (in_.estimated && each * size(layers, nodes).parameters() > in_.host_used * kHostBytes * double(nodes)) continue;
+      if (in_.estimated && each * size(layers, nodes).parameters() > in_.host_used * kHostBytes * double(nodes))
+        continue;
       auto report = step(fmt::format(fmt::runtime(way.text), 8 * nodes), layers, nodes, batch);
       if (report && (!best || report->step < best->step)) best = std::move(report);
     }

@@ -155,8 +155,8 @@ bool Chunks::all_stashed(std::uint32_t k) const {
 }
 
 /// The latest copy, when it is made in the passes' own stream, waits as the next op of these does, and what runs beside
-/// them waits for it: room that a chunk leaves, or takes, is that which the plan counted on. Whoever copies has updated,
-/// too, what was to be updated until then.
+/// them waits for it: room that a chunk leaves, or takes, is that which the plan counted on. Whoever copies has
+/// updated, too, what was to be updated until then.
 void Chunks::keep_place() {
   if (!next_[now_].is_none()) r_.order_as(next_[now_]);
   r_.order(hosted_);

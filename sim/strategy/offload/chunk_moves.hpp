@@ -16,8 +16,8 @@ enum class FirstArrival : std::uint8_t { Weights, Master, MasterOfUpdated };
 struct ChunkTravel {
   HostMemory memory = HostMemory::Pinned;
   Stream in = Stream::Compute, out = Stream::Compute;
-  bool early = false;          // a chunk leaves as soon as its gradients are complete; else when it is updated
-  bool keep_clean = false;     // what has not changed on the device leaves without a copy
+  bool early = false;       // a chunk leaves as soon as its gradients are complete; else when it is updated
+  bool keep_clean = false;  // what has not changed on the device leaves without a copy
   FirstArrival first = FirstArrival::Weights;
   bool own_gradients = false;  // those of chunks that come and go have room of their own on the host; else their
                                // weights' place
