@@ -8,16 +8,18 @@
 // updates 16 bytes of a device per element of a chunk stay free (memtracer.py). Moments have no memory before the first
 // update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. Chunks are sent around one by one:
 // before the first use in a pass and, as gradients, behind the last one, while nothing is computed (client.py,
-// `with_mem_saving_comm`, which its scripts set). What PyTorch's allocator takes has to fit into a device. The nodes
-// with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what is used, and what part of all that is.
-// Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100 (benchmark_yard_v2.sh), 16, 8 and 4 on A100
-// from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits is taken, for smaller networks on A100 of
-// 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory rates of the vendors' data sheets, two GPUs
-// behind each PCIe switch, one 200 Gb/s card for each A100; attention with its scores in memory and dropout, as PyTorch
-// ran it then; ranks that update on one host together as its author measured on A100 for Elixir (hpcaitech/Elixir,
-// profile/): n reach 1 + 0.32·ln n times what one does. A chunk of ours is made of parts, one of each of so many chunks
-// as there are ranks, where there a rank has one of these whole. Calibrated, on the two rows of each machine that say
-// so: the rate of products, and that of copies and updates on the host.
+// `with_mem_saving_comm`, which its scripts set). What PyTorch's allocator takes, which its benchmarks empty before
+// each step, has to fit into what nvidia-smi shows of a device (40,536 and 32,510 MiB then), less half a GiB for the
+// context, as for ZeRO-Offload. The nodes with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what is
+// used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
+// (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits
+// is taken, for smaller networks on A100 of 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory
+// rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100; attention with
+// its scores in memory and dropout, as PyTorch ran it then; ranks that update on one host together as its author
+// measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. A chunk of ours
+// is made of parts, one of each of so many chunks as there are ranks, where there a rank has one of these whole.
+// Calibrated, on the two rows of each machine that say so: the rate of products, and that of copies and updates on the
+// host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +33,8 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kTokens = 1024, kVocabulary = 30522;
-constexpr double kGiB = 1024.0 * 1024 * 1024, kWithin = 0.2, kExact = 0.01;
+constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB, kContext = 512 * kMiB;  // CUDA's on each device
+constexpr double kWithin = 0.2, kExact = 0.01;
 constexpr std::int64_t kUpdateReserve = 16;        // bytes per element of a chunk, kept free during updates
 constexpr double kCopies = 0.83, kUpdates = 0.46;  // parts of their rates that copies and updates reach elsewhere
 
@@ -108,8 +111,8 @@ struct Row {
   std::vector<std::pair<double, double>> published;
 };
 struct Site {
-  const char *name, *device, *links, *layout;  // layout: of all devices of a node
-  double pcie, device_bytes, host_bytes;
+  const char *name, *device, *links, *layout;            // layout: of all devices of a node
+  double pcie, device_bytes, shown_bytes, host_bytes;    // shown: by nvidia-smi
   double products, host;                                 // calibrated: parts of the rates that our laws give
   std::vector<std::int64_t> batches;                     // per GPU, most first
   std::vector<std::pair<std::int64_t, double>> largest;  // billions of parameters by GPUs
@@ -128,6 +131,7 @@ Site a100() {
       .layout = "switch",
       .pcie = 31.5,
       .device_bytes = 40 * kGiB,
+      .shown_bytes = 40536 * kMiB,
       .host_bytes = 1007 * kGiB,
       .products = 0.622,
       .host = 0.721,
@@ -153,6 +157,7 @@ Site v100() {
           .layout = "cube_mesh",
           .pcie = 15.75,
           .device_bytes = 32 * kGiB,
+          .shown_bytes = 32510 * kMiB,
           .host_bytes = 240e9,
           .products = 0.596,
           .host = 0.98,
@@ -215,8 +220,9 @@ class Machines {
         gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0, {}}}}}, ", gpus, parts) : "";
     return fmt::format(
         "model: {}\n"
-        "cluster: {{nodes: {}, devices_per_node: {}, device: {}, layout: {}, {}, host_link: {{bandwidth: {} GB/s, "
-        "latency: 1.5 us, devices_per_switch: 2, to_device: {}, to_host: {}}}, host: {{cores: 64, memory: {:.0f} B, "
+        "cluster: {{nodes: {}, devices_per_node: {}, device: {}, device_memory: {:.0f} B, layout: {}, {}, host_link: "
+        "{{bandwidth: {} GB/s, latency: 1.5 us, devices_per_switch: 2, to_device: {}, to_host: {}}}, host: {{cores: "
+        "64, memory: {:.0f} B, "
         "memory_bandwidth: 300 GB/s, reached: {}}}}}\n"
         "strategy: [{{patrickstar: {{{}chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, "
         "host_memory: {:.0f} B, usable: {}, hybrid: {}}}}}]\n"
@@ -224,11 +230,11 @@ class Machines {
         "0.1, "
         "optimizer: {{clip: 0}}}}}}\n"
         "memory: {{allocator: {}}}\n",
-        model_of(size), nodes, per_node, site.device, per_node == 8 ? site.layout : "switch", site.links, site.pcie,
-        kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host, mesh,
-        in_.searched ? chunk.elements : 0, in_.searched ? kUpdateReserve * chunk.elements : 0, site.device_bytes,
-        site.host_bytes / double(per_node), in_.usable, in_.hybrid, batch * gpus, kTokens,
-        in_.holes ? "pytorch" : "best-fit");
+        model_of(size), nodes, per_node, site.device, site.shown_bytes - kContext,
+        per_node == 8 ? site.layout : "switch", site.links, site.pcie, kCopies * host, kCopies * host, site.host_bytes,
+        updates_reached(per_node) * host, mesh, in_.searched ? chunk.elements : 0,
+        in_.searched ? kUpdateReserve * chunk.elements : 0, site.device_bytes, site.host_bytes / double(per_node),
+        in_.usable, in_.hybrid, batch * gpus, kTokens, in_.holes ? "pytorch" : "best-fit");
   }
 
   const Reproducer& r_;
