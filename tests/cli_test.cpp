@@ -142,6 +142,21 @@ TEST_CASE("what does not fit is an answer, and a failure when asked for") {
   CHECK(orrery::testing::orrery(failing).code == 1);
 }
 
+TEST_CASE("a disk that is too small is no fit either") {
+  // Weights, gradients and moments of 6.3 M parameters, 12 to 16 bytes each, are 76 to 101 MB.
+  const auto on_disk = [](const std::string& size) {
+    return orrery::testing::orrery({"simulate", "zero-infinity", "--no-out", "--fail", "--set",
+                                    "cluster={device: host, device_memory: 256 MiB, host: {memory: 2 GiB}, host_link: "
+                                    "{bandwidth: 2 GB/s, latency: "
+                                    "20 us}, disk: {size: " +
+                                        size + ", bandwidth: 800 MB/s, latency: 100 us}}"});
+  };
+  CHECK(on_disk("4 GB").code == 0);
+  const CommandResult small = on_disk("20 MB");
+  CHECK(small.code == 1);
+  CHECK_THAT(small.out, Catch::Contains("peak on disk") && Catch::Contains("does not fit"));
+}
+
 TEST_CASE("twice the memory bandwidth makes decoding faster, and sensitivity agrees") {
   const std::vector<std::string> decode{"--model",   "llama-3-8b",
                                         "--cluster", "dgx_h100",

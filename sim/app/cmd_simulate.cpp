@@ -66,7 +66,7 @@ class Simulate final : public Command {
     }
     const auto folder = write_run_directory(context, out_, scenario, document, traces_of(s, context.console));
     print(context, report, rows, expectations, document, folder);
-    bool misses = !report.memory.fits();
+    bool misses = !all_fits(report);
     for (const ExpectationResult& e : expectations) misses |= !e.holds;
     return fail_ && misses ? exit_code::kMissed : exit_code::kOk;
   }

@@ -29,7 +29,7 @@ constexpr Metric kMetrics[] = {
     {"bubble", Form::Number, [](const Report& r) { return r.bubble; }},
     {"ops", Form::Number, [](const Report& r) { return double(r.ops); }},
     {"ranks", Form::Number, [](const Report& r) { return double(r.ranks); }},
-    {"fits", Form::Truth, [](const Report& r) { return r.memory.fits() ? 1.0 : 0.0; }},
+    {"fits", Form::Truth, [](const Report& r) { return all_fits(r) ? 1.0 : 0.0; }},
 };
 
 double read_in(const Node& n, Form form) {

@@ -254,6 +254,10 @@ void set_identity(Report& r, const ReportSource& source) {
 
 }  // namespace
 
+bool all_fits(const Report& r) {
+  return r.memory.fits() && std::all_of(r.tiers.begin(), r.tiers.end(), [](const TierReport& t) { return t.fits(); });
+}
+
 Report make_report(const ReportSource& source) {
   const Timeline& t = source.recording.timeline;
   const std::vector<std::uint32_t> steady = steady_instances(t);

@@ -98,6 +98,8 @@ struct ReportSource {
   const Machine* machine = nullptr;
 };
 Report make_report(const ReportSource& source);
+/// Whether what is needed of each memory is there: of devices, hosts and disks.
+bool all_fits(const Report& report);
 
 class KnownOpCosts;
 

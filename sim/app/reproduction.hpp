@@ -44,9 +44,6 @@ struct Prediction {
   double forward_seconds = 0;
 };
 
-/// Whether what is needed of each memory is there.
-bool all_fits(const Report& report);
-
 /// What a reproduction works with.
 struct Reproducer {
   const Wiring& wiring;

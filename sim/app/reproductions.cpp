@@ -48,12 +48,6 @@ const ReproductionEntry& find_reproduction(std::string_view name) {
   throw unknown_name("reproduction", name, known);
 }
 
-bool all_fits(const Report& r) {
-  return r.memory.fits() && std::all_of(r.tiers.begin(), r.tiers.end(), [](const TierReport& t) {
-           return !t.capacity || double(t.bytes) <= *t.capacity;
-         });
-}
-
 bool Claim::holds() const { return !calibrated && std::abs(ours - paper) <= within * std::abs(paper); }
 
 namespace {
