@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flows that nobody holds back, and what becomes of them when somebody does: by hand, and against SimGrid for each
-// flow.
+// Flows that SimGrid shares, and those that it need not: by hand, and against SimGrid for each flow.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -91,11 +90,28 @@ TEST_CASE("a flow that another one has slowed slows a third one", "[engine][flow
   CHECK(std::abs(ends[0] - 1400 * kMicro) <= 10);
 }
 
+TEST_CASE("flows that all share what holds them back have equal parts of it", "[engine][flow][sharing]") {
+  // Ranks 0, 1 and 2 of node 0 send to node 1: a third of 10 GB/s each, until 0 is through with 2 MB after 600 us; a
+  // half until 1 is through with 2 MB more, after 400 us; 2 has 2 MB left then, and 200 us to go. From 1100 us on it
+  // shares what comes into node 1 with rank 8, which nobody else holds back: both have half, 2's last 1 MB takes 200
+  // us.
+  const Cluster c = cluster_of(3, 4, NicPlacement::PerNode);
+  const std::vector<std::int64_t> ends = ends_of(c, {{0, rank(0), rank(4), 2.0_MB},
+                                                     {0, rank(1), rank(5), 4.0_MB},
+                                                     {0, rank(2), rank(6), 6.0_MB},
+                                                     {1100 * kMicro, rank(8), rank(7), 2.0_MB}});
+  CHECK(std::abs(ends[0] - 600 * kMicro) <= 10);
+  CHECK(std::abs(ends[1] - 1000 * kMicro) <= 10);
+  CHECK(std::abs(ends[2] - 1300 * kMicro) <= 10);
+  CHECK(std::abs(ends[3] - 1400 * kMicro) <= 10);
+}
+
 TEST_CASE("flows that meet at one instant or later end as if each were solved for", "[engine][flow][sharing]") {
   const auto network = GENERATE(as<std::string>{}, "none", "fat tree", "rails", "adaptive", "torus", "dragonfly");
   const auto cards = GENERATE(NicPlacement::PerNode, NicPlacement::PerDevice);
   const auto spread_us = GENERATE(0, 300, 3000);
-  CAPTURE(network, cards == NicPlacement::PerNode, spread_us);
+  const bool to_next_node = GENERATE(false, true);  // most links that are full have the same flows then
+  CAPTURE(network, cards == NicPlacement::PerNode, spread_us, to_next_node);
   Cluster c = cluster_of(16, 4, cards);
   c.network.nodes_per_leaf = 4, c.network.oversubscription = 2;
   if (network != "none") c.network.shape = NetworkShape::FatTree;
@@ -113,7 +129,7 @@ TEST_CASE("flows that meet at one instant or later end as if each were solved fo
   std::vector<Message> messages;
   for (int i = 0; i < 400; ++i) {
     // Few sizes and instants, so that flows are equal now and then; some pairs more than once.
-    const std::size_t from = draw(64), step = 1 + draw(63);
+    const std::size_t from = draw(64), step = to_next_node ? 4 : 1 + draw(63);
     const auto at = spread_us == 0 ? 0 : static_cast<std::int64_t>(draw(40)) * spread_us * kMicro / 10;
     messages.push_back({at, rank(from), rank((from + step) % 64), Bytes{1e5 * double(1 + draw(4))}});
   }

@@ -23,7 +23,7 @@ namespace s4u = simgrid::s4u;
 using simgrid::kernel::timer::Timer;
 
 constexpr double kTick = 1e-12;     // s: a picosecond
-constexpr double kLinkRate = 1e12;  // of the fastest link: a flow is as large as the picoseconds that it takes there
+constexpr double kLinkRate = 1e15;  // of the fastest link: a flow is as large as the femtoseconds that it takes there
 
 /// SimGrid takes over signals when it starts; this gives them back.
 class KeptSignals {

@@ -25,15 +25,15 @@ UncontendedFlows::UncontendedFlows(const Topology& topology, SharedLinks& shared
 
 void UncontendedFlows::run(std::int64_t start_ps, Network::Client& client) {
   reset();
-  client_ = &client;
+  client_ = &client, client_next_ps_ = start_ps;
   shared_.run(start_ps, *this);
 }
 
 /// An execution that ended with an error has left its flows.
 void UncontendedFlows::reset() {
   ends_ = {};
-  flows_.clear(), free_.clear(), sent_.clear(), entering_.clear();
-  for (Link& l : links_) l.load = 0, l.flows.clear();
+  flows_.clear(), free_.clear(), sent_.clear(), eased_.clear(), entering_.clear();
+  for (Link& l : links_) l.load = 0, l.num_shared = 0, l.flows.clear();
 }
 
 std::int64_t UncontendedFlows::advance(std::int64_t now_ps, std::span<const std::uint32_t> through) {
@@ -41,6 +41,7 @@ std::int64_t UncontendedFlows::advance(std::int64_t now_ps, std::span<const std:
   for (std::uint32_t f : through)
     while (f != kNone) {
       const std::uint32_t next = flows_[f].next;
+      for (const std::uint32_t l : flows_[f].links) --links_[l].num_shared;
       end(f);
       f = next;
     }
@@ -52,13 +53,16 @@ std::int64_t UncontendedFlows::advance(std::int64_t now_ps, std::span<const std:
       end(timer.id);
     }
   }
-  const std::int64_t next_ps = client_->advance(now_ps, through_);
-  admit(now_ps);
-  return ends_.empty() ? next_ps : std::min(next_ps, ends_.next_ps());
+  if (!through_.empty() || now_ps >= client_next_ps_) client_next_ps_ = client_->advance(now_ps, through_);
+  settle(now_ps);
+  return ends_.empty() ? client_next_ps_ : std::min(client_next_ps_, ends_.next_ps());
 }
 
 void UncontendedFlows::end(std::uint32_t f) {
-  for (const std::uint32_t l : flows_[f].links) links_[l].load -= flows_[f].cap;
+  for (const std::uint32_t l : flows_[f].links) {
+    if (links_[l].is_full() && !links_[l].flows.empty()) eased_.push_back(l);
+    links_[l].load -= flows_[f].cap;
+  }
   ++flows_[f].version;
   through_.push_back(flows_[f].message);
   free_.push_back(f);
@@ -74,7 +78,7 @@ void UncontendedFlows::send(std::uint32_t message, RankId from, RankId to, const
   flow.links.clear();
   topology_.route(from, to, flow.links);
   free_.pop_back();
-  flow.message = message, flow.left = bytes, flow.next = kNone;
+  flow.message = message, flow.left = bytes, flow.next = kNone, flow.rate = {};
   place(f);
   sent_.push_back(f);
 }
@@ -83,37 +87,73 @@ void UncontendedFlows::send(std::uint32_t message, RankId from, RankId to, const
 void UncontendedFlows::place(std::uint32_t f) {
   Flow& flow = flows_[f];
   flow.cap = INT64_MAX;
-  for (const std::uint32_t l : flow.links)
-    if (links_[l].capacity < flow.cap) flow.cap = links_[l].capacity, flow.rate = topology_.links()[l].bandwidth;
-  for (const std::uint32_t l : flow.links) links_[l].load += flow.cap;
+  for (const std::uint32_t l : flow.links) flow.cap = std::min(flow.cap, links_[l].capacity);
+  for (const std::uint32_t l : flow.links) links_[l].load += flow.cap, links_[l].flows.push_back(f);
 }
 
-bool UncontendedFlows::is_held_back(const Flow& flow) const {
-  return flow.cap == 0 || solved_ == SolvedFlows::All ||
-         std::any_of(flow.links.begin(), flow.links.end(), [&](std::uint32_t l) { return links_[l].is_full(); });
-}
-
-/// What has been sent at this instant, once all of it is known.
-void UncontendedFlows::admit(std::int64_t now_ps) {
+/// Those whose rate what has ended and begun at this instant may have changed, once all of it is known.
+void UncontendedFlows::settle(std::int64_t now_ps) {
+  ++epoch_;
+  for (const std::uint32_t f : sent_) flows_[f].since_ps = now_ps;
+  for (const std::uint32_t l : eased_) sent_.insert(sent_.end(), links_[l].flows.begin(), links_[l].flows.end());
+  eased_.clear();
   for (const std::uint32_t f : sent_) {
-    if (!is_held_back(flows_[f])) {
-      begin_alone(f, now_ps);
-      continue;
-    }
-    entering_.push_back(f);
-    for (const std::uint32_t l : flows_[f].links)
-      if (links_[l].is_full()) take_from(links_[l], now_ps);
+    if (flows_[f].seen == epoch_) continue;
+    gather(f);
+    if (const std::optional<BytesPerSecond> rate = common_rate())
+      for (const std::uint32_t g : component_) set_rate(g, *rate, now_ps);
+    else
+      give_away(now_ps);
   }
   sent_.clear();
   share();
 }
 
-void UncontendedFlows::begin_alone(std::uint32_t f, std::int64_t now_ps) {
+/// The component of a flow: those that are connected with it by full links, and these.
+void UncontendedFlows::gather(std::uint32_t first) {
+  component_.assign(1, first), full_.clear();
+  flows_[first].seen = epoch_;
+  for (std::size_t i = 0; i < component_.size(); ++i)
+    for (const std::uint32_t l : flows_[component_[i]].links) {
+      if (!links_[l].is_full() || links_[l].seen == epoch_) continue;
+      links_[l].seen = epoch_;
+      full_.push_back(l);
+      for (const std::uint32_t f : links_[l].flows)
+        if (std::exchange(flows_[f].seen, epoch_) != epoch_) component_.push_back(f);
+    }
+}
+
+/// That of each flow of the component, if all of them cross all of its full links and nobody else does.
+std::optional<BytesPerSecond> UncontendedFlows::common_rate() const {
+  const auto n = static_cast<std::int64_t>(component_.size());
+  std::uint32_t narrowest = kNone;
+  const auto consider = [&](std::uint32_t l) {
+    if (narrowest == kNone || links_[l].capacity < links_[narrowest].capacity) narrowest = l;
+  };
+  for (const std::uint32_t l : full_) {
+    if (links_[l].num_shared > 0 || std::ssize(links_[l].flows) != n) return std::nullopt;
+    consider(l);
+  }
+  if (solved_ == SolvedFlows::All || flows_[component_[0]].cap == 0) return std::nullopt;
+  if (full_.empty())
+    for (const std::uint32_t l : flows_[component_[0]].links) consider(l);
+  for (const std::uint32_t f : component_)
+    if (flows_[f].cap < links_[narrowest].capacity / n) return std::nullopt;
+  return topology_.links()[narrowest].bandwidth / static_cast<double>(n);
+}
+
+void UncontendedFlows::set_rate(std::uint32_t f, BytesPerSecond rate, std::int64_t now_ps) {
   Flow& flow = flows_[f];
+  if (flow.rate == rate) return;
+  advance_to(flow, now_ps);
+  flow.rate = rate;
+  const std::int64_t duration = (SimTime{} + flow.left / rate).picoseconds();
+  ends_.push(now_ps + std::max<std::int64_t>(1, duration), {f, ++flow.version});
+}
+
+void UncontendedFlows::advance_to(Flow& flow, std::int64_t now_ps) {
+  flow.left -= flow.rate * (SimTime{now_ps} - SimTime{flow.since_ps});
   flow.since_ps = now_ps;
-  for (const std::uint32_t l : flow.links) links_[l].flows.push_back(f);
-  const std::int64_t duration = (SimTime{} + flow.left / flow.rate).picoseconds();
-  ends_.push(now_ps + std::max<std::int64_t>(1, duration), {f, flow.version});
 }
 
 void UncontendedFlows::leave_links(std::uint32_t f) {
@@ -124,14 +164,13 @@ void UncontendedFlows::leave_links(std::uint32_t f) {
   }
 }
 
-/// The link holds its flows back from now on.
-void UncontendedFlows::take_from(Link& link, std::int64_t now_ps) {
-  while (!link.flows.empty()) {
-    const std::uint32_t f = link.flows.back();
-    Flow& flow = flows_[f];
+/// The component is shared from now on.
+void UncontendedFlows::give_away(std::int64_t now_ps) {
+  for (const std::uint32_t f : component_) {
     leave_links(f);
-    ++flow.version;
-    flow.left = flow.left - flow.rate * (SimTime{now_ps} - SimTime{flow.since_ps});
+    for (const std::uint32_t l : flows_[f].links) ++links_[l].num_shared;
+    ++flows_[f].version;
+    advance_to(flows_[f], now_ps);
     entering_.push_back(f);
   }
 }

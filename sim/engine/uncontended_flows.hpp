@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,16 +12,21 @@
 
 namespace orrery {
 
-/// Flows that nobody holds back end when they would alone; only others are given to the links that are shared.
+/// Flows whose rates can be told one component after the other; only others are given to the links that are shared.
 ///
-/// A flow's cap is the rate of its narrowest link. While the caps of all flows over a link sum up to what it has, the
-/// link holds nobody back; a flow over such links alone has its cap by max-min fairness, whatever flows elsewhere do.
-/// With the first flow too many, all of that link are shared from then on, with what is left of them. Shared flows do
-/// not miss the others: where both kinds meet, the link is wide enough for all caps.
+/// A flow's cap is the rate of its narrowest link. A link is full when the caps of all flows over it sum up to more
+/// than it has: others hold nobody back, whatever flows do elsewhere. What full links connect is a component. By
+/// max-min fairness its flows have
 ///
-/// Flows that begin at one instant over the same links with the same bytes have equal rates for as long as they live,
-/// and are shared as one. Both are exact, and what they save is SimGrid's time per flow, which grows with the number of
-/// flows that it holds.
+///   their cap         where there is one flow, and no full link
+///   C / n each        where all n of them cross all of its full links, the narrowest of which has C, if no cap is less
+///
+/// All of any other component are shared from then on, with what is left of them, until they end. Shared flows do not
+/// miss the others: where both kinds meet, the link is wide enough for all caps.
+///
+/// Flows that begin to be shared at one instant over the same links with the same bytes have equal rates for as long as
+/// they live, and are shared as one. All of this is exact, and what it saves is SimGrid's time per flow, which grows
+/// with the number of flows that it holds.
 class UncontendedFlows final : public Network, private Network::Client {
  public:
   /// Keeps references to both.
@@ -36,11 +42,14 @@ class UncontendedFlows final : public Network, private Network::Client {
     std::uint32_t next = UINT32_MAX;  // shared: another one that is equal
     std::vector<std::uint32_t> links;
     std::int64_t cap = 0, since_ps = 0;
-    BytesPerSecond rate;
-    Bytes left;  // at since_ps
+    std::uint64_t seen = 0;  // the instant at which it was last settled
+    BytesPerSecond rate;     // of one that is not shared
+    Bytes left;              // at since_ps
   };
   struct Link {
-    std::int64_t capacity = 0, load = 0;                                 // the sum of its flows' caps
+    std::int64_t capacity = 0, load = 0;  // the sum of its flows' caps
+    std::uint64_t seen = 0;
+    std::int64_t num_shared = 0;
     std::vector<std::uint32_t> flows;                                    // those that are not shared
     bool is_full() const { return load > capacity + (capacity >> 30); }  // thirds and tenths are not exact
   };
@@ -48,12 +57,14 @@ class UncontendedFlows final : public Network, private Network::Client {
   std::int64_t advance(std::int64_t now_ps, std::span<const std::uint32_t> through) override;
   void reset();
   void end(std::uint32_t flow);
-  void admit(std::int64_t now_ps);
   void place(std::uint32_t flow);
-  bool is_held_back(const Flow& flow) const;
-  void begin_alone(std::uint32_t flow, std::int64_t now_ps);
+  void settle(std::int64_t now_ps);
+  void gather(std::uint32_t first);
+  std::optional<BytesPerSecond> common_rate() const;
+  void set_rate(std::uint32_t flow, BytesPerSecond rate, std::int64_t now_ps);
+  static void advance_to(Flow& flow, std::int64_t now_ps);
   void leave_links(std::uint32_t flow);
-  void take_from(Link& link, std::int64_t now_ps);
+  void give_away(std::int64_t now_ps);
   void share();
 
   const Topology& topology_;
@@ -64,7 +75,11 @@ class UncontendedFlows final : public Network, private Network::Client {
   EventQueue ends_;  // of flows that are not shared
   std::vector<Flow> flows_;
   std::vector<Link> links_;
+  std::int64_t client_next_ps_ = 0;
+  std::uint64_t epoch_ = 0;
   std::vector<std::uint32_t> free_, sent_, entering_, through_;
+  std::vector<std::uint32_t> eased_;  // links that an end has left more of
+  std::vector<std::uint32_t> component_, full_;
   std::vector<EventQueue::Fired> fired_;
 };
 
