@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <span>
 #include <tuple>
 
 #include "calibrate/statistics.hpp"
@@ -18,12 +17,11 @@ constexpr std::size_t kMostSegments = 5;
 constexpr std::size_t kFewestInside = 2;  // sizes of a segment
 constexpr double kPenalty = 0.04;         // in |ln| that a further segment must save
 constexpr double kHuge = 1e18;
-constexpr double kLarge = 65536;   // B: where deviations are told apart
 constexpr double kCovered = 0.88;  // of sizes left out, by the 90 % interval
-constexpr double kLeastDeviation = 0.01;
-constexpr double kBeyondLast = 1.4;
-constexpr std::size_t kFewestBeyond = 8;  // sizes that tell how far larger messages are off
-constexpr double kWorth = 2;              // sizes: what the errors of all curves of an op count beside a curve's own
+constexpr double kLeastDeviation = 0.0025;
+constexpr double kWorth = 4;                // misses: what those of the whole fabric count beside a curve's own
+constexpr std::size_t kFewestRepeated = 2;  // sizes that tell how times of one size differ
+constexpr std::size_t kFewestMisses = 8;    // that tell what share of them intervals hold
 constexpr int kRounds = 6;
 constexpr double kSmallEnough = 16384, kLargeEnough = 100e6;  // B: from here to there a curve needs no others
 constexpr double kOfTwo = 0.76;  // of the rate of a ring of more ranks: A100, H100, B200 alike
@@ -154,83 +152,76 @@ Points with_ends(Points points, const Ring& ring) {
   return points;
 }
 
-/// Errors by range of size, the last beyond all that was measured.
-constexpr std::size_t kBeyond = 2;
-using Ranges = std::array<std::vector<double>, kBeyond + 1>;
-std::size_t range_of(double size) { return size < kLarge ? 0 : 1; }
+/// |ln(measured / fitted)| of each number of a spread, over what doubt it multiplies.
+constexpr std::array kSpreads{&CurveSpread::at, &CurveSpread::between, &CurveSpread::beyond, &CurveSpread::below};
+using Misses = std::array<std::vector<double>, kSpreads.size()>;
+using Sizes = std::map<double, std::vector<double>>;  // times of each
 
-double error_of(const CollectiveCurve& curve, const Point& p) {
-  return std::abs(std::log(p.time / curve.time(Bytes{p.size}).base()));
+void add_miss(Misses& misses, const CollectiveCurve& curve, const Point& p) {
+  const CollectiveCurve::Doubt doubt = curve.doubt(Bytes{p.size});
+  const auto number = std::find(kSpreads.begin(), kSpreads.end(), doubt.of) - kSpreads.begin();
+  misses[std::size_t(number)].push_back(std::abs(std::log(p.time / curve.time(Bytes{p.size}).base())) / doubt.times);
 }
 
-/// |ln(measured / fitted)| of each point, by a curve without it; of the largest fifth by one without them all.
-Ranges left_out_errors(const Points& points, const Ring& ring) {
-  const auto fit = [&](const Points& some) {
-    return CollectiveCurve{.segments = Segmentation{with_ends(some, ring)}.best()};
-  };
-  Ranges errors;
+CollectiveCurve curve_of(const Points& points, const Ring& ring) {
+  CollectiveCurve c;
+  for (const Point& p : points) c.sizes.push_back(Bytes{p.size});
+  c.segments = Segmentation{with_ends(points, ring)}.best();
+  return c;
+}
+
+/// Where sizes were measured several times each time against the others, else against the curve.
+void add_misses_at(Misses& misses, const CollectiveCurve& curve, const Sizes& sizes) {
+  const auto repeated =
+      std::count_if(sizes.begin(), sizes.end(), [](const auto& size) { return size.second.size() > 1; });
+  for (const auto& [size, times] : sizes) {
+    if (repeated < std::ptrdiff_t(kFewestRepeated))
+      for (const double t : times) add_miss(misses, curve, {size, t});
+    for (std::size_t i = 0; i < times.size() && times.size() > 1 && repeated >= std::ptrdiff_t(kFewestRepeated); ++i) {
+      std::vector<double> others = times;
+      others.erase(others.begin() + std::ptrdiff_t(i));
+      misses[0].push_back(std::abs(std::log(times[i] / median(std::move(others)))));
+    }
+  }
+}
+
+/// Each size by a curve that was not told of it; those of the largest fifth by one that knows none of them.
+void add_misses_elsewhere(Misses& misses, const Points& points, const Ring& ring) {
   for (std::size_t i = 0; i + 1 < points.size(); ++i) {
     Points others = points;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    errors[range_of(points[i].size)].push_back(error_of(fit(others), points[i]));
+    others.erase(others.begin() + std::ptrdiff_t(i));
+    add_miss(misses, curve_of(others, ring), points[i]);
   }
   const std::size_t known = points.size() - (points.size() + 4) / 5;
-  const CollectiveCurve small = fit({points.begin(), points.begin() + static_cast<std::ptrdiff_t>(known)});
-  for (std::size_t i = known; i < points.size(); ++i) errors[kBeyond].push_back(error_of(small, points[i]));
-  return errors;
+  const CollectiveCurve small = curve_of({points.begin(), points.begin() + std::ptrdiff_t(known)}, ring);
+  for (std::size_t i = known; i < points.size(); ++i) add_miss(misses, small, points[i]);
 }
 
-double deviation_of(const std::vector<double>& errors) {
-  return errors.empty() ? 0.1 : std::max(kLeastDeviation, quantile(errors, kCovered) / kNinetyPercent);
+double deviation_of(const std::vector<double>& misses) {
+  return misses.empty() ? kLeastDeviation : std::max(kLeastDeviation, quantile(misses, kCovered) / kNinetyPercent);
 }
 
-/// What a curve is besides its segments.
-struct Fitted {
-  Ranges errors;
-  double end = 0;  // from here on sizes were not measured
-};
+/// Of two logarithms, the first as `n` observations, the second as `kWorth`.
+double mixed(double own, std::size_t n, double common) {
+  return std::exp((double(n) * std::log(own) + kWorth * std::log(common)) / (double(n) + kWorth));
+}
 
-/// Of each curve in one range: its own errors and those of all, by their logarithms; scaled so that the intervals hold
-/// their share of all errors.
-std::vector<double> deviations_of(const std::vector<Fitted>& curves, std::size_t range) {
-  std::vector<double> all, needed, out;
-  for (const Fitted& c : curves) all.insert(all.end(), c.errors[range].begin(), c.errors[range].end());
-  const double common = deviation_of(all);
-  for (const Fitted& c : curves) {
-    const std::vector<double>& errors = c.errors[range];
-    const auto n = double(errors.size());
-    const double own = n > 0 ? std::log(deviation_of(errors)) : 0;
-    out.push_back(std::exp((n * own + kWorth * std::log(common)) / (n + kWorth)));
-    for (const double e : errors) needed.push_back(e / (kNinetyPercent * out.back()));
+/// One number of the spread of each curve: its own misses and those of the fabric, by their logarithms; scaled so that
+/// the intervals hold their share of all.
+void set_spread(std::vector<CollectiveCurve>& curves, const std::vector<Misses>& misses, std::size_t number) {
+  std::vector<double> all, needed;
+  for (const Misses& m : misses) all.insert(all.end(), m[number].begin(), m[number].end());
+  const CurveSpread usual;
+  const double common = mixed(deviation_of(all), all.size(), usual.*kSpreads[number]);
+  const auto number_of = [&](std::size_t c) -> double& { return curves[c].spread.*kSpreads[number]; };
+  for (std::size_t c = 0; c < curves.size(); ++c) {
+    const std::vector<double>& own = misses[c][number];
+    number_of(c) = mixed(deviation_of(own), own.size(), common);
+    for (const double miss : own) needed.push_back(miss / (kNinetyPercent * number_of(c)));
   }
-  const double scale = needed.empty() ? 1 : quantile(std::move(needed), kCovered);
-  for (double& d : out) d = std::max(kLeastDeviation, d * scale);
-  return out;
-}
-
-/// The same curve with a segment that begins where deviations change; beyond all that was measured begins at `end`.
-std::vector<CurveSegment> with_edges(std::vector<CurveSegment> segments, double end) {
-  for (const double edge : {kLarge, end}) {
-    const auto behind =
-        std::find_if(segments.begin(), segments.end(), [&](const CurveSegment& s) { return s.from.base() >= edge; });
-    if (behind == segments.begin() || (behind != segments.end() && behind->from.base() == edge)) continue;
-    CurveSegment rest = *std::prev(behind);
-    rest.from = Bytes{edge};
-    segments.insert(behind, rest);
-  }
-  return segments;
-}
-
-void set_deviations(std::span<CollectiveCurve> curves, const std::vector<Fitted>& fitted) {
-  std::size_t told = 0;
-  for (const Fitted& c : fitted) told += c.errors[kBeyond].size();
-  for (std::size_t range = 0; range <= kBeyond; ++range) {
-    const bool is_told = range != kBeyond || told >= kFewestBeyond;
-    const std::vector<double> deviations = deviations_of(fitted, is_told ? range : range_of(kLarge));
-    for (std::size_t c = 0; c < curves.size(); ++c)
-      for (CurveSegment& s : curves[c].segments)
-        if ((s.from.base() >= fitted[c].end ? kBeyond : range_of(s.from.base())) == range) s.deviation = deviations[c];
-  }
+  if (needed.size() < kFewestMisses) return;
+  const double scale = quantile(std::move(needed), kCovered);
+  for (std::size_t c = 0; c < curves.size(); ++c) number_of(c) = std::max(kLeastDeviation, number_of(c) * scale);
 }
 
 }  // namespace
@@ -244,25 +235,24 @@ double bus_factor(Exchange op, std::int64_t ranks) {
 std::vector<CollectiveCurve> fit_exchanges(const std::vector<ExchangeSample>& samples, BytesPerSecond bus) {
   using Kind = std::tuple<Exchange, std::string>;
   using Place = std::tuple<std::int64_t, std::int64_t>;
-  std::map<Kind, std::map<Place, std::map<double, std::vector<double>>>> measured;
+  std::map<Kind, std::map<Place, Sizes>> measured;
   for (const ExchangeSample& s : samples)
     measured[{s.op, s.software}][{s.nodes, s.ranks}][s.bytes.base()].push_back(s.measured.base());
   std::vector<CollectiveCurve> curves;
-  for (const auto& [kind, places] : measured) {
-    const std::size_t first = curves.size();
-    std::vector<Fitted> fitted;
+  std::vector<Misses> misses;
+  for (const auto& [kind, places] : measured)
     for (const auto& [place, sizes] : places) {
       if (sizes.size() < kFewest) continue;
       const auto& [nodes, ranks] = place;
       const Ring ring{bus_factor(std::get<0>(kind), ranks), bus.base(), ranks, nodes};
       Points points;
       for (const auto& [size, times] : sizes) points.push_back({size, median(times)});
-      fitted.push_back({left_out_errors(points, ring), kBeyondLast * points.back().size});
-      curves.push_back({std::get<0>(kind), std::get<1>(kind), std::get<1>(place), std::get<0>(place),
-                        with_edges(Segmentation{with_ends(points, ring)}.best(), fitted.back().end)});
+      CollectiveCurve& curve = curves.emplace_back(curve_of(points, ring));
+      curve.op = std::get<0>(kind), curve.software = std::get<1>(kind), curve.ranks = ranks, curve.nodes = nodes;
+      add_misses_at(misses.emplace_back(), curve, sizes);
+      add_misses_elsewhere(misses.back(), points, ring);
     }
-    set_deviations(std::span{curves}.subspan(first), fitted);
-  }
+  for (std::size_t number = 0; number < kSpreads.size(); ++number) set_spread(curves, misses, number);
   return curves;
 }
 

@@ -21,9 +21,10 @@ struct ExchangeSample {
 /// A curve for each op, software and placement that has at least four sizes: the segments that make the sum of
 /// |ln(fitted / measured)| smallest, found by dynamic programming, where each further segment must bring 4 % of one
 /// size. A segment's line minimises relative errors, of which large ones count linearly; repeats of a size are averaged
-/// first. `deviation` of a segment comes from sizes left out one by one, below 64 KiB and above, and beyond the last
-/// size from the largest fifth left out at once: from those of its curve, and from those of all curves of the op and
-/// software as if they were two more, scaled to cover 88 % of all.
+/// first. The numbers of its `spread` come from sizes left out one by one, and beyond the last one from the largest
+/// fifth left out at once, each over the doubt that it is multiplied by; at measured sizes from times of one size
+/// against each other, or where there was one of each, from what the curve leaves of them. All from those of the curve,
+/// and from those of the fabric as if they were four more, scaled to cover 88 % of the fabric's.
 ///
 /// Where a curve's sizes end below 100 MB it goes on as between its last ones, but in a node no further than 15 % from
 /// `bus`, what large rings reach; one without sizes below 16 KiB falls to half of its smallest time.

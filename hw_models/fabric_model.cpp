@@ -25,7 +25,7 @@ ExchangeTime FabricModel::modelled(const ExchangeCase& c, BytesPerSecond inside)
 /// A curve at other numbers of ranks: times what NCCL's model says of the difference.
 ExchangeTime FabricModel::scaled(const CollectiveCurve& curve, const ExchangeCase& c, BytesPerSecond inside) const {
   const CurveSegment& segment = curve.segment(c.bytes);
-  ExchangeTime t{segment.latency, c.bytes / segment.bandwidth, segment.deviation, true};
+  ExchangeTime t{segment.latency, c.bytes / segment.bandwidth, curve.deviation(c.bytes), true};
   if (curve.ranks == c.ranks && curve.nodes == c.nodes) return t;
   ExchangeCase there = c;
   there.ranks = curve.ranks, there.nodes = curve.nodes;

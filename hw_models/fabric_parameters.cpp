@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "hw_models/parameters.hpp"
@@ -11,6 +12,16 @@
 namespace orrery {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kSame = 0.03;      // of a size: one that was measured
+constexpr double kLeastGap = 0.05;  // of ln(upper / lower end), where the ends meet
+constexpr double kLeastOctaves = 0.25;
+
+double octaves(Bytes from, Bytes to) { return std::max(kLeastOctaves, std::log2(to / from)); }
+
+}  // namespace
 
 std::span<const EnumName<Exchange>> enum_names(Exchange) {
   static constexpr EnumName<Exchange> kNames[] = {{Exchange::AllReduce, "all_reduce"},
@@ -50,6 +61,24 @@ const CurveSegment& CollectiveCurve::segment(Bytes bytes) const {
   return *found;
 }
 
+CollectiveCurve::Doubt CollectiveCurve::doubt(Bytes bytes) const {
+  const auto above = std::lower_bound(sizes.begin(), sizes.end(), bytes);
+  const auto is_same = [&](Bytes size) { return std::abs(size / bytes - 1) <= kSame; };
+  if (sizes.empty() || (above != sizes.end() && is_same(*above)) || (above != sizes.begin() && is_same(above[-1])))
+    return {};
+  if (above == sizes.begin()) return {&CurveSpread::below, std::sqrt(octaves(bytes, *above))};
+  if (above == sizes.end()) return {&CurveSpread::beyond, std::sqrt(octaves(sizes.back(), bytes))};
+  const Bytes s1 = above[-1], s2 = *above;
+  const Seconds t1 = time(s1), t2 = time(s2);
+  const double gap = std::log(std::min(t2, t1 * (bytes / s1)) / std::max(t1, t2 * (bytes / s2)));
+  return {&CurveSpread::between, std::sqrt(std::hypot(gap, kLeastGap))};
+}
+
+double CollectiveCurve::deviation(Bytes bytes) const {
+  const Doubt d = doubt(bytes);
+  return std::max(spread.at, spread.*d.of * d.times);
+}
+
 FabricParameters read_fabric(const Node& document) {
   if (document.kind != Node::Kind::Map || document.fields.size() != 1 || document.fields.front().first != "fabric")
     throw UserError{at(document, "a file of a fabric has one key, `fabric`", "write `fabric:` above the parameters")};
@@ -62,6 +91,9 @@ FabricParameters read_fabric(const Node& document) {
     if (c.segments.empty() || std::adjacent_find(c.segments.begin(), c.segments.end(), falls) != c.segments.end())
       problems.push_back(at(node, fmt::format("the curve of {} ranks has no segments in order of size", c.ranks),
                             "give each `from` above the one before"));
+    if (!std::is_sorted(c.sizes.begin(), c.sizes.end()))
+      problems.push_back(at(node, fmt::format("the curve of {} ranks has `sizes` out of order", c.ranks),
+                            "give each above the one before"));
   }
   if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
   return p;

@@ -24,14 +24,27 @@ struct CurveSegment {
   Bytes from;
   Seconds latency;
   BytesPerSecond bandwidth;
-  double deviation = 0.05;
 
   template <class V>
   void visit(V& v) {
     v.field("from", from, "smallest message of the segment", at_least(Bytes{0}));
     v.required("latency", latency, "time that does not depend on the message", at_least(Seconds{0}));
     v.required("bandwidth", bandwidth, "bytes of the message per second", more_than(BytesPerSecond{0}));
-    v.field("deviation", deviation, "standard deviation of ln(measured / fitted), of rows left out", at_least(0));
+  }
+};
+
+/// How far a curve may be off: standard deviations of ln(measured / fitted), by where a size lies among those that were
+/// measured. Of rows that the curve was not told of, but for sizes that were measured once.
+struct CurveSpread {
+  double at = 0.03, between = 0.2, beyond = 0.1, below = 0.2;
+
+  template <class V>
+  void visit(V& v) {
+    v.field("at", at, "at a size that was measured", at_least(0));
+    v.field("between", between, "between two of them, times the root of how far apart their times leave it",
+            at_least(0));
+    v.field("beyond", beyond, "above the last one, times the root of the octaves", at_least(0));
+    v.field("below", below, "below the first one, times the root of the octaves", at_least(0));
   }
 };
 
@@ -40,10 +53,26 @@ struct CollectiveCurve {
   Exchange op = Exchange::AllReduce;
   std::string software = "nccl";
   std::int64_t ranks = 2, nodes = 1;
+  std::vector<Bytes> sizes;
+  CurveSpread spread;
   std::vector<CurveSegment> segments;
 
   Seconds time(Bytes bytes) const { return segment(bytes).latency + bytes / segment(bytes).bandwidth; }
   const CurveSegment& segment(Bytes bytes) const;
+  /// A number of `spread`, and what it is multiplied by.
+  struct Doubt {
+    double CurveSpread::*of = &CurveSpread::at;
+    double times = 1;
+  };
+  /// What the measured sizes leave open of another one. Between S₁ and S₂ no protocol takes less than t₁, nor less than
+  /// it would if all of t₂ were per byte, and none more than t₂, nor than t₁ if all of it were:
+  ///
+  ///   max(t₁, t₂·S/S₂) ≤ t(S) ≤ min(t₂, t₁·S/S₁)
+  ///
+  /// and the doubt is the root of the logarithm of upper over lower end: none where latency or bytes alone decide, much
+  /// where a protocol ends. Leaves out which sizes NCCL changes at.
+  Doubt doubt(Bytes bytes) const;
+  double deviation(Bytes bytes) const;
 
   template <class V>
   void visit(V& v) {
@@ -51,6 +80,8 @@ struct CollectiveCurve {
     v.field("software", software, "what did it: nccl, tensorrt_llm, or nccl under torch's clock (torch)");
     v.required("ranks", ranks, "how many took part", at_least(2));
     v.field("nodes", nodes, "on how many nodes", at_least(1));
+    v.field("sizes", sizes, "that were measured, in order", more_than(Bytes{0}));
+    v.field("spread", spread, "how far it may be off");
     v.required("segments", segments, "by size of the message");
   }
 };

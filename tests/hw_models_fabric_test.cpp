@@ -2,6 +2,8 @@
 // NCCL's model, measured curves of collectives, and the fit of curves.
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 #include "calibrate/fit_exchanges.hpp"
 #include "hw_models/fabric_model.hpp"
 #include "tests/user_error.hpp"
@@ -17,11 +19,9 @@ FabricParameters two_curves() {
   FabricParameters p;
   p.link = 300.0_GBps, p.bus = 200.0_GBps;
   for (const std::int64_t ranks : {2, 8})
-    p.curves.push_back({Exchange::AllReduce,
-                        "nccl",
-                        ranks,
-                        1,
-                        {{Bytes{0}, 10.0_us, 10.0_GBps, 0.02}, {1.0_MB, 50.0_us, 100.0_GBps, 0.02}}});
+    p.curves.push_back({.ranks = ranks,
+                        .sizes = {1.0_KB, 100.0_KB, 10.0_MB},
+                        .segments = {{Bytes{0}, 10.0_us, 10.0_GBps}, {1.0_MB, 50.0_us, 100.0_GBps}}});
   return p;
 }
 
@@ -99,32 +99,68 @@ TEST_CASE("a fit finds the segments that the measurements were made of", "[calib
          .measured = size < 1e6 ? 10.0_us + Bytes{size} / 10.0_GBps : 50.0_us + Bytes{size} / 100.0_GBps});
   const std::vector<CollectiveCurve> curves = fit_exchanges(samples, 100.0_GBps);
   REQUIRE(curves.size() == 1);
-  // Each of the two is in two parts, which differ in how sure they are: at 64 KiB, and behind the last size.
-  REQUIRE(curves[0].segments.size() == 4);
-  for (const std::size_t i : {0u, 1u}) CHECK(us(curves[0].segments[i].latency) == Approx(10.0));
-  CHECK(curves[0].segments[1].from.base() == 65536);
-  for (const std::size_t i : {2u, 3u}) CHECK(curves[0].segments[i].bandwidth.base() == Approx(100e9));
-  CHECK(curves[0].segments[3].from.base() == Approx(1.4 * 0x1p29));
+  REQUIRE(curves[0].segments.size() == 2);
+  CHECK(us(curves[0].segments[0].latency) == Approx(10.0));
+  CHECK(curves[0].segments[1].bandwidth.base() == Approx(100e9));
   CHECK(us(curves[0].time(3.0_MB)) == Approx(80.0));
 }
 
-TEST_CASE("a curve that scatters is less sure than another of its op, and less beyond its sizes", "[calibrate]") {
-  // Both 20 us + S / 50 GB/s; over 8 ranks every other size takes 10 % longer, over 4 the largest sizes half as long
-  // again.
+TEST_CASE("a curve is as unsure between its sizes as their times leave it, and beyond them by the octave",
+          "[hw_models][fabric]") {
+  const CollectiveCurve c{.sizes = {1.0_KB, 4.0_KB, 16.0_KB, 64.0_KB},
+                          .spread = {.at = 0.01, .between = 0.2, .beyond = 0.1, .below = 0.3},
+                          .segments = {{Bytes{0}, 10.0_us, BytesPerSecond{1e30}}, {8.0_KB, 0.0_us, 0.8_GBps}}};
+  CHECK(c.deviation(4.1_KB) == Approx(0.01));
+  // 1 to 4 KB: latency alone, and 16 to 64 KB bytes alone: the ends meet, but for what is left always.
+  CHECK(c.deviation(2.0_KB) == Approx(0.2 * std::sqrt(0.05)));
+  CHECK(c.deviation(32.0_KB) == Approx(0.2 * std::sqrt(0.05)));
+  // 4 to 16 KB: 10 and 20 us. At 8 KB no less than 10 us (half of 20), and no more than 20 (twice 10).
+  CHECK(c.deviation(8.0_KB) == Approx(0.2 * std::sqrt(std::hypot(std::log(2.0), 0.05))));
+  CHECK(c.deviation(1024.0_KB) == Approx(0.1 * 2));  // four octaves
+  CHECK(c.deviation(Bytes{500}) == Approx(0.3));
+}
+
+TEST_CASE("a curve that scatters is less sure than another of its fabric", "[calibrate]") {
+  // Both 20 us + S / 50 GB/s; over 8 ranks every other size takes 10 % longer.
   std::vector<ExchangeSample> samples;
   for (double size = 1024; size < 1e9; size *= 2) {
     const double up = int(std::log2(size)) % 2 == 0 ? 1.1 : 1;
     const Seconds t = 20.0_us + Bytes{size} / 50.0_GBps;
     samples.push_back({.ranks = 8, .bytes = Bytes{size}, .measured = t * up});
-    samples.push_back({.ranks = 4, .bytes = Bytes{size}, .measured = t * (size > 3e7 ? 1.5 : 1)});
+    samples.push_back({.ranks = 4, .bytes = Bytes{size}, .measured = t});
   }
   const std::vector<CollectiveCurve> curves = fit_exchanges(samples, 50.0_GBps);
   REQUIRE(curves.size() == 2);
   const CollectiveCurve &four = curves[0], &eight = curves[1];
   REQUIRE(eight.ranks == 8);
-  CHECK(eight.segment(4.0_KB).deviation > 2 * four.segment(4.0_KB).deviation);
-  CHECK(eight.segment(4.0_KB).deviation == Approx(0.1 / 1.645).epsilon(0.5));
-  CHECK(four.segment(10.0_GB).deviation > 2 * four.segment(1.0_MB).deviation);
+  CHECK(eight.sizes.size() == 20);
+  CHECK(eight.spread.between > 2 * four.spread.between);
+  CHECK(eight.deviation(3.0_KB) == Approx(0.1 / 1.645).epsilon(0.5));
+}
+
+TEST_CASE("a curve whose largest sizes are others' than the smaller ones foretell is less sure beyond", "[calibrate]") {
+  // 8 ranks send 14/8 of the message over links of 87.5 GB/s: 50 GB/s.
+  const auto beyond = [](double jump) {  // of the largest fifth
+    std::vector<ExchangeSample> samples;
+    for (double size = 1024; size < 1e9; size *= 2)
+      samples.push_back({.ranks = 8,
+                         .bytes = Bytes{size},
+                         .measured = (20.0_us + Bytes{size} / 50.0_GBps) * (size > 4e7 ? jump : 1)});
+    return fit_exchanges(samples, 87.5_GBps).at(0).spread.beyond;
+  };
+  CHECK(beyond(1.5) > 4 * beyond(1));
+}
+
+TEST_CASE("a size that was measured more than once tells how such times differ", "[calibrate]") {
+  // Two runs of each size, 6 % apart: |ln| 0.058 each from the other, over 1.645 a deviation of 0.035.
+  std::vector<ExchangeSample> samples;
+  for (double size = 1024; size < 1e9; size *= 2)
+    for (const double run : {1.0, 1.06})
+      samples.push_back({.bytes = Bytes{size}, .measured = (20.0_us + Bytes{size} / 50.0_GBps) * run});
+  CHECK(fit_exchanges(samples, 50.0_GBps).at(0).spread.at == Approx(0.058 / 1.645).epsilon(0.02));
+  // One run of each leaves nothing but what the curve is off by.
+  std::erase_if(samples, [n = 0](const ExchangeSample&) mutable { return n++ % 2 == 1; });
+  CHECK(fit_exchanges(samples, 50.0_GBps).at(0).spread.at < 0.01);
 }
 
 TEST_CASE("a fit of curves is not moved by one wrong measurement", "[calibrate]") {
@@ -144,6 +180,9 @@ TEST_CASE("a file of a fabric reads back as it was written, and says what is wro
   p.curves[0].segments[1].from = Bytes{0};
   CHECK_THAT(user_error([&] { read_fabric(parse_yaml(fabric_file(p), "f.yaml")); }),
              Catch::Contains("the curve of 2 ranks has no segments in order of size"));
+  p.curves[0].sizes[1] = Bytes{1};
+  CHECK_THAT(user_error([&] { read_fabric(parse_yaml(fabric_file(p), "f.yaml")); }),
+             Catch::Contains("the curve of 2 ranks has `sizes` out of order"));
   CHECK_THAT(user_error([] { find_fabric("nvlink_99", {fabrics_folder()}); }), Catch::Contains("unknown fabric"));
   CHECK_THAT(user_error([] { read_fabric(parse_yaml("gpu: {}", "f.yaml")); }), Catch::Contains("one key, `fabric`"));
 }
