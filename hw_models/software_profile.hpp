@@ -24,8 +24,8 @@ struct MemoryShape {
 
 /// What of a prediction decides how sure it can be.
 struct Forecast {
-  std::string_view kind =
-      "step";  // or a pass; "memory": a peak; of servers "first", "token", "request", "duration", "rate"
+  std::string_view kind = "step";  // or a pass; "assumed": one of lengths that its row leaves open; "memory": a peak;
+                                   // of servers "first", "token", "request", "duration", "rate"
   std::string_view device = {};  // its parameter file; empty: one of those that the profile knows
   bool experts = false;          // of a network that has layers of them
 };
@@ -75,7 +75,9 @@ struct SoftwareProfile {
     v.field("deviations", deviations,
             "likewise of other forecasts: \"experts\" (steps of networks with layers of experts), \"elsewhere\" and "
             "\"memory_elsewhere\" (on devices that are not among those of `devices`), and of servers \"first\" (time "
-            "to the first token), \"token_experts\", \"request\", \"duration\", \"rate\"",
+            "to the first token), \"token_experts\", \"request\", \"duration\", \"rate\"; of static batches "
+            "\"assumed\" (rows "
+            "that do not say how long their sequences are)",
             at_least(0));
     v.field("deviations_from", deviations_from, "which rows told the deviations (`orrery fit-profile --deviations`)");
   }

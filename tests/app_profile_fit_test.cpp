@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/app/accuracy/deviation_fit.hpp"
+#include "sim/app/accuracy/inference_rows.hpp"
 #include "sim/app/accuracy/profile_fit.hpp"
 #include "sim/app/accuracy/published_step.hpp"
 
@@ -96,6 +97,7 @@ TEST_CASE("a forecast is as sure as what it is about", "[published]") {
   CHECK(p.deviation_of({.kind = "token", .experts = true}) == 0.1);  // not told apart
   CHECK(p.told_by({.kind = "token", .experts = true}) == "token_experts");
   CHECK(p.deviation_of({.kind = "first"}) == 0.05);
+  CHECK(p.deviation_of({.kind = "assumed", .device = "v100"}) == 0.1);
   CHECK(p.deviation_of({.kind = "memory", .device = "v100", .experts = true}) == 0.04);
   SoftwareProfile read = p;
   set_deviations(read, {{"token", 9, 3, 0.5}, {"memory", 9, 3, 0.6}, {"first", 9, 3, 0.7}});
@@ -120,4 +122,19 @@ TEST_CASE("Megatron rounds the vocabulary up to 128 words for each rank of tp, P
   CHECK(words("Megatron-DeepSpeed (ZeRO-1)", 1) == "50304");
   CHECK(words("Megatron-LM", 4) == "50688");
   CHECK(words("HF Transformers + DeepSpeed ZeRO-3", 1) == "50257");
+}
+
+TEST_CASE("a batch whose lengths its row leaves open is a forecast of its own kind", "[published]") {
+  const Wiring wiring{Environment{}};
+  const auto forecast = [&](const std::string& software) {
+    const CsvTable t{
+        "row_id,model,layers,hidden,heads,ffn,ffn_type,vocab,gpu,n_gpus,interconnect,software,precision,tp,pp,batch,"
+        "isl,"
+        "osl,latency_ms\nr,BERT,4,1024,16,4096,gelu (2 matrices),,A100 (NVLink),1,NVLink," +
+            software + ",FP16,1,1,8,128,0,5\n",
+        "t.csv"};
+    return std::get<RowPrediction>(make_static_batch_predictor(wiring)->predict(t.row(0))).observations.at(0).forecast;
+  };
+  CHECK(forecast("FasterTransformer (triton example)") == "assumed");
+  CHECK(forecast("FasterTransformer PyTorch op") == "step");
 }

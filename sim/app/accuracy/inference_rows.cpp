@@ -29,6 +29,7 @@ struct Passes {
   Cluster cluster;
   double measured = 0;
   std::optional<std::int64_t> shared_heads;  // of this version, in place of the profile's
+  bool assumes_lengths = false;
   std::vector<PassesOfModel> parts;
 
   double seconds(const Machine& machine, const SoftwareProfile& profile) const {
@@ -164,7 +165,7 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
   p.measured = measured_seconds(row, double(*batch), double(*out), double(row.integer("n_gpus").value_or(1)));
   if (p.measured <= 0) return Skip{SkipReason::NoMeasurement, "no latency and no rate"};
   const std::int64_t padded = is_half_filled(row) ? *in : 0;
-  if (padded > 0) in = std::max<std::int64_t>(1, padded / 2);
+  if (padded > 0) in = std::max<std::int64_t>(1, padded / 2), p.assumes_lengths = true;
   p.shared_heads = shared_heads_of(row, p.profile);
   const bool stored_scores = stores_scores(row, p.profile, *in);
   const Layout layout = layout_of(row, *batch, *in);
@@ -247,7 +248,7 @@ class PassPredictor final : public RowPredictor {
       const SoftwareProfile& profile = profiles_.of(p.profile);
       const Machine machine = wiring_.machine(p.cluster);
       profile.apply(*machine.cost);
-      const Forecast forecast{.device = p.cluster.device};
+      const Forecast forecast{.kind = p.assumes_lengths ? "assumed" : "step", .device = p.cluster.device};
       return RowPrediction{{observe(row, {"latency", p.measured, p.seconds(machine, profile), forecast}, profile)}, {}};
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
