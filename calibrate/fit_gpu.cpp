@@ -18,6 +18,8 @@ constexpr std::size_t kLeastPoints = 25;
 constexpr double kRobust = 0.08;       // |ln| from which a residual counts less
 constexpr double kCovered = 0.885;     // of the residuals that the interval shall cover
 constexpr std::size_t kRowLength = 8;  // numbers in one row of the file
+constexpr double kSmaller = 0.8;       // of the points: whose law is judged by the others
+constexpr std::size_t kFewestLarge = 8;
 
 /// One measurement as a fit sees it: ops of the law in question, and seconds of all else.
 struct Point {
@@ -232,6 +234,35 @@ class LawFitter {
   Coefficients log_, correction_, left_out_, spread_;
 };
 
+/// The least growth with which intervals of a law of the smaller points hold their share of the largest fifth; that of
+/// laws that nobody fitted where these are too few.
+double growth_of(const GpuLawForm& form, std::vector<Point> points) {
+  std::vector<double> sizes, needed;
+  for (const Point& p : points)
+    if (p.split == RowSplit::Fit) sizes.push_back(p.size);
+  const double edge = quantile(sizes, kSmaller);
+  if (double(sizes.size()) * kSmaller < double(kLeastPoints)) return GpuLaw{}.growth;
+  std::vector<Point> large;
+  for (Point& p : points)
+    if (p.split == RowSplit::Fit && p.size > edge) large.push_back(p), p.split = RowSplit::Largest;
+  GpuLaw law = LawFitter{form, std::move(points)}.fit();
+  law.growth = 0;
+  const FittedLaw small{form, law};
+  for (const Point& p : large) {
+    double seconds = p.others, doubt = 0, longest = 0;
+    for (std::size_t i = 0; i < p.works.size(); ++i) {
+      const FittedLaw::Answer a = small(*p.works[i], {}, p.facts[i]);
+      seconds += a.seconds, doubt += a.seconds * a.deviation, longest = std::max(longest, a.form.seconds);
+    }
+    const double beyond = std::log2(longest) - law.range.at("seconds")[1];
+    const double error = std::log(p.seconds / seconds) / kNinetyPercent;
+    const double rest = error * error - doubt * doubt / (seconds * seconds);
+    if (beyond > 0) needed.push_back(std::sqrt(std::max(0.0, rest)) / std::max(1.0, beyond));
+  }
+  if (needed.size() < kFewestLarge) return GpuLaw{}.growth;
+  return std::round(1e4 * quantile(std::move(needed), kCovered)) / 1e4;
+}
+
 std::vector<RowSplit> splits_of(const std::vector<KernelCase>& cases) {
   std::vector<std::string> groups;
   for (const KernelCase& c : cases) groups.push_back(c.gpu + " " + c.op);
@@ -283,7 +314,9 @@ std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<Ke
     const auto seen =
         std::count_if(points.begin(), points.end(), [](const Point& p) { return p.split == RowSplit::Fit; });
     if (std::size_t(seen) < kLeastPoints) continue;
+    const double growth = growth_of(law_form(slot), points);
     GpuLaw law = LawFitter{law_form(slot), std::move(points)}.fit();
+    law.growth = growth;
     for (const std::string& h : harnesses) law.harness += (law.harness.empty() ? "" : ", ") + h;
     law.eager_loop = eager_loop;
     GpuLaw& own = parameters.laws[law_name(slot)];

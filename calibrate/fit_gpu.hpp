@@ -17,7 +17,9 @@ namespace orrery {
 ///      coefficient held near its start by its stiffness;
 ///   2. correction: ridge regression of what is left on the form's basis, few large residuals not counting in full;
 ///   3. spread: ln of the residuals, each as if its point had not been in the fit, on the axes; scaled so that the 90 %
-///      interval covers its share of them.
+///      interval covers its share of them;
+///   4. growth: by what a law of the smaller four fifths of the points misses the others, per doubling of the time
+///      beyond nine tenths of its own. More than the law of all misses beyond its own, which has seen longer ones.
 ///
 /// Gives the names of the laws that it fitted. Streams come first: products of experts contain an activation.
 std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<KernelCase>& cases,

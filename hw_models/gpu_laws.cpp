@@ -11,7 +11,6 @@ constexpr double kMostCorrection = 0.7;  // |ln| beyond which a smooth correctio
 constexpr double kSlack = 1.0;           // log₂ outside of the fitted range that counts as inside
 constexpr double kLeastSpread = 0.01, kMostSpread = 0.6;
 constexpr double kLaunchInPlan = 2.5e-6;  // s; laws of harnesses that replay graphs have 1.4 to 2.4 us
-constexpr double kGrowth = 0.03;          // of the deviation, per doubling of the time beyond what was fitted
 
 /// Where a value lies between knots: linear in between, constant outside.
 struct HatPlace {
@@ -68,7 +67,7 @@ void basis_row(const GpuLawForm& form, const LawTime& at, double weight, std::sp
 }
 
 FittedLaw::FittedLaw(const GpuLawForm& form, const GpuLaw& law)
-    : form_{&form}, eager_loop_{law.eager_loop}, loop_clock_{law.loop_clock} {
+    : form_{&form}, eager_loop_{law.eager_loop}, loop_clock_{law.loop_clock}, growth_{law.growth} {
   for (std::size_t i = 0; i < form.parameters.size(); ++i)
     parameters_[i] = law.parameters.at(std::string{form.parameters[i].name});
   for (const std::vector<double>& row : law.correction) correction_.insert(correction_.end(), row.begin(), row.end());
@@ -108,7 +107,7 @@ FittedLaw::Answer FittedLaw::operator()(const Work& work, const Bindings& bindin
   a.seconds = a.form.seconds * std::exp(std::clamp(correction, -kMostCorrection, kMostCorrection));
   const double beyond = std::max(0.0, std::log2(std::max(1e-12, a.form.seconds)) - long_);
   a.deviation =
-      spread_.empty() ? 0 : std::hypot(std::clamp(std::exp(spread), kLeastSpread, kMostSpread), kGrowth * beyond);
+      spread_.empty() ? 0 : std::hypot(std::clamp(std::exp(spread), kLeastSpread, kMostSpread), growth_ * beyond);
   return a;
 }
 

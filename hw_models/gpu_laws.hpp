@@ -85,6 +85,7 @@ struct GpuLaw {
   std::vector<std::vector<double>> correction;       // coefficients in order of the basis, in short rows
   std::vector<std::vector<double>> spread;           // the same for ln of the relative deviation of one op
   std::map<std::string, std::vector<double>> range;  // least and most of each axis in the fit, in log₂
+  double growth = 0.03;
   std::string harness;
   bool eager_loop = false;
   double loop_clock = 0;
@@ -99,6 +100,10 @@ struct GpuLaw {
     v.field("correction", correction, "coefficients of ln(measured / physical form)");
     v.field("spread", spread, "coefficients of ln of one op's relative deviation");
     v.field("range", range, "least and most of each axis that was fitted, and of nine tenths of the seconds, in log2");
+    v.field("growth", growth,
+            "deviation added, in the square, per doubling of the time beyond nine tenths of what was fitted: by what a "
+            "law of the smaller points misses the largest fifth",
+            at_least(0));
     v.field("harness", harness, "program that measured");
     v.field("eager_loop", eager_loop,
             "whether it called kernels one after another and kept the device busy: launches are then its own, and the "
@@ -145,7 +150,7 @@ class FittedLaw {
   std::vector<std::pair<double, double>> range_;
   bool eager_loop_;
   double loop_clock_;
-  double long_;  // log₂ of the seconds beyond which little was fitted
+  double long_, growth_;  // log₂ of the seconds beyond which little was fitted, and the deviation of each doubling
 };
 
 /// The basis of the correction at a point: 1, products of hats of each pair of axes, marks. `row` has basis_size

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published tables: which device a row is of, which part of the table it belongs to, and what work it says.
+// Published tables: which device a row is of, which part of the table it belongs to, what work it says, and laws of it.
 #include <catch2/catch.hpp>
 
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "calibrate/fit_gpu.hpp"
 #include "calibrate/published/devices.hpp"
 #include "calibrate/published/kernels.hpp"
 #include "calibrate/published/split.hpp"
+#include "tests/hw_models_testing.hpp"
 
 using namespace orrery;
 
@@ -82,4 +88,29 @@ TEST_CASE("a row without id is known by file and line") {
       read(read_fp32_row, "gpu,op,b,m,n,k,h,latency_ms,torch\nTesla P100-PCIE-16GB,linear,2,3,5,7,,1,2.1.0\n"));
   CHECK(c.row_id == "t:2");
   CHECK(c.works.front() == Work{Gemm{.m = 6, .n = 7, .k = 5, .bias = true, .dtype = DType::F32}});
+}
+
+TEST_CASE("a law is less sure beyond its points where a law of the smaller ones misses the larger", "[calibrate]") {
+  // Sums of 10 thousand to 2 billion numbers: 2 us and 12 B each at 0.8 TB/s. The fit sees four fifths of them; of
+  // these the largest fifth takes `slow` times as long.
+  const auto growth = [](double slow) {
+    constexpr int kSizes = 200, kSeen = 160;
+    std::vector<KernelCase> cases;
+    for (int i = 0; i < kSizes; ++i) {
+      const auto rows = std::llround(10 * std::pow(1.063, i));
+      const double numbers = double(rows) * 1000;
+      KernelCase c{.row_id = fmt::format("r{}", i), .gpu = "g", .op = "add", .key = fmt::format("k{}", i)};
+      c.works = {Add{.rows = rows, .cols = 1000}};
+      c.size = numbers;
+      c.seconds = (2e-6 + numbers * 12 / 0.8e12) * (i > kSeen * 4 / 5 ? slow : 1);
+      cases.push_back(std::move(c));
+    }
+    GpuParameters p = testing::bare_gpu();
+    p.memory_bandwidth = BytesPerSecond{1e12};
+    CHECK(fit_gpu(p, cases, {}) == std::vector<std::string>{"elementwise"});
+    return p.laws.at("elementwise").growth;
+  };
+  const double even = growth(1);
+  CHECK(even < 0.03);
+  CHECK(growth(1.4) > 3 * even);
 }

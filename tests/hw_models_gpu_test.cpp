@@ -330,6 +330,10 @@ TEST_CASE("a corrected law is right where it was fitted and says where it was no
   CHECK(gpu.cost(g, {}, {}).duration.base() == Approx(1.25 * seconds(simple_gpu(), g)));
   CHECK(std::hypot(gpu.cost(g, {}, {}).deviation, gpu.cost(g, {}, {}).bias) == Approx(0.1));
   CHECK(gpu.cost(g, {}, {}).calibrated);
+  // Eight times as long as nine tenths of what was fitted, 5 % more doubt each time.
+  l.range["seconds"] = {-30, std::log2(seconds(simple_gpu(), g)) - 3}, l.growth = 0.05;
+  const OpCost beyond = GpuModel{"gpu", p}.cost(g, {}, {});
+  CHECK(std::hypot(beyond.deviation, beyond.bias) == Approx(std::hypot(0.1, 3 * 0.05)).epsilon(1e-3));
   CHECK(gpu.extrapolation(g, {}).empty());
   CHECK(gpu.extrapolation(Gemm{.m = 8, .n = 8, .k = 8, .dtype = DType::BF16}, {}) ==
         "gemm on gpu: m is outside of what law gemm.bf16 was fitted to");
