@@ -19,9 +19,9 @@ constexpr double kPenalty = 0.04;         // in |ln| that a further segment must
 constexpr double kHuge = 1e18;
 constexpr double kCovered = 0.88;  // of sizes left out, by the 90 % interval
 constexpr double kLeastDeviation = 0.0025;
-constexpr double kWorth = 4;                // misses: what those of the whole fabric count beside a curve's own
-constexpr std::size_t kFewestRepeated = 2;  // sizes that tell how times of one size differ
-constexpr std::size_t kFewestMisses = 8;    // that tell what share of them intervals hold
+constexpr double kWorth = 4;                   // misses: what those of the whole fabric count beside a curve's own
+constexpr std::ptrdiff_t kFewestRepeated = 2;  // sizes that tell how times of one size differ
+constexpr std::size_t kFewestMisses = 8;       // that tell what share of them intervals hold
 constexpr int kRounds = 6;
 constexpr double kSmallEnough = 16384, kLargeEnough = 100e6;  // B: from here to there a curve needs no others
 constexpr double kOfTwo = 0.76;  // of the rate of a ring of more ranks: A100, H100, B200 alike
@@ -172,12 +172,14 @@ CollectiveCurve curve_of(const Points& points, const Ring& ring) {
 
 /// Where sizes were measured several times each time against the others, else against the curve.
 void add_misses_at(Misses& misses, const CollectiveCurve& curve, const Sizes& sizes) {
-  const auto repeated =
-      std::count_if(sizes.begin(), sizes.end(), [](const auto& size) { return size.second.size() > 1; });
-  for (const auto& [size, times] : sizes) {
-    if (repeated < std::ptrdiff_t(kFewestRepeated))
+  const auto is_repeated = [](const auto& size) { return size.second.size() > 1; };
+  if (std::count_if(sizes.begin(), sizes.end(), is_repeated) < kFewestRepeated) {
+    for (const auto& [size, times] : sizes)
       for (const double t : times) add_miss(misses, curve, {size, t});
-    for (std::size_t i = 0; i < times.size() && times.size() > 1 && repeated >= std::ptrdiff_t(kFewestRepeated); ++i) {
+    return;
+  }
+  for (const auto& [size, times] : sizes) {
+    for (std::size_t i = 0; i < times.size() && times.size() > 1; ++i) {
       std::vector<double> others = times;
       others.erase(others.begin() + std::ptrdiff_t(i));
       misses[0].push_back(std::abs(std::log(times[i] / median(std::move(others)))));

@@ -86,9 +86,10 @@ std::span<const std::string_view> variants_at(std::size_t kind, std::index_seque
 }
 
 /// The part of what an op touches that has left a cache since, of what passes through it. What the execution before
-/// touched meets what other plans did in between, and the executions behind them find less than they would in the end:
-/// a cache that drops lines at random keeps of what it brought in, m, in the next one 1 − exp(−m·passed/cache), until
-/// the part that is lost is that of executions which follow one another for long.
+/// touched meets what other plans did in between, and the executions behind it find less than they would in the end: in
+/// a cache that drops lines at random, one that had to bring in the part m of what passes leaves 1 −
+/// exp(−m·passed/cache) of it to be brought in by the next, until that is the part of executions which follow one
+/// another for long.
 double part_lost(const Touch& t, const LawInput& input, double foreign, Bytes cache) {
   const Bytes passed = input.crowd * t.distance + Bytes{foreign * t.work.base()};
   const Interlude& before = input.bindings.before;

@@ -2,6 +2,7 @@
 #include "sim/plan/execution_history.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -35,9 +36,9 @@ bool contains(const std::vector<TouchedTensor>& by_name, std::string_view name) 
 Interlude ExecutionHistory::next(const Plan& plan, const Bindings& bindings) {
   const std::vector<TouchedTensor> touched = touched_tensors(plan, bindings);  // by name
   ++now_;
-  std::vector<std::pair<std::uint64_t, Bytes>> others;
+  std::map<std::uint64_t, Bytes> others;  // by the execution that touched them last
   for (const auto& [name, known] : tensors_)
-    if (!contains(touched, name)) others.emplace_back(known.last, known.bytes);
+    if (!contains(touched, name)) others[known.last] += known.bytes;
   std::vector<std::pair<Bytes, Bytes>> between;
   Interlude before;
   Bytes all, largest;
@@ -46,8 +47,7 @@ Interlude ExecutionHistory::next(const Plan& plan, const Bindings& bindings) {
     const auto known = tensors_.find(t.name);
     if (known == tensors_.end()) continue;
     Bytes passed;
-    for (const auto& [last, bytes] : others)
-      if (last > known->second.last) passed += bytes;
+    for (auto later = others.upper_bound(known->second.last); later != others.end(); ++later) passed += later->second;
     between.emplace_back(passed, t.bytes);
     if (t.bytes > largest) largest = t.bytes, before = known->second.before;
   }

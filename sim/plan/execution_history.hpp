@@ -3,15 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
 
 #include "sim/plan/plan.hpp"
 
 namespace orrery {
 
 /// Executions of plans that share persistent tensors by name, one after another on one rank: its first class stands for
-/// all. Costs time and memory in proportion to the tensors of the plans.
+/// all. Memory in proportion to the tensors of the plans, time times the executions that they were touched last by.
 class ExecutionHistory {
  public:
   /// Tells of the next execution; gives what came before it. Bytes between are those of the middle one of the plan's
@@ -26,7 +26,7 @@ class ExecutionHistory {
     std::uint64_t last = 0;  // which execution
     Interlude before;        // it
   };
-  std::unordered_map<std::string, Known> tensors_;  // by name
+  std::map<std::string, Known> tensors_;  // by name
   std::uint64_t now_ = 0;
 };
 

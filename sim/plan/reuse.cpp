@@ -19,6 +19,7 @@ constexpr std::int64_t kMostPieces = 1 << 14;            // of one memory
 constexpr double kStepsPerDoubling = 7, kWorkSteps = 3;  // of distances that are told apart
 constexpr int kRounds = 2;                               // of which the last one counts
 
+/// When something was touched.
 struct Moment {
   double clock = 0;  // FLOP so far
   int round = 0;

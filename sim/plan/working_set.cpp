@@ -132,14 +132,6 @@ class TouchedBytes {
     for (const Layout& l : plan.layouts) elements_.push_back(l.shape.elements());
   }
 
-  Bytes of(const RankClass& c) {
-    walk(c);
-    return persistent_ + peak_;
-  }
-  /// Persistent owners with the bytes that were reached, by the class that was walked last; in no order.
-  const std::unordered_map<TensorId, Bytes>& touched() const { return touched_; }
-
- private:
   void walk(const RankClass& c) {
     touched_.clear();
     persistent_ = live_ = peak_ = Bytes{};
@@ -155,7 +147,11 @@ class TouchedBytes {
       add(known->second, s.first);
     }
   }
+  /// By the class that was walked last: all bytes, and persistent owners with what was reached of them, in no order.
+  Bytes all() const { return persistent_ + peak_; }
+  const std::unordered_map<TensorId, Bytes>& persistent() const { return touched_; }
 
+ private:
   struct Touch {
     std::uint32_t op = 0, operand = 0;  // in the block; of the op
     Bytes bytes, size;                  // reached; of the owner
@@ -226,9 +222,9 @@ class TouchedBytes {
 
 std::vector<TouchedTensor> touched_tensors(const Plan& plan, const Bindings& bindings) {
   TouchedBytes touched{plan, bindings};
-  touched.of(plan.classes.front());
+  touched.walk(plan.classes.front());
   std::vector<TouchedTensor> out;
-  for (const auto& [owner, bytes] : touched.touched())
+  for (const auto& [owner, bytes] : touched.persistent())
     out.push_back({std::string{plan.names[plan.tensors[owner.index()].name]}, bytes});
   std::sort(out.begin(), out.end(), [](const TouchedTensor& a, const TouchedTensor& b) { return a.name < b.name; });
   return out;
@@ -239,7 +235,8 @@ Bytes working_set(const Plan& plan, const Bindings& bindings) {
   Bytes all;
   double ranks = 0;
   for (const RankClass& c : plan.classes) {
-    all += double(c.size()) * touched.of(c);
+    touched.walk(c);
+    all += double(c.size()) * touched.all();
     ranks += double(c.size());
   }
   return ranks > 0 ? all / ranks : all;
