@@ -8,7 +8,8 @@
 namespace orrery {
 namespace {
 
-constexpr double kTileRows = 8, kHeight = 128, kWidth = 1024, kDepth = 256, kFewDepth = 8;
+constexpr double kTileRows = 8, kHeight = 128, kWidth = 1024, kDepth = 256, kFewDepth = 8, kLine = 64,
+                 kRowsInCache = 16384;
 constexpr double kMillion = 1e6, kLeast = 1e-12;
 
 double round_up(double a, double b) { return std::ceil(a / b) * b; }
@@ -95,13 +96,17 @@ constexpr Feature kFewFeatures[] = {
     {"math", Spends::Math, "10^6 FLOP"},
     {"pack_a", Spends::Math, "10^6 elements of A"},
     {"stream_b", Spends::Memory, "10^6 elements of B"},
+    {"few", Spends::Memory, "10^6 elements of B, with one row of A; with two half as much"},
+    {"split", Spends::Memory, "10^6 elements of B whose rows do not begin with a cache line"},
     {"result", Spends::Memory, "10^6 elements of C, each time they are read or written (B straight)"},
-    {"column", Spends::Math, "10^6 sums over k (B transposed)"},
+    {"column", Spends::Math, "10^6 sums over k, each time as much of A as stays near is used up (B transposed)"},
     {"reload", Spends::Math, "10^6 elements of A, each time they are read (B transposed)"},
-    {"tail", Spends::Math, "10^6 multiplications that do not fill a vector"},
+    {"tail", Spends::Math, "10^6 multiplications (B straight) or sums (B transposed) of what does not fill a vector"},
     {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use", kMostPerMegabyte},
-    {"b_cold", Spends::Memory, "MB of B that have left the last cache since their last use", kMostPerMegabyte},
-    {"b_cold_row", Spends::Memory, "the same, times rows of A", kMostPerMegabyte},
+    {"b_cold_2", Spends::Memory, "MB of B that have left the last cache since their last use, of one or two rows of A",
+     kMostPerMegabyte},
+    {"b_cold_4", Spends::Memory, "the same, of three or four rows", kMostPerMegabyte},
+    {"b_cold_8", Spends::Memory, "the same, of five to eight rows", kMostPerMegabyte},
     {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache",
      kMostPerMillionRows},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
@@ -109,19 +114,23 @@ constexpr Feature kFewFeatures[] = {
 
 /// Time of a product with at most 8 rows, which reads B once where it lies:
 ///
-///   t = call + b·matrix + math·2·b·m·n·k + pack_a·b·m·k + stream_b·b·k·n + tail·b·m·(what vectors leave)
-///     + result·b·m·n·k/8 (B straight) or column·b·m·n + reload·b·m·n·k/c (B transposed; c columns at once: 4, of more
-///     than four rows 2)
-///     + (b_warm, b_cold, m·b_cold_row) · what of B has left a cache + run_cold·rows of it + call_cold
+///   t = call + b·matrix + math·2·b·m·n·k + pack_a·b·m·k
+///     + (stream_b + few·(3 − m)⁺/2 + split, of rows that do not begin with a cache line)·b·k·n
+///     + result·b·m·n·k/8 + tail·b·m·k·(n mod lanes) (B straight)
+///     or column·b·m·n·⌈A / 16 KB⌉ + reload·b·m·n·k/c + tail·b·m·n if k does not fill vectors (B transposed; c columns
+///     at once: 4, of seven and eight rows 2)
+///     + (b_warm, b_cold_2, b_cold_4 or b_cold_8) · what of B has left a cache + run_cold·rows of it + call_cold
 ///
-/// The more rows, the fewer loads of B a processor looks ahead while it waits for one: hence b_cold_row. What fetches
-/// ahead by itself starts anew with each row of B: hence run_cold. Leaves out that the registers fit five to eight rows
-/// less well than one to four. Coefficients: `gemm.few_*`.
+/// Rows are multiplied while B is fetched: more than two take longer than loads from a near cache, eight nearly as long
+/// as loads from memory. So what is left to wait for falls with m: few and b_cold_*, in steps, as where it ends is up
+/// to the processor. What fetches ahead by itself starts anew with each row of B: hence run_cold. Coefficients:
+/// `gemm.few_*`.
 FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
   const Gemm g = product(in.work);
   const double b = double(g.batch), m = double(g.m), n = double(g.n), k = double(g.k), item = bits(g.dtype) / 8.0;
-  const double lanes = tile_cols(g.dtype) / 2, columns = m > 4 ? 2 : 4;
-  const double left = g.transpose_b ? n * std::fmod(k, lanes) : k * std::fmod(n, 2 * lanes);
+  const double lanes = tile_cols(g.dtype) / 2, columns = m > 6 ? 2 : 4;
+  const double row = g.transpose_b ? k : n, left = std::fmod(row, lanes);
+  const double tail = g.transpose_b ? n * (left > 0 ? 1 : 0) : k * left;
   const Bytes size{b * k * n * item}, step = reuse_distance(in, size);
   const Moved moved{size.base() / kMillion};
   const double cold = lost(in, caches, CacheLevel::Last, moved, {1, 2}).read;
@@ -130,13 +139,16 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           2 * b * m * n * k / kMillion,
           b * m * k / kMillion,
           b * k * n / kMillion,
+          b * k * n / kMillion * std::max(0.0, (3 - m) / 2),
+          std::fmod(row * item, kLine) > 0 ? b * k * n / kMillion : 0,
           g.transpose_b ? 0 : b * m * n * std::ceil(k / kFewDepth) / kMillion,
-          g.transpose_b ? b * m * n / kMillion : 0,
+          g.transpose_b ? b * m * n * std::ceil(m * k * item / kRowsInCache) / kMillion : 0,
           g.transpose_b ? b * m * n * k / columns / kMillion : 0,
-          b * m * left / kMillion,
+          b * m * tail / kMillion,
           lost(in, caches, CacheLevel::Second, moved, {1, 2}).read,
-          cold,
-          cold * m,
+          m <= 2 ? cold : 0,
+          m > 2 && m <= 4 ? cold : 0,
+          m > 4 ? cold : 0,
           b * (g.transpose_b ? n : k) / kMillion * cold / std::max(moved.read, kLeast),
           evicted(step, caches.l2)};
 }

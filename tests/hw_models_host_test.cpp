@@ -143,7 +143,7 @@ TEST_CASE("a step keeps in a cache all or nothing of what it walks over", "[hw_m
 TEST_CASE("weights that the last cache may or may not hold make a prediction doubtful", "[hw_models]") {
   std::string text = kHost;
   text +=
-      "  gemm.few_nt:\n    coefficients: {b_cold: 60 us}\n    range: {m: [1, 8], n: [32, 4096], k: [32, 4096], mflop: "
+      "  gemm.few_nt:\n    coefficients: {b_cold_2: 60 us}\n    range: {m: [1, 8], n: [32, 4096], k: [32, 4096], mflop: "
       "[0, 100]}\n"
       "    deviation: 0\n    bias: 0.01\n    floor: 10 ns\n";
   const HostModel model = host(text);

@@ -2,6 +2,7 @@
 #include "kernels/host/gemm_small.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/host/simd.hpp"
 
@@ -10,6 +11,8 @@ namespace {
 
 // What is kept in registers: half as much where there are 16 of them, not 32.
 constexpr int kRegisters = kVectorBytes == 64 ? 2 : 1;
+
+constexpr std::int64_t kRowsInCache = 16384;  // bytes of a that stay near while b passes
 
 /// c = 0 or c, plus bias: what the products are added to.
 template <class T>
@@ -21,17 +24,34 @@ void start_rows(const FewRowsArgs<T>& s) {
   }
 }
 
+/// Elements between what is read of b and what is fetched into the second-level cache: enough groups of rows to outlast
+/// memory's latency. Of long rows 2 KB, as hardware runs ahead there by itself. Without it rows of 1 to 4 KB come from
+/// memory at half its rate, and ever slower the more rows of a are to be multiplied.
+template <class T>
+std::int64_t look_ahead(std::int64_t group) {
+  constexpr std::int64_t kSize = sizeof(T), kLeast = 16384 / kSize, kMost = 131072 / kSize, kWithin = 2048 / kSize;
+  return group > kMost ? kWithin : (kLeast + group - 1) / group * group;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void fetch(const T* p) {  // GCC takes calls of it for ones that do nothing
+  __builtin_prefetch(p, 0, 2);
+}
+
 /// c[i,:] += Σ_q a[i,q]·b[q,:] for `Cols` vectors (or scalars) V of Depth rows of b, all read side by side.
 template <class V, int Rows, int Depth, int Cols>
-[[gnu::always_inline]] inline void add_rows_at(const FewRowsArgs<ScalarOf<V>>& s, const ScalarOf<V>* a,
-                                               const ScalarOf<V>* b, ScalarOf<V>* c) {
+[[gnu::always_inline]] inline void add_rows_at(const FewRowsArgs<ScalarOf<V>>& s, std::int64_t ahead,
+                                               const ScalarOf<V>* a, const ScalarOf<V>* b, ScalarOf<V>* c) {
   constexpr std::int64_t kStep = sizeof(V) / sizeof(ScalarOf<V>);
   const std::int64_t lda = packed_stride<ScalarOf<V>>(s.k);
   V x[Depth][Cols];
 #pragma GCC unroll 8
   for (int q = 0; q < Depth; ++q)
 #pragma GCC unroll 2
-    for (int j = 0; j < Cols; ++j) x[q][j] = load<V>(b + q * s.ldb + j * kStep);
+    for (int j = 0; j < Cols; ++j) {
+      x[q][j] = load<V>(b + q * s.ldb + j * kStep);
+      if constexpr (kStep > 1) fetch(b + q * s.ldb + j * kStep + ahead);
+    }
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i) {
     V y[Cols];
@@ -47,56 +67,91 @@ template <class V, int Rows, int Depth, int Cols>
 }
 
 template <class T, int Rows, int Depth>
-void add_rows(const FewRowsArgs<T>& s, const T* a, const T* b, T* c) {
+void add_rows(const FewRowsArgs<T>& s, std::int64_t ahead, const T* a, const T* b, T* c) {
   std::int64_t j = 0;
   constexpr std::int64_t kStep = kRegisters * kLanes<T>;
-  for (; j + kStep <= s.n; j += kStep) add_rows_at<Vec<T>, Rows, Depth, kRegisters>(s, a, b + j, c + j);
-  for (; j < s.n; ++j) add_rows_at<T, Rows, Depth, 1>(s, a, b + j, c + j);
+  for (; j + kStep <= s.n; j += kStep) add_rows_at<Vec<T>, Rows, Depth, kRegisters>(s, ahead, a, b + j, c + j);
+  if constexpr (kRegisters > 1)
+    if (j + kLanes<T> <= s.n) add_rows_at<Vec<T>, Rows, Depth, 1>(s, ahead, a, b + j, c + j), j += kLanes<T>;
+  for (; j < s.n; ++j) add_rows_at<T, Rows, Depth, 1>(s, ahead, a, b + j, c + j);
 }
 
 /// B as [k,n]: eight rows of b at a time.
 template <class T, int Rows>
 void stream_rows(const FewRowsArgs<T>& s, const T* a, T* c) {
   constexpr int kDepth = 8;
+  const std::int64_t ahead = look_ahead<T>(kDepth * s.ldb);
   std::int64_t p = 0;
-  for (; p + kDepth <= s.k; p += kDepth) add_rows<T, Rows, kDepth>(s, a + p, s.b + p * s.ldb, c);
-  for (; p < s.k; ++p) add_rows<T, Rows, 1>(s, a + p, s.b + p * s.ldb, c);
+  for (; p + kDepth <= s.k; p += kDepth) add_rows<T, Rows, kDepth>(s, ahead, a + p, s.b + p * s.ldb, c);
+  for (; p < s.k; ++p) add_rows<T, Rows, 1>(s, ahead, a + p, s.b + p * s.ldb, c);
 }
 
-/// c[i,j] += a[i,:]·b[j,:] for Rows × Cols dots of length k.
-template <class T, int Rows, int Cols>
-void add_dots(const FewRowsArgs<T>& s, const T* a, const T* b, T* c) {
-  const std::int64_t lda = packed_stride<T>(s.k);
-  Vec<T> sum[Rows][Cols] = {};
-  std::int64_t p = 0;
-  for (; p + kLanes<T> <= s.k; p += kLanes<T>) {
-    Vec<T> x[Cols];
-#pragma GCC unroll 8
-    for (int j = 0; j < Cols; ++j) x[j] = load<Vec<T>>(b + j * s.ldb + p);
-#pragma GCC unroll 8
-    for (int i = 0; i < Rows; ++i) {
-      const Vec<T> y = load<Vec<T>>(a + i * lda + p);
-#pragma GCC unroll 8
-      for (int j = 0; j < Cols; ++j) sum[i][j] += y * x[j];
-    }
+/// c[j] += the sum of the lanes of x[j].
+template <class T, int Cols>
+[[gnu::always_inline]] inline void add_sums(const Vec<T> (&x)[Cols], T* c) {
+  if constexpr (Cols == 4) {
+    auto sums = sum_lanes_of_four<T>(x), before = sums;
+    std::memcpy(&before, c, sizeof before);
+    sums += before;
+    std::memcpy(c, &sums, sizeof sums);
+  } else {
+    for (int j = 0; j < Cols; ++j) c[j] += sum_lanes<T>(x[j]);
+  }
+}
+
+/// sum[i][j] += a[i,at:]·x_of(row j of b), lane by lane.
+template <class T, int Rows, int Cols, class XOf>
+[[gnu::always_inline]] inline void add_vectors(const FewRowsArgs<T>& s, std::int64_t ahead, const T* a, const T* b,
+                                               XOf&& x_of, Vec<T> (&sum)[Rows][Cols]) {
+  Vec<T> x[Cols];
+#pragma GCC unroll 4
+  for (int j = 0; j < Cols; ++j) {
+    x[j] = in_register(x_of(b + j * s.ldb));
+    fetch(b + j * s.ldb + ahead);
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 8
-    for (int j = 0; j < Cols; ++j) {
-      T dot = sum_lanes<T>(sum[i][j]);
-      for (std::int64_t q = p; q < s.k; ++q) dot += a[i * lda + q] * b[j * s.ldb + q];
-      c[i * s.ldc + j] += dot;
-    }
+  for (int i = 0; i < Rows; ++i) {
+    const Vec<T> y = in_register(load<Vec<T>>(a + i * packed_stride<T>(s.k)));
+#pragma GCC unroll 4
+    for (int j = 0; j < Cols; ++j) sum[i][j] += y * x[j];
+  }
 }
 
-/// B as [n,k]: up to four rows of b at a time.
+/// c[i,j] += a[i,:]·b[j,:] for Rows × Cols dots of length k. What does not fill a vector is read as the last one of the
+/// row, without the lanes that are done.
+template <class T, int Rows, int Cols>
+void add_dots(const FewRowsArgs<T>& s, std::int64_t ahead, std::int64_t k, const T* a, const T* b, T* c) {
+  if (k < kLanes<T>) {
+    for (int i = 0; i < Rows; ++i)
+      for (int j = 0; j < Cols; ++j)
+        for (std::int64_t p = 0; p < k; ++p) c[i * s.ldc + j] += a[i * packed_stride<T>(s.k) + p] * b[j * s.ldb + p];
+    return;
+  }
+  Vec<T> sum[Rows][Cols] = {};
+  std::int64_t p = 0;
+  for (; p + kLanes<T> <= k; p += kLanes<T>) add_vectors<T, Rows, Cols>(s, ahead, a + p, b + p, load<Vec<T>>, sum);
+  if (const std::int64_t left = k - p; left > 0)
+    add_vectors<T, Rows, Cols>(
+        s, ahead, a + k - kLanes<T>, b + k, [&](const T* end) { return last_lanes<T>(end, left); }, sum);
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i) add_sums<T, Cols>(sum[i], c + i * s.ldc);
+}
+
+/// B as [n,k]: up to four rows of b at a time, two where sums with seven or eight rows of a would not fit in registers,
+/// and of each as much as leaves a in half of a first-level cache.
 template <class T, int Rows>
 void stream_dots(const FewRowsArgs<T>& s, const T* a, T* c) {
-  constexpr int kCols = (Rows > 4 ? 1 : 2) * kRegisters;
-  std::int64_t j = 0;
-  for (; j + kCols <= s.n; j += kCols) add_dots<T, Rows, kCols>(s, a, s.b + j * s.ldb, c + j);
-  for (; j < s.n; ++j) add_dots<T, Rows, 1>(s, a, s.b + j * s.ldb, c + j);
+  constexpr int kCols = (Rows > (kRegisters == 2 ? 6 : 4) ? 1 : 2) * kRegisters;
+  constexpr std::int64_t kMost = kRowsInCache / (Rows * static_cast<std::int64_t>(sizeof(T)));
+  const std::int64_t ahead = look_ahead<T>(kCols * s.ldb), blocks = (s.k + kMost - 1) / kMost,
+                     depth = ((s.k + blocks - 1) / blocks + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+  for (std::int64_t p = 0; p < s.k; p += depth) {
+    const std::int64_t k = std::min(depth, s.k - p);
+    const T* b = s.b + p;
+    std::int64_t j = 0;
+    for (; j + kCols <= s.n; j += kCols) add_dots<T, Rows, kCols>(s, ahead, k, a + p, b + j * s.ldb, c + j);
+    for (; j < s.n; ++j) add_dots<T, Rows, 1>(s, ahead, k, a + p, b + j * s.ldb, c + j);
+  }
 }
 
 /// alpha·op(a) as [m,k] with the packed stride.

@@ -26,6 +26,29 @@ inline void store(ScalarOf<V>* p, V v) {
   std::memcpy(p, &v, sizeof v);
 }
 
+/// v, held in a register: GCC 12 loads what two or three ops read once more for each of them, and products with as many
+/// rows took twice as long.
+template <class V>
+[[gnu::always_inline]] inline V in_register(V v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#endif
+  return v;
+}
+
+/// The last `count` elements before `end` in the upper lanes, zero in the others, which are read too.
+template <class T>
+inline Vec<T> last_lanes(const T* end, std::int64_t count) {
+  using Bits = typename Lanes<Vec<T>>::Bits;
+  Bits lane{};
+  for (std::int64_t i = 0; i < kLanes<T>; ++i) lane[i] = static_cast<typename Lanes<T>::Bits>(i);
+  return lane >= static_cast<typename Lanes<T>::Bits>(kLanes<T> - count) ? load<Vec<T>>(end - kLanes<T>) : Vec<T>{};
+}
+
 /// Loads what is at element `i` of an array, as V.
 template <class V>
 struct At {
@@ -74,6 +97,26 @@ inline T fold_lanes(std::index_sequence<Half...>, V v, Op&& op) {
 template <class T>
 inline T sum_lanes(Vec<T> v) {
   return fold_lanes<T>(std::make_index_sequence<kLanes<T> / 2>{}, v, [](auto a, auto b) { return a + b; });
+}
+
+/// The lanes of two vectors, each folded as `sum_lanes` does until two are left: {a, a, b, b}.
+template <std::size_t... Half, class V>
+[[gnu::always_inline]] inline auto fold_two(std::index_sequence<Half...>, V a, V b) {
+  constexpr std::size_t kHalf = sizeof...(Half);
+  if constexpr (kHalf == 1)
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3);
+  else
+    return fold_two(std::make_index_sequence<kHalf / 2>{},
+                    __builtin_shufflevector(a, a, Half...) + __builtin_shufflevector(a, a, (Half + kHalf)...),
+                    __builtin_shufflevector(b, b, Half...) + __builtin_shufflevector(b, b, (Half + kHalf)...));
+}
+
+/// sum_lanes of four vectors, side by side.
+template <class T>
+[[gnu::always_inline]] inline auto sum_lanes_of_four(const Vec<T> (&v)[4]) {
+  constexpr std::make_index_sequence<kLanes<T> / 2> kHalf;
+  const auto left = fold_two(kHalf, v[0], v[1]), right = fold_two(kHalf, v[2], v[3]);
+  return __builtin_shufflevector(left, right, 0, 2, 4, 6) + __builtin_shufflevector(left, right, 1, 3, 5, 7);
 }
 
 template <class T>
