@@ -141,10 +141,11 @@ constexpr Feature kDecodeFeatures[] = {
 
 /// Time of attention of few queries, which reads keys and values once, where they lie:
 ///
-///   t = call + b·Hkv·head + b·H·q·kv·(math·2·(dk + dv) + scores + tail·(dk mod c + dv mod c))
+///   t = call + b·Hkv·head + b·H·q·kv·(math·2·(⌈dk⌉c + dv) + scores + tail·(dv mod c))
 ///     + b·Hkv·kv·(keys·(dk + dv) + row) + misses of keys and values, by bytes and by keys
 ///
-/// c numbers are in a vector; those that do not fill one are multiplied one by one.
+/// c numbers are in a vector. Of keys what does not fill one is one more (all of it is multiplied one by one if there
+/// are fewer, which is left out), of values it is multiplied one by one.
 ///
 /// The part of a head in a key is a few lines, and the next key's lie far from it: hence the cost by key.
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
@@ -160,11 +161,12 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const double rows = b * double(s.kv_heads) * kv / kMillion, lanes = double(tile_cols(s.dtype)) / 2;
   const Moved cached{size.base() / kMillion};
   const double cold = lost(in, caches, CacheLevel::Last, cached, kKeysAndValues).read;
+  const double padded = std::ceil(double(s.qk_dim) / lanes) * lanes + double(s.v_dim);
   return {1,
           b * double(s.kv_heads),
-          2 * scores * dims / kMillion,
+          2 * scores * padded / kMillion,
           scores / kMillion,
-          scores * (std::fmod(double(s.qk_dim), lanes) + std::fmod(double(s.v_dim), lanes)) / kMillion,
+          scores * std::fmod(double(s.v_dim), lanes) / kMillion,
           keys / kMillion,
           rows,
           lost(in, caches, CacheLevel::Second, cached, kKeysAndValues).read,
