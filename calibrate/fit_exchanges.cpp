@@ -231,7 +231,8 @@ void set_spread(std::vector<CollectiveCurve>& curves, const std::vector<Misses>&
 double bus_factor(Exchange op, std::int64_t ranks) {
   const double n = double(ranks);
   if (op == Exchange::AllReduce) return 2 * (n - 1) / n;
-  return op == Exchange::SendRecv ? 1 : (n - 1) / n;
+  const bool is_whole = op == Exchange::SendRecv || op == Exchange::Broadcast || op == Exchange::Reduce;
+  return is_whole ? 1 : (n - 1) / n;
 }
 
 std::vector<CollectiveCurve> fit_exchanges(const std::vector<ExchangeSample>& samples, BytesPerSecond bus) {

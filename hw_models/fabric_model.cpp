@@ -19,7 +19,7 @@ NcclSystem FabricModel::system(std::int64_t ranks, std::int64_t nodes, BytesPerS
 
 ExchangeTime FabricModel::modelled(const ExchangeCase& c, BytesPerSecond inside) const {
   const NcclChoice choice = nccl_choice(kind_of(c.op), c.bytes, system(c.ranks, c.nodes, inside));
-  return {choice.latency * p_.latency_factor, c.bytes / choice.bandwidth, p_.deviation, false};
+  return {choice.latency * p_.latency_factor, choice.fill + c.bytes / choice.bandwidth, p_.deviation, false};
 }
 
 /// A curve at other numbers of ranks: times what NCCL's model says of the difference.

@@ -28,7 +28,9 @@ std::span<const EnumName<Exchange>> enum_names(Exchange) {
                                                   {Exchange::AllGather, "all_gather"},
                                                   {Exchange::ReduceScatter, "reduce_scatter"},
                                                   {Exchange::AllToAll, "alltoall"},
-                                                  {Exchange::SendRecv, "send_recv"}};
+                                                  {Exchange::SendRecv, "send_recv"},
+                                                  {Exchange::Broadcast, "broadcast"},
+                                                  {Exchange::Reduce, "reduce"}};
   return kNames;
 }
 
@@ -44,6 +46,10 @@ CollectiveKind kind_of(Exchange e) {
       return CollectiveKind::AllToAll;
     case Exchange::SendRecv:
       return CollectiveKind::Shift;
+    case Exchange::Broadcast:
+      return CollectiveKind::Broadcast;
+    case Exchange::Reduce:
+      return CollectiveKind::Reduce;
   }
   return CollectiveKind::AllReduce;
 }

@@ -12,7 +12,7 @@
 namespace orrery {
 
 /// What ranks do together, as tables of measurements call it.
-enum class Exchange : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv };
+enum class Exchange : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv, Broadcast, Reduce };
 std::span<const EnumName<Exchange>> enum_names(Exchange);
 /// The collective that it is; a send is a shift of two ranks.
 CollectiveKind kind_of(Exchange e);

@@ -40,6 +40,11 @@ constexpr double kNvlsEfficiency = 0.61;  // message bytes per link byte of an a
 constexpr double kLongRing = 1.4;         // plateau of large rings over nodes
 constexpr Bytes kSmallSend{16384};
 
+/// Data in a step of a channel's buffer, by protocol: half of 8 B lines, 15/16 of 128 B lines, all of 4 MiB / 8.
+constexpr PerProtocol kStepBytes{32768, 576000, 524288};
+
+bool is_chain(CollectiveKind kind) { return kind == CollectiveKind::Broadcast || kind == CollectiveKind::Reduce; }
+
 double log2_floor(std::int64_t n) { return double(std::bit_width(static_cast<std::uint64_t>(n)) - 1); }
 
 struct Steps {
@@ -90,6 +95,20 @@ double bus_bandwidth(const NcclSystem& s, NcclAlgorithm a, NcclProtocol p, Bytes
   return tree * kTreeCorrection[at(p)][std::min<std::size_t>(23, static_cast<std::size_t>(size))];
 }
 
+double ring_us(const Steps& steps, const NcclSystem& s, NcclProtocol p) {
+  double inside = (s.has_nvlink ? kNvlinkHop : kPcieHop)[at(NcclAlgorithm::Ring)][at(p)];
+  if (s.nodes > 1 && p == NcclProtocol::LL) inside *= 1.8;
+  return kBase[at(NcclAlgorithm::Ring)][at(p)] + (steps.all - steps.between) * inside +
+         steps.between * kNetworkHop[at(NcclAlgorithm::Ring)][at(p)];
+}
+
+/// By which NCCL chooses the protocol of a chain.
+double believed_chain_us(const NcclSystem& s, NcclProtocol p) {
+  const auto& hop = s.nodes > 1 ? kNetworkHop : s.has_nvlink ? kNvlinkHop : kPcieHop;
+  const NcclAlgorithm a = p == NcclProtocol::Simple ? NcclAlgorithm::Tree : NcclAlgorithm::Ring;
+  return kBase[at(NcclAlgorithm::Ring)][at(p)] + double(s.ranks) * hop[at(a)][at(p)];
+}
+
 double latency_us(CollectiveKind kind, const NcclSystem& s, NcclAlgorithm a, NcclProtocol p, Bytes bytes) {
   const Steps steps = steps_of(kind, s);
   double inside = (s.has_nvlink ? kNvlinkHop : kPcieHop)[at(a)][at(p)];
@@ -98,7 +117,8 @@ double latency_us(CollectiveKind kind, const NcclSystem& s, NcclAlgorithm a, Ncc
   const double base = kBase[at(a)][at(p)];
   switch (a) {
     case NcclAlgorithm::Ring: {
-      const double t = base + (steps.all - steps.between) * inside + steps.between * between;
+      if (is_chain(kind)) return believed_chain_us(s, p);
+      const double t = ring_us(steps, s, p);
       const bool is_long = p == NcclProtocol::Simple && s.nodes > 1 && kind == CollectiveKind::AllReduce &&
                            bytes.base() / double(s.channels * s.ranks) >= 64 * 1024;
       return is_long ? kLongRing * t : t;
@@ -128,6 +148,17 @@ NcclChoice of_sends(CollectiveKind kind, Bytes bytes, const NcclSystem& s) {
   double seconds_per_byte = stays / (s.inside.base() * protocol);
   if (s.nodes > 1) seconds_per_byte = std::max(seconds_per_byte, leaves * n / nodes / (s.between.base() * protocol));
   c.bandwidth = BytesPerSecond{1 / std::max(seconds_per_byte, 1e-300)};
+  return c;
+}
+
+/// See nccl_choice.
+NcclChoice of_chain(NcclChoice c, Bytes bytes, const NcclSystem& s) {
+  const double n = double(s.ranks), nodes = double(s.nodes);
+  c.latency = Seconds{ring_us({n - 1, nodes - 1}, s, c.protocol) * 1e-6};
+  const Bytes piece{std::min(kStepBytes[at(c.protocol)] * double(s.channels), bytes.base())};
+  const double slow = s.nodes > 1 ? nodes - 2 : 0, fast = s.nodes > 1 ? n - nodes : n - 2;
+  if (c.protocol == NcclProtocol::Simple) c.fill = fast * (piece / s.inside);
+  if (s.nodes > 1) c.fill = c.fill + slow * (piece / s.between);
   return c;
 }
 
@@ -166,6 +197,7 @@ NcclChoice nccl_choice(CollectiveKind kind, Bytes bytes, const NcclSystem& s) {
     for (const NcclProtocol p : kProtocols)
       if (const auto c = nccl_candidate(kind, bytes, s, a, p); c && (!best || c->time(bytes) < best->time(bytes)))
         best = c;
+  if (best && is_chain(kind)) return of_chain(*best, bytes, s);
   return best.value_or(NcclChoice{.bandwidth = BytesPerSecond{1e300}});
 }
 

@@ -37,7 +37,8 @@ struct NcclChoice {
   NcclProtocol protocol = NcclProtocol::Simple;
   Seconds latency;           // that no byte costs
   BytesPerSecond bandwidth;  // bytes of the message per second
-  Seconds time(Bytes bytes) const { return latency + bytes / bandwidth; }
+  Seconds fill;              // until the first piece of a chain has come to its last rank
+  Seconds time(Bytes bytes) const { return latency + fill + bytes / bandwidth; }
 };
 
 /// Time of one algorithm and protocol by NCCL's model, t = latency + bytes / bandwidth, where
@@ -52,6 +53,17 @@ std::optional<NcclChoice> nccl_candidate(CollectiveKind kind, Bytes bytes, const
 
 /// The candidate that NCCL takes: the one with the least time. For all-to-all, shift and barrier, which NCCL composes
 /// of sends: LL up to 16 KiB per message, then Simple.
+///
+/// Broadcast and reduce run down a ring as a chain. For the choice NCCL counts latencies only ("waiting for proper
+/// chunk modeling"); their time has the latencies of the ring's hops and
+///
+///   fill = (ranks − nodes) · piece / inside [Simple alone]  +  (nodes − 2) · piece / between
+///
+/// the time of one piece of each channel on every hop but the slowest, which is in bytes / bandwidth: a rank passes on
+/// a Simple piece when all of it is there, and lines of LL and LL128 one by one, but over the network. The root of the
+/// next one may be the last that hears of this one (rings go from higher to lower ranks in a node), so that successive
+/// chains do not overlap. Piece: channels · what a step of the protocol's buffer holds, 512 KiB, 576,000 B and 32 KiB
+/// of data (NCCL 2.18, src/include/device.h and src/init.cc).
 NcclChoice nccl_choice(CollectiveKind kind, Bytes bytes, const NcclSystem& system);
 
 }  // namespace orrery

@@ -101,8 +101,8 @@ void Compiler::wait_for(std::uint32_t op, std::uint32_t before) {
   if (signals_[before] < 0) signals_[before] = static_cast<std::int32_t>(program_.num_signals++);
 }
 
-/// Dependencies between streams. A HostWork that waits stands for the host thread: where it reads nothing it comes after
-/// all ops before it, and the first later op of each stream comes after it.
+/// Dependencies between streams. A HostWork that waits stands for the host thread: where it reads nothing it comes
+/// after all ops before it, and the first later op of each stream comes after it.
 void Compiler::find_waits() {
   waits_.resize(class_.num_ops);
   signals_.assign(class_.num_ops, -1);
@@ -166,10 +166,11 @@ void Compiler::add_op(std::uint32_t i) {
   program_.lanes[lane(i)].push_back(record);
 }
 
+/// Views that lie elsewhere on each rank have the storage of their bases.
 void Compiler::add_persistent() {
   std::vector<TensorId>& all = program_.persistent;
   for (const OperandRecord& o : program_.operands)
-    if (plan_.tensors[o.owner.index()].persistent) all.push_back(o.owner);
+    if (const TensorId owner = plan_.owner(o.tensor); plan_.tensors[owner.index()].persistent) all.push_back(owner);
   for (TensorId workspace : plan_.workspaces[id_.index()])
     if (!workspace.is_none()) all.push_back(workspace);
   std::sort(all.begin(), all.end());

@@ -60,9 +60,11 @@ void PreparedPlan::place_rank_views(RankRun& r) {
   const std::vector<std::int64_t> at = plan_.mesh.coordinates(r.rank);
   for (const RankView& v : plan_.rank_views) {
     const Tensor& t = plan_.tensors[v.view.index()];
-    const std::int64_t elements = position(plan_.mesh, v.axes, at).at * v.stride;
+    const std::int64_t position = orrery::position(plan_.mesh, v.axes, at).at;
+    RankView::Place place{t.base, position * v.stride};
+    if (!v.places.empty()) place = v.places[static_cast<std::size_t>(position)];
     r.places[v.view.index()] =
-        r.places[t.base.index()] + static_cast<std::uintptr_t>(size_of(t.dtype, elements).base());
+        r.places[place.tensor.index()] + static_cast<std::uintptr_t>(size_of(t.dtype, place.first).base());
   }
 }
 

@@ -43,6 +43,22 @@ TEST_CASE("a row becomes a mesh, a batch and a cluster", "[published]") {
   CHECK(s.cluster.nic->bandwidth.base() == Approx(25e9));
 }
 
+TEST_CASE("InternEvo's ranks own parameters under ZeRO-1, and its four cards are eight channels", "[published]") {
+  const auto row = [](const std::string& shard) {
+    return step("r1,InternLM-7B,32,4096,32,11008,swiglu,103168,2048,A100-80GB-SXM4,16,8,4 x 100 Gb/s RoCE per "
+                "node,InternEvo,bf16,1,1,,16," +
+                shard + ",none,2,128,4.26");
+  };
+  const PublishedStep own = row("ZeRO-1 over all data-parallel ranks"), split = row("FSDP over all dp ranks");
+  CHECK(own.parallel.data.owners);
+  CHECK(own.parallel.data.bucket == 2 * 512 * 1024 * 1024);
+  CHECK(own.cached_per_state == 4);  // the flat gradient in 16 bits is in the plan
+  CHECK_FALSE(split.parallel.data.owners);
+  CHECK(split.parallel.data.bucket == 0);
+  CHECK(own.cluster.nic->fabric == "roce_100g");
+  CHECK(own.cluster.nic->bandwidth.base() == Approx(50e9));
+}
+
 TEST_CASE("programs of BigScience drop as Megatron-LM does by default, and keep masks", "[published]") {
   const auto v100 = [](const std::string& software, const std::string& model) {
     return step("r1," + model + ",24,2048,16,8192,gelu (2 matrices),50257,2048,V100-32GB-SXM2,8,4,NVLink2," + software +

@@ -19,6 +19,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"gpt2", "{mesh: dp2}"},
     {"gpt2", "{mesh: dp2, data: {kind: zero1}}"},
+    {"gpt2", "{mesh: dp2, data: {kind: zero1, owners: true}}"},
     {"llama", "{mesh: fsdp2, data: {kind: zero2}}"},
     {"gpt2", "{mesh: dp2, data: {kind: zero3}}"},
     {"llama", "{mesh: tp2}"},

@@ -108,6 +108,7 @@ constexpr LoweredCase kCases[] = {
     {"{mesh: dp8}", 8, 2},
     {"{mesh: dp256}", 256, 1},
     {"{mesh: dp32, data: {kind: zero1}}", 32, 2},
+    {"{mesh: dp32, data: {kind: zero1, owners: true}}", 32, 2},
     {"{mesh: dp64, data: {kind: zero2, bucket: 0}}", 64, 2},
     {"{mesh: dp128, data: {kind: zero3, bucket: 0}}", 128, 1, Recompute::Full},
     {"{mesh: dp8 fsdp8, data: {kind: zero3}}", 64, 2},

@@ -59,6 +59,28 @@ TEST_CASE("an all-to-all between nodes is as slow as what leaves a node", "[hw_m
   CHECK((1.0_GB / c.bandwidth).base() == Approx(0.04));
 }
 
+TEST_CASE("a broadcast fills a chain of all ranks before its first piece is at the end", "[hw_models][nccl]") {
+  // 2 nodes of 8, 8 channels: NCCL counts 8.4 + 16·14 us for Simple and 14 + 16·4 us for LL128, whose bus is 0.92 of
+  // 50 GB/s. 1 GB: 20.2 ms and 21.8 ms; 10 MB: 432 us and 295 us.
+  NcclSystem s{16, 2, NcclGeneration::Ampere, true, false, 8, 200.0_GBps, 50.0_GBps};
+  const NcclChoice large = nccl_choice(CollectiveKind::Broadcast, 1.0_GB, s);
+  CHECK(large.protocol == NcclProtocol::Simple);
+  CHECK(us(large.latency) == Approx(8.4 + 14 * 3.4 + 1 * 14));
+  // Pieces of 8 · 512 KiB on 14 hops of 200 GB/s; the only hop between nodes is that of the stream.
+  CHECK(us(large.fill) == Approx(14 * 8 * 524288 / 200e3));
+  CHECK(us(1.0_GB / large.bandwidth) == Approx(20000));
+  const NcclChoice small = nccl_choice(CollectiveKind::Broadcast, 10.0_MB, s);
+  CHECK(small.protocol == NcclProtocol::LL128);
+  CHECK(us(small.latency) == Approx(14 + 14 * 1.9 + 1 * 4));
+  CHECK(us(small.fill) == 0);
+  // 16 nodes: LL128 passes on lines in a node, pieces of 8 · 576,000 B over 14 hops between nodes but the slowest.
+  s.ranks = 128, s.nodes = 16;
+  const NcclChoice many = nccl_choice(CollectiveKind::Broadcast, 100.0_MB, s);
+  CHECK(many.protocol == NcclProtocol::LL128);
+  CHECK(us(many.fill) == Approx(14 * 8 * 576000 / 50e3));
+  CHECK(nccl_choice(CollectiveKind::Reduce, 100.0_MB, s).time(100.0_MB) == many.time(100.0_MB));
+}
+
 TEST_CASE("a measured collective takes the time of its segment", "[hw_models][fabric]") {
   const FabricModel f{two_curves()};
   // 100 KB: 10 us + 10 us; 10 MB: 50 us + 100 us.

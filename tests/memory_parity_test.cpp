@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sim/timeline/storage.hpp"
-#include "tests/network_testing.hpp"
+#include "tests/parallel_testing.hpp"
 #include "tests/unit_cost.hpp"
 
 using namespace orrery;
@@ -75,6 +75,28 @@ TEST_CASE("the predicted peak of a training step equals the arena's count to the
   check_equal_peaks(predicted, measured);
   check_blocks(predicted, plan);
   check_blocks(measured, plan);
+}
+
+TEST_CASE("parts of tensors that each rank has elsewhere take no storage of their own", "[memory]") {
+  const auto* s = GENERATE("{mesh: dp2, data: {kind: zero1, overlap: false}}",
+                           "{mesh: dp2, data: {kind: zero1, owners: true, overlap: false}}");
+  INFO(s);
+  const Model model = load_model(shipped_model("gpt2-tiny"));
+  TrainOptions o;
+  o.batch = 4;
+  o.sequence = 24;
+  auto program = training_program(model, o, parallel(s)->train_step(model, o, &host_workspaces()), {});
+  const Plan& plan = program->plans().front();
+  Bindings bindings;
+  bindings[Symbol::Step] = 1;
+  const Timeline predicted = simulate(plan, bindings, UnitCost{}, NoSharing{});
+  auto executor = make_host_executor();
+  executor->prepare(plan);
+  fill(*executor, plan, model, 1, 0);
+  const Step step = *program->next();
+  put(*executor, plan, step.inputs);
+  executor->execute(plan, step.bindings);
+  check_equal_peaks(predicted, executor->take());
 }
 
 TEST_CASE("engine and runtime reserve the same with every allocator, over several steps", "[memory]") {

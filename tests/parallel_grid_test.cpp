@@ -22,6 +22,18 @@ constexpr Composition kCases[] = {
     {"llama", "{mesh: fsdp2 dp2, data: {kind: zero2, bucket: 20000}}", "{batch: 16, optimizer: {kind: sgd}}"},
     {"llama", "{mesh: dp2 fsdp3, data: {kind: zero1, bucket: 2000}}", "{batch: 12, microbatches: 2, dropout: 0.1}"},
     {"llama", "{mesh: fsdp4 dp4, data: {kind: zero3, reshard: false}}", "{batch: 16, microbatches: 1}"},
+    // Ranks that own stretches of all weights: parts that fill no rank, a rank that owns nothing, weights on two
+    // stages.
+    {"gpt2", "{mesh: dp2, data: {kind: zero1, owners: true}}"},
+    {"gpt2", "{mesh: dp4, data: {kind: zero1, owners: true, bucket: 0}}", "{batch: 16, dropout: 0.1}"},
+    {"llama", "{mesh: dp7, data: {kind: zero1, owners: true, bucket: 20000}}", "{batch: 14, microbatches: 2}"},
+    {"llama", "{mesh: dp2 fsdp2, data: {kind: zero1, owners: true}}", "{batch: 16, optimizer: {kind: sgd}}"},
+    {"llama", "{mesh: dp4, data: {kind: zero1, owners: true, overlap: false}}", "{batch: 16, recompute: full}"},
+    {"mixtral", "{mesh: dp2 ep2, data: {kind: zero1, owners: true}}", "{batch: 16}"},
+    {"tied", "{mesh: dp2 pp2, data: {kind: zero1, owners: true}}"},
+    {"gpt2", "{mesh: pp2 dp2, schedule: chimera, data: {kind: zero1, owners: true}}"},
+    {"gpt2", "{mesh: dp2 tp2, sequence_parallel: true, data: {kind: zero1, owners: true}}", "{optimizer: {clip: 0}}"},
+    {"dlrm-tiny", "{mesh: dp4, data: {kind: zero1, owners: true}}", "{batch: 16, microbatches: 2}"},
     {"mixtral", "{mesh: dp2 fsdp2, data: {kind: zero3}}", "{batch: 16, recompute: full}"},
     {"mixtral", "{mesh: dp2 fsdp2, data: {kind: zero3, part: 500}}", "{batch: 16, recompute: full}"},
     {"tied", "{mesh: fsdp3, data: {kind: zero3, part: 700, bucket: 0}}", "{batch: 12, recompute: whole, dropout: 0.1}"},

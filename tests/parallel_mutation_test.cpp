@@ -31,6 +31,7 @@ struct Case {
 
 constexpr Case kCases[] = {
     {"{mesh: dp2 fsdp2, data: {kind: zero1}}"},
+    {"{mesh: dp2, data: {kind: zero1, owners: true}}"},
     {"{mesh: fsdp2 dp2, data: {kind: zero2, bucket: 0}}"},
     {"{mesh: dp3, data: {kind: zero3, bucket: 0}}"},
     {"{mesh: dp2 tp2}"},

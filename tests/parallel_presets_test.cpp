@@ -19,7 +19,7 @@ struct Case {
 
 constexpr Case kCases[] = {
     {"ddp", "{mesh: dp2, bucket: 1000}", "{mesh: dp2, data: {bucket: 1000}}"},
-    {"zero1", "{mesh: dp2}", "{mesh: dp2, data: {kind: zero1}}"},
+    {"zero1", "{mesh: dp2, owners: true}", "{mesh: dp2, data: {kind: zero1, owners: true}}"},
     {"zero2", "{mesh: dp2 fsdp2}", "{mesh: dp2 fsdp2, data: {kind: zero2}}"},
     {"zero3", "{mesh: fsdp2, part: 900, prefetch: 2, reshard: false}",
      "{mesh: fsdp2, data: {kind: zero3, part: 900, prefetch: 2, reshard: false}}"},

@@ -171,6 +171,12 @@ constexpr Refusal kRefusals[] = {
     {"parallel", "{mesh: fsdp2, data: {kind: ddp}}", "gpt2", "{}",
      "the ranks of fsdp split nothing under `data: {kind: ddp}`\n"
      "  hint: kind can be zero1, zero2 or zero3; use dp for replicas that keep all"},
+    {"parallel", "{mesh: dp2, data: {owners: true}}", "gpt2", "{}",
+     "owners of weights are for `data: {kind: zero1}`\n"
+     "  hint: leave `owners` out, or say `kind: zero1`"},
+    {"zero-offload", "{parallel: {mesh: dp2, data: {kind: zero1, owners: true}}}", "gpt2", "{}",
+     "owners of weights update on their devices: zero-offload updates on the host\n"
+     "  hint: leave `owners` out"},
     // Layers that split the ranks of a stage in a way of their own.
     {"parallel", "{mesh: dp4, layers: [{blocks: 4-8, mesh: tp4}]}", "gpt2", "{}",
      "'4-8' are no blocks of the model\n"

@@ -51,7 +51,10 @@ std::vector<BulkFlow> bulk_flows(const Collective& work, std::span<const RankId>
       return all_pairs(work.bytes, members);
     case CollectiveKind::Broadcast:
     case CollectiveKind::Reduce:
-      for (std::size_t i = 0; i + 1 < members.size(); ++i) flows.push_back({members[i], members[i + 1], work.bytes});
+      for (std::size_t i = 0; i + 1 < members.size(); ++i) {
+        const std::size_t from = static_cast<std::size_t>(work.root) + i + (work.kind == CollectiveKind::Reduce);
+        flows.push_back({members[from % members.size()], members[(from + 1) % members.size()], work.bytes});
+      }
       return flows;
     case CollectiveKind::Shift:
       if (const std::size_t places = places_of_shift(work.root, members.size()); places > 0)

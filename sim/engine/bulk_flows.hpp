@@ -20,7 +20,7 @@ struct BulkFlow {
 ///   all-reduce       to the next of its node 2(g − 1)/g of the message, to the same place on the next node 2(N − 1)/N
 ///                    of a g-th; all-gather and reduce-scatter half of that
 ///   all-to-all       an n-th to each other rank
-///   broadcast, reduce   all of it along a chain
+///   broadcast, reduce   all of it along a chain from the root, or to it
 ///   shift            all of it, as many places further
 ///
 /// Nodes that hold unequal numbers of ranks count as one ring of all. Leaves out how NCCL's channels run round a node

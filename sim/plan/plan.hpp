@@ -130,11 +130,17 @@ struct Purpose {
 };
 
 /// A view whose place in the storage of its base depends on the rank: element offset + position · stride, the position
-/// counted over `axes` (the first varies slowest). Its base is persistent.
+/// counted over `axes` (the first varies slowest). Its base is persistent. With `places`, one per position, it lies in
+/// these tensors, all persistent; ops that touch it have them as operands too, whose order then is that of the view.
 struct RankView {
+  struct Place {
+    TensorId tensor;
+    std::int64_t first = 0;  // element of it
+  };
   TensorId view;
   AxisList axes = kNoAxes;
   std::int64_t stride = 0;
+  std::vector<Place> places;
 };
 
 /// Of a repetition whose tensors are not said to be those of its block, moved by as much.

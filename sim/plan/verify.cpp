@@ -15,6 +15,7 @@
 #include "sim/plan/repeated_block.hpp"
 #include "sim/plan/verify_collectives.hpp"
 #include "sim/plan/verify_order.hpp"
+#include "sim/plan/verify_places.hpp"
 
 namespace orrery {
 namespace {
@@ -41,6 +42,8 @@ class Checker {
     if (problems_.none() && repetitions != plan_.repetitions.size())
       problem("the classes hold {} repetitions of {}", repetitions, plan_.repetitions.size());
     check_communication();
+    if (problems_.none())
+      for (const std::string& p : problems_of_places(plan_)) problem("{}", p);
     return problems_.take();
   }
 

@@ -158,6 +158,8 @@ std::int64_t block_count(const Model& model) {
 Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOptions& o, const ParallelOptions& p,
                                std::vector<Roles> roles) {
   Arrangements out;
+  if (p.data.owners && p.data.kind != DataKind::Zero1)
+    throw UserError{"owners of weights are for `data: {kind: zero1}`", "leave `owners` out, or say `kind: zero1`"};
   for (std::size_t i = 0; i < roles.size(); ++i) {
     const LayerOptions layer = i == 0 ? LayerOptions{} : p.layers[i - 1];
     check_layer(layer, roles[i]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas of a model: when weights are gathered and gradients are summed.
 //   ddp    all-reduce of a bucket behind its last backward pass, on a stream of its own, while earlier blocks compute
-//   zero1  reduce-scatter there; every rank updates its part; all-gather of the new weights behind the update
+//   zero1  reduce-scatter there; every rank updates its part; all-gather of the new weights behind the update; with
+//          owners see owned_parts.cpp
 //   zero2  reduce-scatter behind each backward pass, added up in the part of the rank; where gradients of weights are
 //          deferred, behind the last pass of those that overlap
 //   zero3  and all-gather of the weights before each use, one bucket ahead, in both passes
@@ -134,7 +135,7 @@ void ParameterStorage::finish_backward(std::size_t index) {
   const bool last = --unit.left == 0;
   --unit.open;  // counts only where gradients are split: elsewhere it stays below 1
   if (unit.open <= 0)
-    for (const std::size_t i : unit.buckets) reduce(buckets_[i], last);
+    for (const std::size_t i : unit.buckets) reduce(buckets_[i], last && --buckets_[i].users == 0);
   if (gathers_) {
     if (unit.first >= 0 && data_.reshard) unit.gathered = false;
     gather_limit_ = OpId{builder_->plan().ops.size() - 1};
@@ -190,7 +191,10 @@ void ParameterStorage::reduce(Bucket& b, bool last) {
 void ParameterStorage::sum_whole(Bucket& b) {
   const std::string name = "sum." + b.name;
   if (kind_of(b) == DataKind::Ddp) {
-    collect(CollectiveKind::AllReduce, name, b.sum, b.gradient, b.gradient, b.elements);
+    TensorId filled = b.gradient;
+    if (b.filled < b.elements)
+      filled = builder_->view(b.gradient, b.name + ".filled", Layout::contiguous(Shape{b.filled}));
+    collect(CollectiveKind::AllReduce, name, b.sum, filled, filled, b.filled);
     return;
   }
   collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, b.own_gradient, b.elements);

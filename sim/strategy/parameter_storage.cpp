@@ -30,10 +30,18 @@ TensorId ParameterStorage::make(const Bucket& b, std::string_view what, std::int
 
 /// The part of a bucket's storage that holds a piece.
 TensorId ParameterStorage::piece_of(const Bucket& b, const Piece& p, TensorId base, std::string_view suffix) {
-  if (b.pieces.size() == 1 && b.elements == p.shape.elements()) return base;
+  if (is_all_of(b, p.shape, base)) return base;
   Layout layout = Layout::contiguous(p.shape);
-  layout.offset = p.first;
+  layout.offset = begin_in(b, base) + p.first;
   return builder_->view(base, (*model_)[p.parameter].name + std::string{suffix}, layout);
+}
+
+/// Element of a tensor with the weights or the gradients of a bucket where the bucket begins.
+std::int64_t ParameterStorage::begin_in(const Bucket& b, TensorId base) const { return base == b.weight ? b.begin : 0; }
+
+bool ParameterStorage::is_all_of(const Bucket& b, const Shape& shape, TensorId base) const {
+  const bool shares_weights = b.is_owned && base == b.weight;
+  return b.pieces.size() == 1 && b.elements == shape.elements() && !shares_weights;
 }
 
 TensorId ParameterStorage::way(TensorId weight, std::int64_t i, std::int64_t count) {
@@ -139,10 +147,10 @@ Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id,
   }
   const TensorId base = gradient ? b.gradient : b.weight;
   const Shape shape = p.experts.empty() ? p.shape : Shape{p.shape[1], p.shape[2]};
-  const bool whole = b.pieces.size() == 1 && b.elements == shape.elements();
   Layout layout = Layout::contiguous(shape);
-  layout.offset = p.first + first;
-  s.tensor = whole ? base : builder_->view(base, (*model_)[id].name + (gradient ? ".grad" : ""), layout);
+  layout.offset = begin_in(b, base) + p.first + first;
+  s.tensor =
+      is_all_of(b, shape, base) ? base : builder_->view(base, (*model_)[id].name + (gradient ? ".grad" : ""), layout);
   return s;
 }
 

@@ -61,7 +61,10 @@ ParameterStorage::ParameterStorage(PlanBuilder& builder, const Model& model, con
   builder.rank_class();
   make_units(options);
   for (Bucket& b : buckets_) lay_out(b);
-  for (Bucket& b : buckets_) add_storage(b);
+  make_owned();
+  for (Bucket& b : buckets_)
+    if (!b.is_owned) add_storage(b);
+  for (Owned& o : owned_) add_storage(o);
   for (const Bucket& b : buckets_) place(b);
 }
 
@@ -132,7 +135,8 @@ void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids) {
   b.pieces.push_back(std::move(p));
 }
 
-/// One bucket per set of ranks that share a parameter; where these are gathered in parts, one per part.
+/// One bucket per set of ranks that share a parameter; where these are gathered in parts, one per part. Where ranks own
+/// stretches of all weights, what has no weight decay is in one bucket for all units.
 ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id) {
   const Cut& cut = unit.arrangement->local.cuts[id.index()];
   Bucket wanted;
@@ -140,19 +144,33 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   set_axes(wanted, cut);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   wanted.frozen = frozen_ && (*model_)[id].decay;
+  wanted.is_owned = data_.owners && !separate_ && !wanted.tie && !wanted.frozen && ranks_over(wanted.scatter) > 1 &&
+                    kind_of(wanted) == DataKind::Zero1;
+  wanted.is_rest = wanted.is_owned && !(*model_)[id].decay;
   const auto shares = [&](std::size_t i) {
     return buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
-           same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies;
+           same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies &&
+           buckets_[i].is_rest == wanted.is_rest;
   };
   const auto last = std::find_if(unit.buckets.rbegin(), unit.buckets.rend(), shares);
   if (!separate_ && last != unit.buckets.rend() && has_room(buckets_[*last], id)) return buckets_[*last];
+  if (wanted.is_rest)
+    for (std::size_t i = 0; i < buckets_.size(); ++i)
+      if (buckets_[i].arrangement == unit.arrangement && shares(i)) return used_by(unit, i);
   if (separate_)
     wanted.name = (*model_)[id].name + (cut.expert ? ".experts" : "");
+  else if (wanted.is_rest)
+    wanted.name = fmt::format("rest.{}", buckets_.size());
   else
     wanted.name = fmt::format("{}.{}", part_name(unit.first), unit.buckets.size());
-  unit.buckets.push_back(buckets_.size());
   buckets_.push_back(std::move(wanted));
-  return buckets_.back();
+  return used_by(unit, buckets_.size() - 1);
+}
+
+ParameterStorage::Bucket& ParameterStorage::used_by(Unit& unit, std::size_t bucket) {
+  unit.buckets.push_back(bucket);
+  ++buckets_[bucket].users;
+  return buckets_[bucket];
 }
 
 bool ParameterStorage::has_room(const Bucket& b, ParameterId id) const {
@@ -199,7 +217,8 @@ void ParameterStorage::lay_out(Bucket& b) {
     b.elements += p.shape.elements();
     if (p.decay) b.decayed = b.elements;
   }
-  const std::int64_t n = ranks_over(b.scatter);
+  const std::int64_t n = b.is_owned ? 1 : ranks_over(b.scatter);
+  b.filled = b.elements;
   b.elements = share(b.elements, n) * n;
   if (b.tie) {
     std::int64_t tied = 1;

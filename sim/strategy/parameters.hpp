@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +23,7 @@ struct DataOptions {
   std::int64_t prefetch = 1;
   bool reshard = true;
   bool overlap = true;
+  bool owners = false;
 
   template <class V>
   void visit(V& v) {
@@ -37,6 +39,9 @@ struct DataOptions {
     v.field(
         "overlap", overlap,
         "ddp, zero1: sum gradients of a bucket while earlier blocks compute theirs, in place of all behind the passes");
+    v.field("owners", owners,
+            "zero1: gradients are summed whole; a rank updates whole parameters, and ranks broadcast theirs one after "
+            "another (InternEvo)");
   }
 };
 
@@ -116,15 +121,30 @@ class ParameterStorage {
     std::string name;
     const Arrangement* arrangement = nullptr;
     std::int64_t elements = 0, decayed = 0;            // with padding; that have weight decay
+    std::int64_t filled = 0;                           // without padding
     std::vector<std::int8_t> sum, scatter, replicate;  // axes: gradients add up over; split over; both but split
     const Group* tie = nullptr;
     bool frozen = false;
-    double copies = 1;  // ranks of the mesh that hold the same part of the complete gradient
+    double copies = 1;                       // ranks of the mesh that hold the same part of the complete gradient
+    bool is_owned = false, is_rest = false;  // see Owned; rest: what has no weight decay, of all units
+    std::int64_t begin = 0;                  // element of the weights that are owned together
+    std::vector<std::int64_t> starts;  // per position: element of the bucket that it updates first, if not own · r
+    std::int64_t users = 0;            // units whose backward passes are to come
     TensorId weight, own_weight, gradient, own_gradient;  // own: the part that the rank updates
     TensorId on_peer;                                     // where the weight lies for good
     TensorId read_gradient;                               // own_gradient, or what the update reads in its place
     std::vector<TensorId> piece_gradients;                // parts of `gradient`
     bool has_gradient = false, accumulates = false;       // in this step
+  };
+  /// Buckets whose weights lie in one tensor of `parts` parts of `part` elements. Position r owns parts [first[r],
+  /// first[r + 1]) and updates `window` parts, those among them.
+  struct Owned {
+    std::vector<std::size_t> buckets;
+    std::int64_t part = 0, parts = 0, window = 0;
+    std::vector<std::int64_t> first;
+    Bucket all;                      // what is updated
+    std::vector<Operand> gradients;  // all of them
+    TensorId nothing;                // zeros: gradients of parts that are not there
   };
   using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
   struct Unit {
@@ -143,6 +163,7 @@ class ParameterStorage {
   void add_stacks(Unit& unit, const HeldPart& part);
   void add_piece(Unit& unit, std::vector<ParameterId> ids);
   Bucket& bucket_of(Unit& unit, ParameterId id);
+  Bucket& used_by(Unit& unit, std::size_t bucket);
   bool has_room(const Bucket& b, ParameterId id) const;
   void set_axes(Bucket& b, const Cut& cut) const;
   void lay_out(Bucket& b);
@@ -152,14 +173,28 @@ class ParameterStorage {
   Quantised quantised(const Bucket& b) const;
   TensorId make(const Bucket& b, std::string_view what, std::int64_t elements, TensorRole role, bool persistent);
   TensorId piece_of(const Bucket& b, const Piece& p, TensorId base, std::string_view suffix);
+  std::int64_t begin_in(const Bucket& b, TensorId base) const;
+  bool is_all_of(const Bucket& b, const Shape& shape, TensorId base) const;
   void bind_weights(Bucket& b, TensorId base);
   void set_gradient(Bucket& b, TensorId base);
   void bind_gradients(const Bucket& b, const std::vector<TensorId>& weights);
   std::vector<TensorId> weights_of(const Bucket& b) const;
   void place(const Bucket& b);
   Stored stored(const Bucket& b, const Piece& p, ParameterId id, bool gradient);
+  // owned_parts.cpp: ranks that own stretches of all weights
+  void make_owned();
+  void lay_out(Owned& o);
+  void add_storage(Owned& o);
+  TensorId owned_view(const Owned& o, std::string_view name, std::int64_t parts,
+                      const std::function<RankView::Place(std::int64_t)>& at);
+  RankView::Place gradient_of(const Owned& o, std::int64_t part) const;
+  void lay_out_gradients(Owned& o);
+  void add_norm(const Owned& o, TensorId norm2);
+  void broadcast_owned(const Owned& o);
   // data_parallel.cpp: what is communicated when
-  DataKind kind_of(const Bucket& b) const { return b.scatter.empty() ? DataKind::Ddp : b.arrangement->data; }
+  DataKind kind_of(const Bucket& b) const {
+    return b.scatter.empty() || b.is_owned ? DataKind::Ddp : b.arrangement->data;
+  }
   void gather_ahead(std::size_t unit, int direction);
   void gather_unit(Unit& unit, bool ahead);
   Used used_weights(const Unit& unit) const;
@@ -188,6 +223,7 @@ class ParameterStorage {
   DType type_read(const Bucket& b) const { return builder_->plan().tensors[b.read_gradient.index()].dtype; }
   TensorId sum_norm();
   void update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& options);
+  std::vector<Bucket*> updated();
   TensorId decayed_elements(const Bucket& b, std::int64_t own);
 
   PlanBuilder* builder_;
@@ -206,6 +242,7 @@ class ParameterStorage {
   std::unordered_map<int, std::size_t> unit_of_part_;
   std::vector<Unit> units_;
   std::vector<Bucket> buckets_;
+  std::vector<Owned> owned_;
   OpId gather_limit_;  // gathers ahead start behind this op
 };
 

@@ -26,7 +26,7 @@ inline constexpr Preset kZero1{
     .splits = "dp fsdp",
     .also = "",
     .mesh = "replicas: `dp4`; `dp2 fsdp4` splits over groups of 4 and keeps 2 copies",
-    .options = "bucket",
+    .options = "bucket owners",
     .fix = [](ParallelOptions& o) { o.data.kind = DataKind::Zero1; },
 };
 

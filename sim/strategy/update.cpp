@@ -12,15 +12,25 @@ bool is_low_precision(DType t) { return t == DType::BF16 || t == DType::F16; }
 
 }  // namespace
 
+/// What the update goes through: buckets that a gradient has reached, those that are owned together as one.
+std::vector<ParameterStorage::Bucket*> ParameterStorage::updated() {
+  std::vector<Bucket*> out;
+  for (Bucket& b : buckets_)
+    if (b.has_gradient && !b.is_owned) out.push_back(&b);
+  for (Owned& o : owned_)
+    if (o.all.has_gradient) out.push_back(&o.all);
+  return out;
+}
+
 /// What the update reads: gradients, or copies in f32, of which there are all before it begins.
 void ParameterStorage::read_gradients(const OptimizerOptions& o) {
-  for (Bucket& b : buckets_) {
-    b.read_gradient = b.own_gradient;
-    if (!b.has_gradient || !o.widen_gradients) continue;
-    const Shape shape = builder_->plan().shape(b.own_gradient);
-    b.read_gradient = builder_->tensor(b.name + ".gradient.f32", shape, {.role = TensorRole::Gradient});
-    builder_->add("widen." + b.name, Cast{shape.elements(), gradient_, DType::F32},
-                  {reads(b.own_gradient), writes(b.read_gradient)});
+  for (Bucket* b : updated()) {
+    b->read_gradient = b->own_gradient;
+    if (!o.widen_gradients) continue;
+    const Shape shape = builder_->plan().shape(b->own_gradient);
+    b->read_gradient = builder_->tensor(b->name + ".gradient.f32", shape, {.role = TensorRole::Gradient});
+    builder_->add("widen." + b->name, Cast{shape.elements(), gradient_, DType::F32},
+                  {reads(b->own_gradient), writes(b->read_gradient)});
   }
 }
 
@@ -31,12 +41,14 @@ TensorId ParameterStorage::sum_norm() {
   builder_->port("grad_norm2", norm2);
   builder_->add("grad_norm.zero", Fill{.elements = 1, .dtype = DType::F64}, {writes(norm2)});
   for (const Bucket& b : buckets_)
-    if (b.has_gradient)
+    if (b.has_gradient && !b.is_owned)
       builder_->add("grad_norm",
                     SumSquares{.elements = builder_->plan().shape(b.own_gradient).elements(),
                                .weight = 1 / b.copies,
                                .dtype = type_read(b)},
                     {reads(b.read_gradient), updates(norm2)});
+  for (const Owned& o : owned_)
+    if (o.all.has_gradient) add_norm(o, norm2);
   std::vector<std::int8_t> all(builder_->plan().mesh.axes.size());
   for (std::size_t a = 0; a < all.size(); ++a) all[a] = static_cast<std::int8_t>(a);
   collect(CollectiveKind::AllReduce, "grad_norm.sum", all, norm2, norm2, 1);
@@ -48,9 +60,10 @@ TensorId ParameterStorage::decayed_elements(const Bucket& b, std::int64_t own) {
   Plan& plan = builder_->plan();
   const TensorId t = builder_->tensor(b.name + ".decayed", Shape{1},
                                       {.dtype = DType::I32, .role = TensorRole::Constant, .persistent = true});
-  const auto values = [mesh = plan.mesh, axes = b.scatter, decayed = b.decayed,
+  const auto values = [mesh = plan.mesh, axes = b.scatter, decayed = b.decayed, starts = b.starts,
                        own](std::span<const std::int64_t> coordinates) {
-    const std::int64_t first = position(mesh, axes, coordinates).at * own;
+    const std::int64_t at = position(mesh, axes, coordinates).at;
+    const std::int64_t first = starts.empty() ? at * own : starts[static_cast<std::size_t>(at)];
     return std::vector<double>{double(std::clamp<std::int64_t>(decayed - first, 0, own))};
   };
   plan.constants.push_back({t, builder_->rank_class(), values});
@@ -116,10 +129,12 @@ void ParameterStorage::update(const OptimizerOptions& options) {
   builder_->set_microbatch(0);
   if (separate_)
     for (Bucket& b : buckets_) b.has_gradient = !b.frozen && targets_.is_written(b.piece_gradients.front());
+  for (Owned& o : owned_) lay_out_gradients(o);
   read_gradients(options);
   const TensorId norm2 = options.clip > 0 ? sum_norm() : TensorId{};
-  for (Bucket& b : buckets_)
-    if (b.has_gradient) update_bucket(b, norm2, options);
+  for (Bucket* b : updated()) update_bucket(*b, norm2, options);
+  for (const Owned& o : owned_)
+    if (o.all.has_gradient) broadcast_owned(o);
   for (ParameterPlacement& p : builder_->plan().placements)
     for (const Bucket& b : buckets_)
       if (!b.has_gradient && p.rank_class == builder_->rank_class() &&

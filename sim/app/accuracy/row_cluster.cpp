@@ -77,6 +77,8 @@ void replace_card(std::string_view text, Cluster& cluster) {
     cluster.nic->per = NicPlacement::PerNode;
     cluster.nic->bandwidth = whole;
   }
+  const bool four = counted && cards == 4 && numbers.back() == 100;
+  if (four && contains(low, "roce")) cluster.nic->fabric = "roce_100g";
 }
 
 std::string_view column_of(const CsvRow& row, std::string_view name, std::string_view other) {

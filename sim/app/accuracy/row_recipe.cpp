@@ -58,6 +58,13 @@ std::string recompute_text(const CsvRow& row) {
 
 }  // namespace
 
+Precision precision_of(const CsvRow& row) {
+  const std::string text = lower_case(row["precision"]);
+  if (contains(text, "fp16") && !contains(text, "bf16")) return Precision::F16;
+  if (contains(text, "fp32") || contains(text, "tf32")) return Precision::F32;
+  return Precision::BF16;
+}
+
 bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
 
 double release_of(const CsvRow& row) {

@@ -26,6 +26,7 @@ struct Software {
   DataKind data = DataKind::Ddp;
   bool stored_scores = false;      // no fused attention yet
   bool overlap = true;             // of the sums of gradients with the passes
+  bool owners = false;             // of stretches of weights, who broadcast them
   bool wide_gradients = true;      // f32
   bool blocking = false;           // pipelines that synchronize with the device around each exchange
   bool sequence_parallel = false;  // with tp
@@ -71,8 +72,10 @@ constexpr Software big_science(std::string_view words, DataKind data, bool wide_
 }
 /// InternEvo's own ZeRO-1 lays gradients side by side in 16 bits, behind a copy of each in f32 for their norm
 /// (HybridZeroOptimizer: _compute_norm_with_stage, _step). Blocks of both are too small for the flat gradient in f32;
-/// what FSDP updates has the pieces that it came in.
-constexpr double kFlatCopies = 2 + 4;
+/// what FSDP updates has the pieces that it came in. Plans with owners have the flat gradient.
+constexpr double kFlatCopies = 2 + 4, kFlatInPlan = 2;
+/// reduce_bucket_size of its configurations, 512 Mi elements of 2 bytes.
+constexpr std::int64_t kOwnersBucket = std::int64_t{1} << 30;
 
 constexpr Software kSoftware[] = {
     {.words = "llm-foundry",
@@ -88,6 +91,7 @@ constexpr Software kSoftware[] = {
     {.words = "internevo",
      .profile = "internevo_2023",
      .data = DataKind::Zero1,
+     .owners = true,
      .wide_gradients = false,
      .loss = LossKind::Fused,
      .cached_per_state = kFlatCopies},
@@ -287,6 +291,8 @@ void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   const bool shards = row.integer("fsdp").value_or(0) > 1;
   if (shards || contains(fsdp, "full") || contains(fsdp, "params")) d.kind = DataKind::Zero3;
   if (s.mesh.replicas == 1 && !contains(s.mesh.inner, "cp")) d.kind = DataKind::Ddp;
+  d.owners = software.owners && d.kind == DataKind::Zero1;
+  if (d.owners) d.bucket = kOwnersBucket;
   if (d.kind == DataKind::Zero3) d.bucket = 0;
   s.train.optimizer.widen_gradients = widens_gradients(s, software);
   s.rounds_weights = rounds_weights(row, s);
@@ -315,13 +321,6 @@ bool lacks_latent_attention(const CsvRow& row) {
 }
 
 }  // namespace
-
-Precision precision_of(const CsvRow& row) {
-  const std::string text = lower_case(row["precision"]);
-  if (contains(text, "fp16") && !contains(text, "bf16")) return Precision::F16;
-  if (contains(text, "fp32") || contains(text, "tf32")) return Precision::F32;
-  return Precision::BF16;
-}
 
 std::string RowMesh::text(std::int64_t n) const { return n > 1 ? fmt::format("pp{} {}", n, inner) : inner; }
 
@@ -375,6 +374,7 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   set_data(row, *software, s);
   s.first_node_watched = watches_first_node(row, *software);
   s.cached_per_state = contains(lower_case(row["shard_mode"]), "fsdp") ? 0 : software->cached_per_state;
+  if (s.parallel.data.owners) s.cached_per_state -= kFlatInPlan;
   set_tensor_parallel(row, *software, s);
   if (contains(lower_case(row["model"]), "t5")) s.train.stored_scores = false;  // it adds a bias to them
   if (lacks_latent_attention(row)) s.train.stored_scores = true;

@@ -52,6 +52,7 @@ TensorId PlanRewriter::make_view(TensorId old, const Place& place) {
   if (const RankView* ranked = is_owner ? nullptr : rank_view_of(old)) {
     RankView copy = *ranked;
     copy.view = view;
+    for (RankView::Place& p : copy.places) p.tensor = (*this)[p.tensor];
     builder_.plan().rank_views.push_back(copy);
   }
   return view;

@@ -173,6 +173,9 @@ class ZeroOffload final : public TierStrategy {
 
  protected:
   void check(const TrainOptions& o) const override {
+    if (options_.parallel.data.owners)
+      throw UserError{"owners of weights update on their devices: zero-offload updates on the host",
+                      "leave `owners` out"};
     if (options_.delayed && o.optimizer.kind != OptimizerKind::AdamW)
       throw UserError{"a delayed update is AdamW's: the first step has none", "use `optimizer: {kind: adamw}`"};
   }
