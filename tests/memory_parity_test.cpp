@@ -96,7 +96,10 @@ TEST_CASE("parts of tensors that each rank has elsewhere take no storage of thei
   const Step step = *program->next();
   put(*executor, plan, step.inputs);
   executor->execute(plan, step.bindings);
-  check_equal_peaks(predicted, executor->take());
+  const Timeline measured = executor->take();
+  REQUIRE(predicted.peaks.size() == 1);  // of both ranks
+  REQUIRE(measured.peaks.size() == 2);
+  for (const Peak& p : measured.peaks) CHECK(p.bytes == predicted.peaks.front().bytes);
 }
 
 TEST_CASE("engine and runtime reserve the same with every allocator, over several steps", "[memory]") {
