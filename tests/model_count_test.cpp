@@ -121,6 +121,20 @@ TEST_CASE("models have the published or hand-derived number of parameters", "[mo
   }
 }
 
+TEST_CASE("models that are served have the published number of parameters", "[model]") {
+  // kimi-k2: embedding and head 2·163840·7168 = 2,348,810,240; attention of 64 heads 101,124,096 in each of 61 layers, of
+  // which one has 3·7168·18432 and 60 have 385·3·7168·2048 + 384·7168 + 384 more; norms 61·2·7168 + 7168.
+  CHECK(shipped("kimi-k2").parameter_count() == 1'026'408'232'448);
+  // qwen3-235b-a22b: embedding and head 2·151936·4096; 94 layers of 2·4096·8192 + 2·4096·512 + 2·128 for attention,
+  // 4096·128 + 128·3·4096·1536 for experts and 2·4096 for norms; the last norm 4,096.
+  CHECK(shipped("qwen3-235b-a22b").parameter_count() == 235'093'634'560);
+  // qwen3-8b: the same embedding; 36 layers of 2·4096² + 2·4096·1024 + 2·128 + 3·4096·12288 + 2·4096; the last norm.
+  CHECK(shipped("qwen3-8b").parameter_count() == 8'190'735'360);
+  // starcoder2-3b: embedding 49152·3072, tied; 30 layers of 2·(3072² + 3072) + 2·(3072·256 + 256) + 2·3072·12288 +
+  // 12288 + 3072 + 4·3072; the last norm 2·3072.
+  CHECK(shipped("starcoder2-3b").parameter_count() == 3'030'371'328);
+}
+
 TEST_CASE("experts that are not chosen do not count as active", "[model]") {
   // mixtral-8x7b: 6 of 8 experts rest in 32 layers: 46,702,792,704 − 32·6·3·4096·14336 = 12,879,925,248.
   CHECK(shipped("mixtral-8x7b").active_parameter_count() == 12'879'925'248);

@@ -74,8 +74,9 @@ class Bench {
 }  // namespace
 
 TEST_CASE("gradients of every model family agree with central differences", "[network]") {
-  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny",
-                              "qwen3-moe-tiny", "deepseek-tiny", "vit-tiny", "swin-tiny-test", "dlrm-tiny");
+  const auto* name =
+      GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny", "qwen3-moe-tiny",
+               "deepseek-tiny", "vit-tiny", "swin-tiny-test", "dlrm-tiny", "starcoder2-tiny");
   const Model model = load_model(shipped_model(name));
   Bench bench{model, frozen(Recompute::None)};
   const double loss = bench.loss();

@@ -27,6 +27,7 @@ void build_llama(const BuildInput& input, Model& model);
 void build_mistral(const BuildInput& input, Model& model);
 void build_qwen2(const BuildInput& input, Model& model);
 void build_qwen3(const BuildInput& input, Model& model);
+void build_starcoder2(const BuildInput& input, Model& model);
 void build_mixtral(const BuildInput& input, Model& model);
 void build_qwen2_moe(const BuildInput& input, Model& model);
 void build_qwen3_moe(const BuildInput& input, Model& model);

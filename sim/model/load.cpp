@@ -32,6 +32,8 @@ constexpr FamilyEntry kFamilies[] = {
     {"mistral", "MistralForCausalLM", "Mistral: Llama with a sliding window", build_mistral},
     {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases on q, k and v", build_qwen2},
     {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms on q and k", build_qwen3},
+    {"starcoder2", "Starcoder2ForCausalLM", "StarCoder 2: Mistral with layer norms, biases and no gates",
+     build_starcoder2},
     {"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with a mixture of experts", build_mixtral},
     {"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen 2 mixture of experts with a gated shared expert", build_qwen2_moe},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 mixture of experts", build_qwen3_moe},
