@@ -164,10 +164,32 @@ TEST_CASE("tables of an unknown kind and options that do nothing are refused") {
   const CommandResult r = testing::orrery({"accuracy", other});
   CHECK(r.code == 2);
   CHECK(r.err.find("o.csv:1: the head of this table is that of no kind of table that is known") != std::string::npos);
-  CHECK(r.err.find("nearest is 'gemm', which also has the columns k, latency_us") != std::string::npos);
+  CHECK(r.err.find("nearest is 'gemm', which also has the columns k, latency_us; known kinds: gemm, attention") !=
+        std::string::npos);
   CHECK(testing::orrery({"accuracy", table, "--per-row"}).code == 2);
   CHECK(testing::orrery({"accuracy"}).code == 2);
   CHECK(testing::orrery({"accuracy", folder / "none.csv"}).code == 2);
+}
+
+TEST_CASE("a folder is judged table by table, and names those of no known kind") {
+  const TemporaryFolder folder;
+  folder.file("b.csv", kTable);
+  folder.file("a.csv", "gpu,dtype,m,n\n");
+  folder.file("notes.txt", "no table");
+  const std::string path = folder / "";
+  const CommandResult r = testing::orrery({"accuracy", path, "--json"});
+  REQUIRE(r.code == 0);
+  const auto d = nlohmann::json::parse(r.out);
+  REQUIRE(d["tables"].size() == 1);
+  CHECK(d["tables"][0]["predicted"] == 3);
+  REQUIRE(d["unknown_tables"].size() == 1);
+  CHECK(d["unknown_tables"][0]["file"].get<std::string>().ends_with("a.csv"));
+  CHECK(d["unknown_tables"][0]["why"] == "nearest is 'gemm', which also has the columns k, latency_us");
+  const CommandResult text = testing::orrery({"accuracy", path});
+  CHECK(text.code == 0);
+  CHECK(text.out.find("a.csv: skipped, of no kind that is known\n  nearest is 'gemm'") != std::string::npos);
+  const TemporaryFolder empty;
+  CHECK(testing::orrery({"accuracy", empty / ""}).code == 2);
 }
 
 TEST_CASE("the page of tables names every kind, reason and rule") {

@@ -88,7 +88,7 @@ TEST_CASE("an update of weights in 8 bits copies gradients and weights of what t
 TEST_CASE("a peak that does not say of which steps is Megatron-Bridge's print behind the first", "[published]") {
   const auto measured = [](const std::string& software, const std::string& notes) {
     const CsvTable t{"row_id,software,notes,peak_mem_gb\nr1," + software + "," + notes + ",59\n", "rows.csv"};
-    return read_measured_step(t.row(0)).first_step;
+    return read_measured_step(t.row(0), {}).first_step;
   };
   CHECK(measured("Megatron-Bridge PR 3107", "fits"));
   CHECK_FALSE(measured("Megatron-Bridge", "iterations 41-50"));

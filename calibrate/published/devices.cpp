@@ -37,6 +37,7 @@ constexpr Entry kDevices[] = {
     {"v100", "v100"},
     {"p100", "p100"},
     {"rtx pro 6000", "rtx_pro_6000"},
+    {"rtxpro6000", "rtx_pro_6000"},
     {"rtx 5000", "rtx_5000"},
     {"rtx 4090", "rtx_4090"},
     {"rtx4090", "rtx_4090"},

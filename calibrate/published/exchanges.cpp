@@ -85,6 +85,13 @@ std::optional<double> seconds_of(const CsvRow& row, const ExchangeSample& s) {
   return s.bytes.base() * bus_factor(s.op, s.ranks) / (*bus * 1e9);
 }
 
+/// Whether a row names a network between nodes.
+bool leaves_node(const CsvRow& row) {
+  for (const std::string_view network : {"EFA", "InfiniBand", "RoCE", "Ethernet", "Slingshot"})
+    if (contains(row["interconnect"], network)) return true;
+  return false;
+}
+
 constexpr double kSmall = 8192;
 
 }  // namespace
@@ -109,12 +116,14 @@ ExchangeRow read_exchange_row(const CsvRow& row) {
   PublishedExchange x{.row_id = id_of(row), .gpu = std::string{row["gpu"]}, .source = std::string{row["source"]}};
   const auto op = exchange_named(row["op"]);
   if (!op) return Skip{SkipReason::UnsupportedOp, std::string{row["op"]}};
-  const auto ranks = row.integer("n_gpus"), nodes = row.integer("n_nodes");
+  const auto ranks = row.integer("n_gpus");
+  const std::int64_t nodes = row.integer("n_nodes").value_or(leaves_node(row) ? 0 : 1);
   const auto bytes = row.number("message_bytes");
   if (!ranks || *ranks < 2 || !bytes || *bytes <= 0) return Skip{SkipReason::Incomplete, "n_gpus or message_bytes"};
+  if (nodes < 1 || nodes > *ranks) return Skip{SkipReason::Incomplete, "n_nodes"};
   x.sample.op = *op;
   x.sample.software = software_of(row["method"]);
-  x.sample.ranks = *ranks, x.sample.nodes = nodes.value_or(1), x.sample.bytes = Bytes{*bytes};
+  x.sample.ranks = *ranks, x.sample.nodes = nodes, x.sample.bytes = Bytes{*bytes};
   const auto seconds = seconds_of(row, x.sample);
   if (!seconds) return Skip{SkipReason::NoMeasurement, "latency_us"};
   x.sample.measured = Seconds{*seconds};

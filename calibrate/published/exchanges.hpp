@@ -21,7 +21,7 @@ struct PublishedExchange {
 using ExchangeRow = std::variant<PublishedExchange, Skip>;
 
 /// The columns of a table of collectives.
-constexpr std::string_view kExchangeColumns = "op gpu n_gpus n_nodes interconnect message_bytes latency_us";
+constexpr std::string_view kExchangeColumns = "op gpu n_gpus message_bytes latency_us/busbw_GBps";
 
 /// A row whose time is missing takes it from the bus bandwidth, as nccl-tests defines it.
 ExchangeRow read_exchange_row(const CsvRow& row);

@@ -38,6 +38,7 @@ ExpertExchangeRow read_expert_exchange_row(const CsvRow& row) {
   shape.experts = sizes["n_experts"];
   shape.sms = row.integer("sms").value_or(kUsualSms);
   if (!sizes.missing().empty()) return sizes.skip();
+  if (shape.sms < 1) return Skip{SkipReason::Incomplete, "sms"};
   std::vector<PublishedExpertExchange> out;
   for (const auto& [direction, column] :
        {std::pair{ExpertDirection::Dispatch, "dispatch_us"}, std::pair{ExpertDirection::Combine, "combine_us"}})

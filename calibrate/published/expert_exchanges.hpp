@@ -18,8 +18,7 @@ struct PublishedExpertExchange {
 /// A dispatch, a combine, or both.
 using ExpertExchangeRow = std::variant<std::vector<PublishedExpertExchange>, Skip>;
 
-constexpr std::string_view kExpertExchangeColumns =
-    "gpu mode n_nodes hidden num_tokens topk n_experts sms dispatch_us combine_us";
+constexpr std::string_view kExpertExchangeColumns = "gpu mode num_tokens topk n_experts dispatch_us/combine_us";
 
 ExpertExchangeRow read_expert_exchange_row(const CsvRow& row);
 

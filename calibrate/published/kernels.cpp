@@ -14,11 +14,11 @@ namespace {
 
 constexpr KernelTable kTables[] = {
     {"gemm", "matrix products on one GPU", "gpu dtype m n k latency_us", read_gemm_row},
-    {"attention", "fused attention on one GPU, prefill and decode",
-     "gpu phase dtype batch q_len kv_len heads kv_heads head_dim latency_us", read_attention_row},
-    {"moe", "the experts of one MoE layer on one GPU",
-     "gpu dtype num_tokens hidden expert_ffn topk n_experts moe_tp moe_ep latency_us", read_moe_row},
-    {"fp32_ops", "single-precision ops of PyTorch on one GPU", "gpu op b m n k h latency_ms", read_fp32_row},
+    {"attention", "fused attention on one GPU, prefill and decode", "gpu phase q_len kv_len heads latency_us",
+     read_attention_row},
+    {"moe", "the experts of one MoE layer on one GPU", "gpu num_tokens expert_ffn topk n_experts latency_us",
+     read_moe_row},
+    {"fp32_ops", "single-precision ops of PyTorch on one GPU", "gpu op b m/h latency_ms", read_fp32_row},
 };
 
 struct NamedType {
@@ -34,9 +34,9 @@ constexpr NamedType kTypes[] = {
 
 /// Calls f(word) for each word of a text.
 template <class F>
-void each_word(std::string_view text, F&& f) {
+void each_word(std::string_view text, char between, F&& f) {
   for (std::size_t first = 0; first < text.size();) {
-    const std::size_t end = std::min(text.find(' ', first), text.size());
+    const std::size_t end = std::min(text.find(between, first), text.size());
     f(text.substr(first, end - first));
     first = end + 1;
   }
@@ -46,10 +46,16 @@ void each_word(std::string_view text, F&& f) {
 
 std::span<const KernelTable> kernel_tables() { return kTables; }
 
-bool has_columns(const CsvTable& table, std::string_view columns) {
-  bool all = true;
-  each_word(columns, [&](std::string_view c) { all = all && table.column(c); });
-  return all;
+std::vector<std::string> lacking_columns(const CsvTable& table, std::string_view columns) {
+  std::vector<std::string> lacking;
+  each_word(columns, ' ', [&](std::string_view asked) {
+    const bool unwanted = asked.starts_with('!');
+    bool found = false;
+    each_word(unwanted ? asked.substr(1) : asked, '/',
+              [&](std::string_view name) { found = found || table.column(name).has_value(); });
+    if (found == unwanted) lacking.emplace_back(asked);
+  });
+  return lacking;
 }
 
 std::string id_of(const CsvRow& row) {
@@ -67,7 +73,7 @@ KernelRow begin_kernel_row(const CsvRow& row, std::string_view inputs, std::stri
   c.harness = row["software"];
   c.source = row["source"];
   c.key = fmt::format("{}|{}|{}", c.gpu, c.harness, c.source);
-  each_word(inputs, [&](std::string_view i) { c.key += fmt::format("|{}", row[i]); });
+  each_word(inputs, ' ', [&](std::string_view i) { c.key += fmt::format("|{}", row[i]); });
   c.seconds = row.number(column).value_or(0) * unit;
   if (c.seconds <= 0) return Skip{SkipReason::NoMeasurement, fmt::format("{} is '{}'", column, row[column])};
   return c;

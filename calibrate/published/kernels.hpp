@@ -33,7 +33,7 @@ using KernelRow = std::variant<KernelCase, Skip>;
 /// A kind of table of kernels, recognised by its columns.
 struct KernelTable {
   std::string_view name, summary;
-  std::string_view columns;  // separated by spaces; a table of this kind has all of them
+  std::string_view columns;  // that tell it, as `lacking_columns` reads them
   KernelRow (*read)(const CsvRow& row);
 };
 
@@ -45,8 +45,10 @@ KernelRow read_attention_row(const CsvRow& row);
 KernelRow read_moe_row(const CsvRow& row);
 KernelRow read_fp32_row(const CsvRow& row);
 
-/// Whether a table has all of these columns, separated by spaces.
-bool has_columns(const CsvTable& table, std::string_view columns);
+/// What of these columns, separated by spaces, a table lacks: "m" asks for a column, "seq/gbs" for either of two,
+/// "!batch" that there is none. Only columns that tell one kind of table from the others are asked for: a table leaves
+/// out those that are empty in all of its rows, and they are read as empty cells.
+std::vector<std::string> lacking_columns(const CsvTable& table, std::string_view columns);
 /// The row's own id, or file and line.
 std::string id_of(const CsvRow& row);
 /// Reads what all tables of kernels share: id, GPU, harness, source, and the key of `inputs`, the columns (separated by

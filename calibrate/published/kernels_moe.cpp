@@ -81,7 +81,8 @@ KernelRow read_moe_row(const CsvRow& row) {
     return Skip{SkipReason::UnsupportedFeature, fmt::format("token_distribution '{}'", spread)};
   Sizes size{row};
   const std::int64_t tokens = size["num_tokens"], hidden = size["hidden"], ffn = size["expert_ffn"];
-  const std::int64_t topk = size["topk"], experts = size["n_experts"], tp = size["moe_tp"], ep = size["moe_ep"];
+  const std::int64_t topk = size["topk"], experts = size["n_experts"];
+  const std::int64_t tp = row.has("moe_tp") ? size["moe_tp"] : 1, ep = row.has("moe_ep") ? size["moe_ep"] : 1;
   if (!size.missing().empty()) return size.skip();
   const Load load = exponent ? load_of(*exponent, double(tokens), double(topk), double(experts), double(ep)) : Load{};
   const double mean_rows = double(tokens * topk) / double(ep);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/accuracy/left_out.hpp"
@@ -17,7 +19,7 @@ class Accuracy final : public Command {
  public:
   std::string_view name() const override { return "accuracy"; }
   std::string_view summary() const override { return "published measurements beside what is predicted here"; }
-  std::string_view arguments() const override { return "TABLE.csv…"; }
+  std::string_view arguments() const override { return "TABLE.csv|FOLDER…"; }
   Arity arity() const override { return {1, 1000}; }
   std::vector<Flag> flags() override {
     return {
@@ -44,35 +46,70 @@ class Accuracy final : public Command {
     if (per_row_ == PerRow::Yes && !context.json)
       throw UserError{"--per-row is part of the JSON document", "add --json"};
     std::vector<JudgedTable> tables;
-    for (const std::string& path : arguments) tables.push_back(judge_table(context, path));
+    std::vector<UnknownTable> unknown;
+    for (const std::string& path : arguments) {
+      if (!std::filesystem::is_directory(path)) {
+        const CsvTable table = read_csv(path);
+        tables.push_back(judge_table(context, table, kind_of(table)));
+        continue;
+      }
+      for (const std::string& file : tables_in(path)) {
+        const CsvTable table = read_csv(file);
+        if (const auto kind = find_kind(table))
+          tables.push_back(judge_table(context, table, *kind));
+        else
+          unknown.push_back({file, nearest_kind(table)});
+      }
+    }
     context.console.end_progress();
     if (!plot_.empty()) {
       const auto lock = context.interrupt.writing();
       write_file_atomically(plot_, plot_svg(tables));
     }
-    context.console.out(context.json ? document(tables) : text(tables, context.console));
+    context.console.out(context.json ? document(tables, unknown) : text(tables, unknown, context.console));
     return exit_code::kOk;
   }
 
  private:
-  static JudgedTable judge_table(AppContext& context, const std::string& path) {
-    const CsvTable table = read_csv(path);
-    const RowKind kind = kind_of(table);
+  /// A table of a folder that is of no known kind, and what it lacks.
+  struct UnknownTable {
+    std::string file, why;
+  };
+
+  static std::vector<std::string> tables_in(const std::string& folder) {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator{folder})
+      if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
+    if (files.empty())
+      throw UserError{fmt::format("no table in folder {}", orrery::quoted(folder)), "tables end in .csv"};
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  static JudgedTable judge_table(AppContext& context, const CsvTable& table, const RowKind& kind) {
     return judge(evaluate(table, kind, context.wiring, [&](double done) {
       context.interrupt.check();
-      context.console.progress(path, done);
+      context.console.progress(table.file(), done);
     }));
   }
 
-  std::string document(const std::vector<JudgedTable>& tables) const {
-    nlohmann::json all = nlohmann::json::array();
+  std::string document(const std::vector<JudgedTable>& tables, const std::vector<UnknownTable>& unknown) const {
+    nlohmann::json all = nlohmann::json::array(), others = nlohmann::json::array();
     for (const JudgedTable& t : tables) all.push_back(to_json(t, per_row_));
-    return nlohmann::json{{"schema_version", kSchemaVersion}, {"tables", std::move(all)}}.dump(2) + "\n";
+    for (const UnknownTable& u : unknown) others.push_back({{"file", u.file}, {"why", u.why}});
+    return nlohmann::json{
+               {"schema_version", kSchemaVersion}, {"tables", std::move(all)}, {"unknown_tables", std::move(others)}}
+               .dump(2) +
+           "\n";
   }
 
-  static std::string text(const std::vector<JudgedTable>& tables, const Console& console) {
+  static std::string text(const std::vector<JudgedTable>& tables, const std::vector<UnknownTable>& unknown,
+                          const Console& console) {
     std::string all;
     for (const JudgedTable& t : tables) all += (all.empty() ? "" : "\n") + to_text(t, console);
+    for (const UnknownTable& u : unknown)
+      all += fmt::format("{}{}: skipped, of no kind that is known\n  {}\n", all.empty() ? "" : "\n",
+                         console.bold(u.file), u.why);
     return all;
   }
 

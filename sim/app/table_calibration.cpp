@@ -19,7 +19,7 @@ namespace {
 const KernelTable& kernel_table_of(const CsvTable& table) {
   std::vector<std::string> names;
   for (const KernelTable& k : kernel_tables()) {
-    if (has_columns(table, k.columns)) return k;
+    if (lacking_columns(table, k.columns).empty()) return k;
     names.emplace_back(k.name);
   }
   throw UserError{Diagnostic{"laws are fitted to tables of kernels, and this is none",

@@ -9,6 +9,7 @@
 #include "hw_models/software_profile.hpp"
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/pass_model.hpp"
+#include "sim/app/accuracy/row_software.hpp"
 #include "sim/strategy/kernel_fusion.hpp"
 #include "sim/strategy/strategy.hpp"
 
@@ -56,6 +57,17 @@ std::string_view profile_of(const CsvRow& row) {
   if (contains(software, "tensorrt-llm")) return "tensorrt_llm_2023";
   if (contains(software, "megatron")) return "megatron_inference_2022";
   if (contains(software, "fastertransformer")) return "fastertransformer";
+  if (contains(software, "litgpt") || contains(software, "hugging face")) return "pytorch_generate_2023";
+  return {};
+}
+
+/// What no plan here does: weights on the host or a disk, or of 4 bits.
+std::optional<Skip> unsupported(const CsvRow& row) {
+  const std::string precision = lower_case(row["precision"]);
+  for (const std::string_view narrow : {"nf4", "int4", "4-bit", "fp4"})
+    if (contains(precision, narrow)) return Skip{SkipReason::UnsupportedPrecision, std::string{row["precision"]}};
+  for (const std::string_view tier : {"lowest_memory_tier=cpu", "lowest_memory_tier=disk"})
+    if (contains(row["extra"], tier)) return Skip{SkipReason::UnsupportedFeature, std::string{tier}};
   return {};
 }
 
@@ -86,16 +98,10 @@ bool is_half_filled(const CsvRow& row) {
 /// heads have 64 numbers, over up to 384 tokens: its getAttentionType.
 bool stores_scores(const CsvRow& row, std::string_view profile, std::int64_t tokens) {
   if (profile == "tensorrt_llm_2023") return false;
+  if (profile.empty()) return software_of(row).stored_scores;
   const bool encoder = row["osl"] == "0", half = contains(lower_case(row["precision"]), "fp16");
   const std::int64_t hidden = row.integer("hidden").value_or(0), heads = row.integer("heads").value_or(1);
   return !(profile == "fastertransformer" && encoder && half && hidden == 64 * heads && tokens <= 384);
-}
-
-/// Products of a network in single precision in TF32.
-Plan in_tf32(Plan plan) {
-  for (Work& work : plan.works)
-    if (auto* g = std::get_if<Gemm>(&work)) g->dtype = DType::TF32;
-  return plan;
 }
 
 /// Seconds of the whole batch, from what the row has. A rate whose page says `out tok/s` is that of all GPUs, whichever
@@ -148,7 +154,7 @@ void add_generation(Passes& p, const RowNetwork& network, const GenerateOptions&
 PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
   Passes p;
   p.profile = profile_of(row);
-  if (p.profile.empty()) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
+  if (auto skip = unsupported(row)) return *std::move(skip);
   const auto network = read_network(row);
   if (const auto* skip = std::get_if<Skip>(&network)) return *skip;
   const auto cluster = read_cluster_of(row, clusters);
@@ -161,7 +167,8 @@ PassesOfRow read_static_batch(const CsvRow& row, const std::string& clusters) {
   if (contains(lower_case(row["kv_precision"]), "fp8")) quantised.cache = Quantised::F8;
   const auto batch = row.integer("batch"), out = row.integer("osl");
   auto in = row.integer("isl");
-  if (!batch || !in || !out) return Skip{SkipReason::Incomplete, "batch, isl or osl is empty"};
+  if (!batch || !in || !out || *batch < 1 || *in < 1 || *out < 0)
+    return Skip{SkipReason::Incomplete, "batch, isl or osl is empty"};
   p.measured = measured_seconds(row, double(*batch), double(*out), double(row.integer("n_gpus").value_or(1)));
   if (p.measured <= 0) return Skip{SkipReason::NoMeasurement, "no latency and no rate"};
   const std::int64_t padded = is_half_filled(row) ? *in : 0;
@@ -209,7 +216,8 @@ PassesOfRow read_passes(const CsvRow& row, const std::string& clusters) {
   p.cluster = std::get<Cluster>(cluster);
   const auto batch = row.integer("gbs"), sequence = row.integer("seq");
   const auto ms = row.number("latency_ms");
-  if (!batch || !sequence || !ms) return Skip{SkipReason::Incomplete, "gbs, seq or latency_ms is empty"};
+  if (!batch || !sequence || !ms || *batch < 1 || *sequence < 1 || *ms <= 0)
+    return Skip{SkipReason::Incomplete, "gbs, seq or latency_ms is empty"};
   p.measured = *ms * 1e-3;
   const RowNetwork& n = std::get<RowNetwork>(network);
   const bool compiled = contains(row["fusion"], "compile"), trains = contains(row["mode"], "training");

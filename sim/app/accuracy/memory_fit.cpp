@@ -150,9 +150,10 @@ std::vector<MemoryCase> memory_cases(const CsvTable& table, const Wiring& wiring
     const CsvRow row = table.row(i);
     StepOfRow read = read_step(row, wiring.locations().clusters());
     auto* step = std::get_if<PublishedStep>(&read);
-    const MeasuredStep measured = read_measured_step(row);
+    if (!step) continue;
+    const MeasuredStep measured = read_measured_step(row, *step);
     const bool ran = measured.seconds > 0 && !measured.out_of_memory;
-    if (!step || step->profile != profile || (!measured.peak_bytes && !ran)) continue;
+    if (step->profile != profile || (!measured.peak_bytes && !ran)) continue;
     try {
       const Machine machine = wiring.machine(step->cluster);
       StepModel model{std::move(*step)};

@@ -47,6 +47,7 @@ struct PublishedStep {
   ParallelOptions parallel;
   double recomputed = 1;            // share of the blocks to which train.recompute applies
   double graphs = 0;                // share of the ops that graphs start
+  bool tf32 = false;                // products of f32
   Cluster cluster;                  // with as many nodes as the row has
   std::string profile;              // how the software runs on the hardware: a name of `orrery list profiles`
   bool rounds_weights = false;      // all in 16 bits behind their update, before they are cast to 8
@@ -71,7 +72,8 @@ NetworkOfRow read_network(const CsvRow& row);
 std::variant<Cluster, Skip> read_cluster_of(const CsvRow& row, const std::string& clusters_folder);
 /// row_step.cpp: all of it.
 StepOfRow read_step(const CsvRow& row, const std::string& clusters_folder);
-MeasuredStep read_measured_step(const CsvRow& row);
+/// row_measured.cpp: seconds as they stand there, else from a rate and the batch of the step.
+MeasuredStep read_measured_step(const CsvRow& row, const PublishedStep& step);
 
 /// row_step.cpp: the type of weights and activations ("fp16", "BF16", "FP8" is bf16 with products in 8 bits).
 Precision precision_of(const CsvRow& row);
@@ -86,8 +88,13 @@ Observation observe(const CsvRow& row, const MeasuredForecast& observed, const S
 /// A standard deviation of ln(measured): of notes that say "vary by up to +/-40%", taken for the 90 % interval; else 0.
 double scatter_of(const CsvRow& row);
 
+/// Products of a network in single precision in TF32.
+Plan in_tf32(Plan plan);
+
 /// Numbers in a text: of "8 x 200 Gb/s HDR" 8 and 200.
 std::vector<double> numbers_in(std::string_view text);
+/// The same of counts: of "24+24" both; nothing of a text that is a number and no count, such as "-1" or "2.5".
+std::vector<double> counts_in(std::string_view text);
 bool contains(std::string_view text, std::string_view part);
 /// In small letters.
 std::string lower_case(std::string_view text);

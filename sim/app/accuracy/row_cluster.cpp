@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "calibrate/published/devices.hpp"
@@ -88,6 +90,7 @@ std::string_view column_of(const CsvRow& row, std::string_view name, std::string
 }  // namespace
 
 std::vector<double> numbers_in(std::string_view text) {
+  constexpr double kMost = 0x1p53;
   std::vector<double> out;
   for (std::size_t i = 0; i < text.size();) {
     if (!std::isdigit(static_cast<unsigned char>(text[i]))) {
@@ -97,10 +100,18 @@ std::vector<double> numbers_in(std::string_view text) {
     std::size_t end = i;
     while (end < text.size() && (std::isdigit(static_cast<unsigned char>(text[end])) || text[end] == '.')) ++end;
     const bool in_word = i > 0 && std::isalpha(static_cast<unsigned char>(text[i - 1]));
-    if (!in_word) out.push_back(std::stod(std::string{text.substr(i, end - i)}));
+    if (!in_word) out.push_back(std::min(std::strtod(std::string{text.substr(i, end - i)}.c_str(), nullptr), kMost));
     i = end;
   }
   return out;
+}
+
+std::vector<double> counts_in(std::string_view text) {
+  constexpr double kMost = 0x1p31;
+  if (const auto number = parse_number(text))
+    return *number >= 1 && *number < kMost && *number == std::floor(*number) ? std::vector<double>{*number}
+                                                                             : std::vector<double>{};
+  return numbers_in(text);
 }
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,16 +59,21 @@ class RowPredictor {
   virtual std::string shared_by(const CsvRow& /*row*/) const { return {}; }
 };
 
-/// A kind of table, recognised by its columns: that with the most columns, all of which the table has.
+/// A kind of table, recognised by the columns that tell it (`lacking_columns`); of several kinds that all fit, the one
+/// with the most. Its rows read more columns, which a table may lack.
 struct RowKind {
   std::string_view name, summary;
-  std::string_view columns;  // separated by spaces
+  std::string_view columns;
   std::function<std::unique_ptr<RowPredictor>(const Wiring& wiring)> make;
 };
 
 /// All kinds: those of kernels, and one line each in row_kinds.cpp.
 std::vector<RowKind> row_kinds();
 
+/// The kind of a table; nothing where it is none of them.
+std::optional<RowKind> find_kind(const CsvTable& table);
+/// What the nearest kind of table has that this one lacks, for people: "nearest is 'gemm', which also has …".
+std::string nearest_kind(const CsvTable& table);
 /// The kind of a table. Throws UserError that names the kinds and what the nearest of them lacks.
 RowKind kind_of(const CsvTable& table);
 

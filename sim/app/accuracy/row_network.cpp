@@ -11,7 +11,7 @@ namespace orrery {
 namespace {
 
 constexpr std::string_view kLayers = "num_hidden_layers", kPairLayers = "num_layers";
-constexpr std::int64_t kGptVocabulary = 51200;  // of GPT-3's, padded; where a table has no such column
+constexpr std::int64_t kGptVocabulary = 51200;  // of GPT-3's, padded; where a row has none
 constexpr std::int64_t kHeadless = 64;          // stands for no vocabulary: encoders whose states are the result
 
 /// BERT predicts the words that are masked, and submissions to MLPerf compute no other logits: as much work as a
@@ -49,7 +49,7 @@ struct Columns {
 
 /// Of "24+24" (encoder and decoder) those of one half.
 std::int64_t layers_of(const CsvRow& row) {
-  const std::vector<double> n = numbers_in(row["layers"]);
+  const std::vector<double> n = counts_in(row["layers"]);
   return n.empty() ? 0 : static_cast<std::int64_t>(n.front());
 }
 
@@ -57,8 +57,28 @@ std::int64_t layers_of(const CsvRow& row) {
 std::int64_t sequence_of(const CsvRow& row) {
   if (const auto prompt = row.has("isl") ? row.integer("isl") : std::nullopt)
     return *prompt + row.integer("osl").value_or(0);
-  const std::vector<double> n = numbers_in(row[row.has("seq_len") ? "seq_len" : "seq"]);
+  const std::vector<double> n = counts_in(row[row.has("seq_len") ? "seq_len" : "seq"]);
   return n.empty() ? 0 : static_cast<std::int64_t>(n.front());
+}
+
+/// Networks whose feed-forward layers are four times as wide as the rest where a row does not say, with GPT-3's
+/// vocabulary: those without gates, experts and a second half.
+bool is_gpt(const CsvRow& row) {
+  const std::string model = lower_case(row["model"]);
+  const bool is_other = contains(model, "llama") || contains(model, "t5") || row.has("n_experts");
+  return !is_other && !contains(lower_case(row["ffn_type"]), "swiglu");
+}
+
+/// Blocks that no network here has.
+std::string_view unknown_blocks(const CsvRow& row) {
+  const std::string model = lower_case(row["model"]);
+  const auto is = [&](std::string_view part) { return contains(model, part); };
+  if (contains(row["extra"], "hybrid_override_pattern") || is("mamba") || is("nemotron_3") || is("nemotron-h") ||
+      is("nemotronh") || is("nemotron_h"))
+    return "layers of Mamba";
+  if (is("qwen3-next") || is("qwen3_next") || is("qwen3.5")) return "layers of linear attention";
+  const bool is_pair = contains(row["layers"], "+") && !is("t5");
+  return is_pair ? "encoder and decoder of another kind than T5" : std::string_view{};
 }
 
 std::variant<Columns, Skip> read_columns(const CsvRow& row) {
@@ -68,15 +88,18 @@ std::variant<Columns, Skip> read_columns(const CsvRow& row) {
   const auto missing = [](std::string_view what) {
     return Skip{SkipReason::Incomplete, fmt::format("{} is empty", what)};
   };
+  if (!row.has("layers") && !row.has("hidden")) return Skip{SkipReason::UnknownModel, "no size of it is in the row"};
   if (c.layers <= 0) return missing("layers");
   const std::pair<std::string_view, std::int64_t*> sizes[] = {
       {"hidden", &c.hidden}, {"heads", &c.heads}, {"ffn", &c.ffn}, {"vocab", &c.vocab}};
   for (const auto& [name, to] : sizes) {
     auto value = row.integer(name);
     const bool is_encoder = row["osl"] == "0";
-    if (!value && name == "ffn" && !row.table().column(name)) value = 4 * c.hidden;
-    if (!value && name == "vocab" && is_encoder) value = kHeadless;
-    if (!value && name == "vocab" && !row.table().column(name)) value = kGptVocabulary;
+    const bool is_default = !value && !row.has(name) && is_gpt(row);
+    if (is_default && name == "ffn") value = 4 * c.hidden;
+    if (is_default && name == "vocab") value = kGptVocabulary;
+    if (name == "ffn" && !value) value = row.integer("moe_ffn");  // layers of experts only
+    if (!row.has(name) && name == "vocab" && is_encoder) value = kHeadless;
     if (!value || *value <= 0) return missing(name);
     *to = *value;
   }
@@ -136,14 +159,35 @@ Node llama(const Columns& s) {
   return c.take();
 }
 
+/// Nemotron: rotary positions, grouped-query attention and feed-forward layers without a gate, as StarCoder 2 has them.
+/// ReLU stands for its square, which is as much work, and all of a head is turned in place of half.
+Node starcoder(const Columns& s) {
+  Config c{"starcoder2", "Starcoder2ForCausalLM"};
+  set_decoder(c, s);
+  c.set("hidden_act", "relu");
+  c.set("use_bias", "false");
+  c.set_null("sliding_window");
+  c.set("head_dim", s.head_dim);
+  return c.take();
+}
+
+/// DeepSeek-V2 and V3, and those that are built like them.
+bool has_latents(const CsvRow& row) {
+  const std::string model = lower_case(row["model"]);
+  const bool is_named = contains(model, "deepseek") || contains(model, "kimi") || contains(model, "moonlight");
+  return is_named || contains(row["extra"], "kv_lora_rank");
+}
+
 /// Layers of experts only: dense ones in front do as much work per token.
 NetworkOfRow experts(const CsvRow& row, const Columns& s) {
   const auto count = row.integer("n_experts"), top = row.integer("moe_topk"), inner = row.integer("moe_ffn");
-  if (!top || !inner) return Skip{SkipReason::Incomplete, "moe_topk or moe_ffn is empty"};
-  const bool latent = contains(row["extra"], "kv_lora_rank") || contains(lower_case(row["model"]), "deepseek");
+  if (!count || !top || !inner || *count < 1 || *top < 1 || *inner < 1)
+    return Skip{SkipReason::Incomplete, "n_experts, moe_topk or moe_ffn is empty"};
+  const bool latent = has_latents(row);
   const std::int64_t shared = row.integer("n_shared_experts").value_or(0);
-  if (!latent && shared > 0) return Skip{SkipReason::UnknownModel, "a shared expert beside grouped-query attention"};
-  Config c = latent ? Config{"deepseek_v3", "DeepseekV3ForCausalLM"} : Config{"qwen3_moe", "Qwen3MoeForCausalLM"};
+  Config c = latent       ? Config{"deepseek_v3", "DeepseekV3ForCausalLM"}
+             : shared > 0 ? Config{"qwen2_moe", "Qwen2MoeForCausalLM"}
+                          : Config{"qwen3_moe", "Qwen3MoeForCausalLM"};
   set_decoder(c, s);
   c.set("moe_intermediate_size", *inner);
   c.set("num_experts_per_tok", *top);
@@ -165,6 +209,7 @@ NetworkOfRow experts(const CsvRow& row, const Columns& s) {
   } else {
     c.set("num_experts", *count);
     c.set("head_dim", s.head_dim);
+    if (shared > 0) c.set("qkv_bias", "false"), c.set("shared_expert_intermediate_size", shared * *inner);
   }
   return RowNetwork{c.take(), s.layers};
 }
@@ -179,13 +224,15 @@ Model RowNetwork::model(std::int64_t n) const {
 }
 
 NetworkOfRow read_network(const CsvRow& row) {
+  if (const std::string_view blocks = unknown_blocks(row); !blocks.empty())
+    return Skip{SkipReason::UnknownModel, std::string{blocks}};
   const auto read = read_columns(row);
   if (const auto* skip = std::get_if<Skip>(&read)) return *skip;
   const Columns& s = std::get<Columns>(read);
   const std::string model = lower_case(row["model"]), ffn = lower_case(row["ffn_type"]);
   if (row.has("n_experts")) return experts(row, s);
   if (contains(ffn, "swiglu") || contains(model, "llama")) return RowNetwork{llama(s), s.layers};
-  if (contains(ffn, "relu2")) return Skip{SkipReason::UnknownModel, "squared ReLU without a gate"};
+  if (contains(ffn, "relu2")) return RowNetwork{starcoder(s), s.layers};
   if (contains(model, "t5")) return RowNetwork{t5(s), s.layers};
   if (s.hidden % s.heads != 0) return Skip{SkipReason::UnknownModel, "heads do not divide the hidden size"};
   return RowNetwork{contains(model, "bert") ? bert(s) : gpt(s, contains(model, "opt")), s.layers};

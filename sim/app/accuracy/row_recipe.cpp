@@ -62,7 +62,8 @@ Precision precision_of(const CsvRow& row) {
   const std::string text = lower_case(row["precision"]);
   if (contains(text, "fp16") && !contains(text, "bf16")) return Precision::F16;
   if (contains(text, "fp32") || contains(text, "tf32")) return Precision::F32;
-  return Precision::BF16;
+  const bool is_old = contains(lower_case(row["gpu"]), "v100");  // which has no bf16
+  return text.empty() && is_old ? Precision::F16 : Precision::BF16;
 }
 
 bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
@@ -78,7 +79,8 @@ Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t sta
   if (text.empty() || contains(text, "none")) return {};
   if (contains(text, " of ") && numbers.size() >= 2) return {Recompute::Full, numbers[0] / numbers[1]};
   if (const std::size_t at = text.find("full x"); at != std::string::npos)
-    return {Recompute::Full, std::min(1.0, std::stod(text.substr(at + 6)) * double(stages) / double(layers))};
+    if (const std::vector<double> of_stage = numbers_in(text.substr(at + 6)); !of_stage.empty())
+      return {Recompute::Full, std::min(1.0, of_stage[0] * double(stages) / double(layers))};
   if (contains(text, "full")) return {Recompute::Full};
   if (contains(text, "selective layer")) return {Recompute::Full, 0.5};
   if (std::vector<RecomputePart> parts = modules_in(text); !parts.empty())

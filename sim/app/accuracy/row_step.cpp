@@ -5,129 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/accuracy/row_recipe.hpp"
+#include "sim/app/accuracy/row_software.hpp"
 #include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-/// --hidden-dropout and --attention-dropout of Megatron-LM, which BigScience's scripts leave as they are.
-constexpr double kMegatronDropout = 0.1;
-
-/// Software by a part of its name: its profile, and what it did when nothing else is said.
-struct Software {
-  std::string_view words;  // in small letters
-  std::string_view profile;
-  DataKind data = DataKind::Ddp;
-  bool stored_scores = false;      // no fused attention yet
-  bool overlap = true;             // of the sums of gradients with the passes
-  bool owners = false;             // of stretches of weights, who broadcast them
-  bool wide_gradients = true;      // f32
-  bool blocking = false;           // pipelines that synchronize with the device around each exchange
-  bool sequence_parallel = false;  // with tp
-  double tensor_overlap = kNever;  // asynchronous all-reduce of tp from this year on
-  LossKind loss = LossKind::Megatron;
-  bool waits_for_loss = false;  // asserts that it is a number
-  double dropout = 0;           // of stored scores, too, with masks
-  double cached_per_state = 0;  // see PublishedStep
-};
-constexpr Software megatron_core(std::string_view words) {
-  return {.words = words,
-          .profile = "megatron_core_2024",
-          .data = DataKind::Zero1,
-          .sequence_parallel = true,
-          .tensor_overlap = 0};
-}
-/// NVIDIA's recipes for benchmarks sum gradients in the type of the activations (grad_reduce_in_fp32 is off,
-/// grad_sync_dtype bf16), and their loss computes in the place of the logits (cross_entropy_fusion_impl te).
-constexpr Software recipe_of_core(std::string_view words) {
-  Software s = megatron_core(words);
-  s.wide_gradients = false;
-  s.loss = LossKind::Fused;
-  return s;
-}
-constexpr Software megatron(std::string_view words, bool overlap) {
-  constexpr double kAsynchronous = 2022;
-  return {.words = words,
-          .profile = "megatron_2021",
-          .stored_scores = true,
-          .overlap = overlap,
-          .blocking = true,
-          .tensor_overlap = kAsynchronous};
-}
-constexpr Software big_science(std::string_view words, DataKind data, bool wide_gradients) {
-  return {.words = words,
-          .profile = "megatron_deepspeed_2022",
-          .data = data,
-          .stored_scores = true,
-          .overlap = false,
-          .wide_gradients = wide_gradients,
-          .loss = LossKind::MegatronCopied,
-          .dropout = kMegatronDropout};
-}
-/// InternEvo's own ZeRO-1 lays gradients side by side in 16 bits, behind a copy of each in f32 for their norm
-/// (HybridZeroOptimizer: _compute_norm_with_stage, _step). Blocks of both are too small for the flat gradient in f32;
-/// what FSDP updates has the pieces that it came in. Plans with owners have the flat gradient.
-constexpr double kFlatCopies = 2 + 4, kFlatInPlan = 2;
-/// reduce_bucket_size of its configurations, 512 Mi elements of 2 bytes.
-constexpr std::int64_t kOwnersBucket = std::int64_t{1} << 30;
-
-constexpr Software kSoftware[] = {
-    {.words = "llm-foundry",
-     .profile = "fsdp_2023",
-     .data = DataKind::Zero3,
-     .wide_gradients = false,
-     .loss = LossKind::Fused},
-    {.words = "torchtitan",
-     .profile = "fsdp_2023",
-     .data = DataKind::Zero3,
-     .wide_gradients = false,
-     .loss = LossKind::Torch},
-    {.words = "internevo",
-     .profile = "internevo_2023",
-     .data = DataKind::Zero1,
-     .owners = true,
-     .wide_gradients = false,
-     .loss = LossKind::Fused,
-     .cached_per_state = kFlatCopies},
-    recipe_of_core("megatron-bridge"),
-    recipe_of_core("dgxc-benchmarking"),
-    recipe_of_core("nemo container"),
-    megatron_core("megatron-core"),
-    megatron("nemo megatron", true),
-    big_science("deepspeed (bigscience", DataKind::Zero1, true),
-    big_science("bf16_optimizer", DataKind::Zero1, true),
-    big_science("zero-3", DataKind::Zero3, false),
-    big_science("zero-1", DataKind::Zero1, false),
-    big_science("zero (v1", DataKind::Zero3, false),
-    big_science("megatron-deepspeed 3d", DataKind::Zero1, false),
-    {.words = "megatron-deepspeed",
-     .profile = "megatron_deepspeed_2023",
-     .stored_scores = true,
-     .overlap = false,
-     .blocking = true,
-     .waits_for_loss = true},
-    megatron("megatron-lm", false),
-};
-constexpr Software kMlperf{
-    .profile = "mlperf_nvidia", .data = DataKind::Zero1, .sequence_parallel = true, .loss = LossKind::Fused};
-
-constexpr Software kMegatronOnCore = megatron_core("megatron-lm");
-constexpr double kFirstCore = 2023;  // year of the first Megatron-LM that is Megatron-Core below
-
-const Software* software_of(const CsvRow& row) {
-  if (row.has("benchmark")) return &kMlperf;
-  const std::string name = lower_case(row["software"]);
-  if (contains(name, "megatron-lm") && release_of(row) >= kFirstCore) return &kMegatronOnCore;
-  for (const Software& s : kSoftware)
-    if (contains(name, s.words)) return &s;
-  return nullptr;
-}
 
 /// BigScience's fork copies logits for its loss ("cloning is required for backward hook": its pull request 155).
 LossKind loss_of(const CsvRow& row, const Software& software) {
@@ -152,11 +38,12 @@ Skip incomplete(std::string what) { return {SkipReason::Incomplete, std::move(wh
 constexpr std::int64_t kUnpadded = 2;
 
 /// MLPerf's submissions say little of their types: adapters are trained in 8 bits where they do not say that it is 4,
-/// and NVIDIA's BERT from Hopper on, with Transformer Engine (its developer blog on MLPerf Training 2.1, 2022).
+/// and NVIDIA's BERT and GPT-3 from Hopper on, with Transformer Engine (its developer blog on MLPerf Training 2.1,
+/// 2022, and on 4.0, 2024: 904 TFLOP/s of each H100, of 989 in 16 bits).
 bool is_eight_bit_submission(const CsvRow& row) {
   if (contains(row["benchmark"], "lora")) return true;
   const std::string gpu = lower_case(row["accelerator"]);
-  return contains(row["benchmark"], "bert") &&
+  return (contains(row["benchmark"], "bert") || contains(row["benchmark"], "gpt3")) &&
          (contains(gpu, "h100") || contains(gpu, "h200") || contains(gpu, "b200") || contains(gpu, "blackwell"));
 }
 
@@ -173,10 +60,11 @@ std::string axis(std::string_view name, std::int64_t size) {
 /// How many of the replicas split states, in a group of neighbours: "ZeRO-1 over 8 ranks".
 std::int64_t sharers_of(const CsvRow& row, std::int64_t replicas) {
   const std::string_view said = row["shard_mode"];
-  if (!contains(said, " over ")) return replicas;
-  const std::vector<double> sizes = numbers_in(said.substr(said.find(" over ")));
-  if (sizes.empty()) return replicas;  // "over all data-parallel ranks"
-  const auto n = static_cast<std::int64_t>(sizes.front());
+  std::int64_t n = contains(said, "HSDP") ? row.integer("gpus_per_node").value_or(replicas) : replicas;
+  if (contains(said, " over ")) {
+    const std::vector<double> sizes = numbers_in(said.substr(said.find(" over ")));
+    if (!sizes.empty()) n = static_cast<std::int64_t>(sizes.front());  // else "over all data-parallel ranks"
+  }
   return n > 1 && replicas % n == 0 ? n : replicas;
 }
 
@@ -192,6 +80,8 @@ std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
   if (ranks % split != 0)
     return incomplete(fmt::format("tp {} · pp {} · cp {} do not make {} GPUs", tp, m.stages, cp, ranks));
   const std::int64_t dp = ranks / split;
+  if (const auto said = row.integer("dp"); said && *said != dp)
+    return incomplete(fmt::format("dp {} · tp {} · pp {} · cp {} do not make {} GPUs", *said, tp, m.stages, cp, ranks));
   // Where more ranks hold experts than there are replicas, and where it is said, experts are not cut by tp (etp 1).
   const bool whole = ep > dp || contains(row["extra"], "etp=1");
   if (whole && tp > 1 && ep % tp == 0 && dp % (ep / tp) == 0) m.whole_experts = true, ep /= tp;
@@ -211,14 +101,17 @@ std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
 }
 
 /// Samples of a microbatch and microbatches of a step; a microbatch is the least of what is known.
-std::optional<Skip> read_batch(const CsvRow& row, PublishedStep& s) {
+std::optional<Skip> read_batch(const CsvRow& row, const Software& software, PublishedStep& s) {
   const auto batch = row.integer(row.has("gbs") ? "gbs" : "global_batch_size");
   auto samples = row.integer("mbs");
   auto passes = row.integer("n_microbatches");
-  if (row.has("benchmark") && batch) {
+  if (row.has("benchmark") && batch && !samples) {
     const bool long_samples = row.has("minibatch_per_dp") || contains(row["benchmark"], "lora");
     samples = long_samples ? 1 : std::max<std::int64_t>(1, *batch / s.mesh.replicas);
   }
+  // Of software that is not known a step without stages is one pass where nothing else is said.
+  const bool is_plain = s.mesh.stages == 1 && software.profile.empty();
+  if (is_plain && !passes && (!samples || !batch)) passes = 1;
   if (!samples && batch && passes && *passes > 0) samples = *batch / (*passes * s.mesh.replicas);
   if (!samples || *samples < 1) return incomplete("mbs is empty");
   if (batch) {
@@ -270,12 +163,6 @@ bool rounds_weights(const CsvRow& row, const PublishedStep& s) {
          !contains(lower_case(row["precision"]), "mx") && s.parallel.data.kind != DataKind::Zero3;
 }
 
-/// Megatron-Bridge prints memory once, behind the first step that changes weights (report_memory_flag of its
-/// training_log). Rows that do not say which steps their peak is of are taken for that.
-bool is_of_first_step(const CsvRow& row) {
-  return contains(lower_case(row["software"]), "megatron-bridge") && !contains(row["notes"], "iteration");
-}
-
 void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   DataOptions& d = s.parallel.data;
   d.kind = software.data;
@@ -286,7 +173,9 @@ void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   const std::string shard = lower_case(row["shard_mode"]), fsdp = lower_case(row["fsdp"]);
   if (contains(shard, "none") || contains(shard, "zero-0")) d.kind = DataKind::Ddp;
   if (contains(shard, "zero-1")) d.kind = DataKind::Zero1;
-  if (contains(shard, "zero-3") || contains(shard, "fsdp") || contains(shard, "full_shard")) d.kind = DataKind::Zero3;
+  if (contains(shard, "zero-2")) d.kind = DataKind::Zero2;
+  for (const std::string_view all : {"zero-3", "fsdp", "hsdp", "full_shard"})
+    if (contains(shard, all)) d.kind = DataKind::Zero3;
   if (contains(shard, "shard_grad_op")) d.kind = DataKind::Zero3, d.reshard = false;
   const bool shards = row.integer("fsdp").value_or(0) > 1;
   if (shards || contains(fsdp, "full") || contains(fsdp, "params")) d.kind = DataKind::Zero3;
@@ -312,6 +201,28 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   s.parallel.expert_overlap = exchanges && hides_exchanges(row);
 }
 
+/// Adapters beside weights that stay.
+bool trains_adapters(const CsvRow& row) {
+  for (const std::string_view column : {"model", "notes", "section", "software"})
+    if (contains(lower_case(row[column]), "lora")) return true;
+  return contains(lower_case(row["software"]), "adapter");
+}
+
+/// A type that no op of a plan has: weights of 4 bits that are widened in front of each product.
+bool widens_weights(const CsvRow& row) {
+  const std::string precision = lower_case(row["precision"]);
+  return contains(precision, "nf4") || contains(precision, "int4") || contains(precision, "4-bit");
+}
+
+/// Products of PyTorch and TensorFlow in single precision are TF32 where the device has it, from Ampere on.
+bool has_tf32(const CsvRow& row, const Cluster& cluster) {
+  constexpr std::string_view kBefore[] = {"v100", "p100", "p4", "t4", "rtx_5000"};
+  const auto is_of = [&](std::string_view d) {
+    return cluster.device == d || cluster.device.starts_with(std::string{d} + "_");
+  };
+  return contains(lower_case(row["precision"]), "tf32") && std::none_of(std::begin(kBefore), std::end(kBefore), is_of);
+}
+
 /// Transformer Engine trains heads of 192 and 128 numbers on Blackwell by a fused kernel from cuDNN 9.11 (July 2025) on
 /// and stores their scores before (nvte_get_fused_attn_backend); NVIDIA's scripts of May 2025 run in NeMo 25.04.
 bool lacks_latent_attention(const CsvRow& row) {
@@ -322,78 +233,71 @@ bool lacks_latent_attention(const CsvRow& row) {
 
 }  // namespace
 
+Plan in_tf32(Plan plan) {
+  for (Work& work : plan.works)
+    if (auto* g = std::get_if<Gemm>(&work); g && g->dtype == DType::F32) g->dtype = DType::TF32;
+  return plan;
+}
+
 std::string RowMesh::text(std::int64_t n) const { return n > 1 ? fmt::format("pp{} {}", n, inner) : inner; }
 
 StepOfRow read_step(const CsvRow& row, const std::string& folder) {
-  const Software* software = software_of(row);
-  if (!software) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
+  const Software software = software_of(row);
+  if (widens_weights(row)) return Skip{SkipReason::UnsupportedPrecision, std::string{row["precision"]}};
   PublishedStep s;
+  const auto cluster = read_cluster_of(row, folder);
+  if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
+  s.cluster = std::get<Cluster>(cluster);
   const auto network = read_network(row);
   if (const auto* skip = std::get_if<Skip>(&network)) return *skip;
   s.network = std::get<RowNetwork>(network);
   pad_vocabulary(row, s.network);
-  const auto cluster = read_cluster_of(row, folder);
-  if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
-  s.cluster = std::get<Cluster>(cluster);
   const bool is_bert = contains(row["benchmark"], "bert");
-  if (!row.has("tp") && !row.has("dp") && !row.has("minibatch_per_dp") && !is_bert)
+  const std::int64_t ranks = *row.integer(row.has("n_gpus") ? "n_gpus" : "n_accelerators");
+  if (!row.has("tp") && !row.has("dp") && !row.has("minibatch_per_dp") && !is_bert && ranks > 1)
     return incomplete("the layout is empty");
-  const auto mesh = read_mesh(row, *row.integer(row.has("n_gpus") ? "n_gpus" : "n_accelerators"));
+  const auto mesh = read_mesh(row, ranks);
   if (const auto* skip = std::get_if<Skip>(&mesh)) return *skip;
   s.mesh = std::get<RowMesh>(mesh);
-  if (auto skip = read_batch(row, s)) return *skip;
-  const std::vector<double> sequence = numbers_in(row[row.has("seq") ? "seq" : "seq_len"]);
-  if (sequence.empty()) return incomplete("seq is empty");
+  if (auto skip = read_batch(row, software, s)) return *skip;
+  const std::vector<double> sequence = counts_in(row[row.has("seq") ? "seq" : "seq_len"]);
+  if (sequence.empty() || sequence.front() < 1) return incomplete("seq is empty");
   s.train.sequence = static_cast<std::int64_t>(sequence.front()) / (is_bert ? kUnpadded : 1);
-  s.train.frozen = contains(lower_case(row["model"]), "lora") || contains(lower_case(row["notes"]), "lora") ||
-                   contains(row["section"], "LoRA");
+  s.train.frozen = trains_adapters(row);
   if (sequence.size() > 1) s.train.target_sequence = static_cast<std::int64_t>(sequence[1]);
   s.train.dtype = precision_of(row);
-  s.train.waits_for_loss = software->waits_for_loss;
-  s.train.dropout = software->dropout;
-  s.train.dropout_masks = software->dropout > 0;
+  s.tf32 = has_tf32(row, s.cluster);
+  s.train.waits_for_loss = software.waits_for_loss;
+  s.train.dropout = software.dropout;
+  s.train.dropout_masks = software.dropout > 0;
   s.train.narrow = narrow_of(row);
-  s.train.keep_narrow = software->profile == "megatron_core_2024" && s.train.narrow == Narrow::EightBits;
+  s.train.keep_narrow = software.profile == "megatron_core_2024" && s.train.narrow == Narrow::EightBits;
   if (drops_tokens(row)) s.train.capacity_factor = 1;
-  s.train.waits_for_experts = software->profile == "megatron_core_2024" && waits_for_experts(row);
-  s.train.weigh_inside = software->profile == "megatron_core_2024" && row.has("n_experts");
-  s.train.copied_values = software->profile == "megatron_core_2024" && has_latents(s.network.model(1));
+  s.train.waits_for_experts = software.profile == "megatron_core_2024" && waits_for_experts(row);
+  s.train.weigh_inside = software.profile == "megatron_core_2024" && row.has("n_experts");
+  s.train.copied_values = software.profile == "megatron_core_2024" && has_latents(s.network.model(1));
   s.train.optimizer.narrow_moments = has_narrow_moments(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
   s.train.recompute_parts = recomputed.parts;
   s.recomputed = recomputed.share;
   s.graphs = share_of_graphs(row);
-  s.profile = software->profile;
+  s.profile = software.profile;
   const bool compiles = contains(row["extra"], "compile") && is_torchtitan(row);
   if (compiles) s.profile = "torchtitan_compiled_2024";
-  if (s.train.dtype != Precision::F32) s.train.loss = compiles_loss(row) ? LossKind::Widened : loss_of(row, *software);
+  if (s.train.dtype != Precision::F32) s.train.loss = compiles_loss(row) ? LossKind::Widened : loss_of(row, software);
   s.parallel.schedule = s.mesh.chunks > 1 ? "interleaved" : "1f1b";
   if (s.mesh.chunks > 1) s.parallel.chunks = s.mesh.chunks;
-  s.parallel.blocking = software->blocking && s.mesh.stages > 1 && s.mesh.chunks == 1;
-  set_data(row, *software, s);
-  s.first_node_watched = watches_first_node(row, *software);
-  s.cached_per_state = contains(lower_case(row["shard_mode"]), "fsdp") ? 0 : software->cached_per_state;
+  s.parallel.blocking = software.blocking && s.mesh.stages > 1 && s.mesh.chunks == 1;
+  set_data(row, software, s);
+  s.first_node_watched = watches_first_node(row, software);
+  s.cached_per_state = contains(lower_case(row["shard_mode"]), "fsdp") ? 0 : software.cached_per_state;
   if (s.parallel.data.owners) s.cached_per_state -= kFlatInPlan;
-  set_tensor_parallel(row, *software, s);
+  set_tensor_parallel(row, software, s);
   if (contains(lower_case(row["model"]), "t5")) s.train.stored_scores = false;  // it adds a bias to them
   if (lacks_latent_attention(row)) s.train.stored_scores = true;
-  s.train.attention_dropout = s.train.stored_scores ? software->dropout : 0;
+  s.train.attention_dropout = s.train.stored_scores ? software.dropout : 0;
   return s;
-}
-
-MeasuredStep read_measured_step(const CsvRow& row) {
-  MeasuredStep m;
-  // torchtitan prints the most memory that the allocator had, in GiB.
-  if (const auto gb = row.number("peak_mem_gb")) m.peak_bytes = *gb * (is_torchtitan(row) ? 0x1p30 : 1e9);
-  m.first_step = is_of_first_step(row);
-  m.out_of_memory = contains(lower_case(row["extra"]), "out of memory") || contains(lower_case(row["notes"]), "oom");
-  for (const std::string_view column : {"iter_time_s", "median_step_time_s"})
-    if (const auto seconds = row.number(column)) m.seconds = *seconds;
-  const auto rate = row.number(row.has("samples_per_s") ? "samples_per_s" : "median_throughput");
-  const auto batch = row.number(row.has("gbs") ? "gbs" : "global_batch_size");
-  if (m.seconds <= 0 && rate && batch && *rate > 0) m.seconds = *batch / *rate;
-  return m;
 }
 
 }  // namespace orrery

@@ -37,13 +37,27 @@ std::optional<RunName> parse_run(std::string_view run) {
   return RunName{std::string{run.substr(0, dash)}, std::string{run.substr(dash + 1)}};
 }
 
+/// Nothing where the row does not say when it came or how long it is.
+std::optional<Request> request_of(const CsvRow& row) {
+  constexpr std::int64_t kMost = 10'000'000;
+  const auto arrival = row.number(row.has("queued_s") ? "queued_s" : "arrival_s");
+  const auto prompt = row.integer("input_tokens"), output = row.integer("output_tokens");
+  const auto is_count = [](const std::optional<std::int64_t>& n) { return n && *n >= 1 && *n <= kMost; };
+  if (!arrival || *arrival < 0 || *arrival > double(kMost) || !is_count(prompt) || !is_count(output)) return {};
+  Request r;
+  r.arrival = *arrival, r.prompt = *prompt, r.output = *output;
+  return r;
+}
+
 class RequestPredictor final : public RowPredictor {
  public:
   explicit RequestPredictor(const Wiring& wiring) : wiring_{wiring} {}
 
   RowResult predict(const CsvRow& row) const override {
     const auto ttft = row.number("ttft_from_queued_ms"), e2e = row.number("e2e_from_queued_ms");
-    if (!ttft || !e2e) return Skip{SkipReason::NoMeasurement, "ttft_from_queued_ms or e2e_from_queued_ms is empty"};
+    if (!ttft || !e2e || *ttft <= 0 || *e2e <= 0)
+      return Skip{SkipReason::NoMeasurement, "ttft_from_queued_ms or e2e_from_queued_ms is empty"};
+    if (!request_of(row)) return Skip{SkipReason::Incomplete, "arrival_s, input_tokens or output_tokens is empty"};
     try {
       const Run& run = of(row);
       if (run.skip) return *run.skip;
@@ -54,7 +68,8 @@ class RequestPredictor final : public RowPredictor {
       };
       add("e2e", "request", *e2e, a.e2e());
       add("ttft", "first", *ttft, a.ttft());
-      if (const auto tpot = row.number("tpot_ms")) add("tpot", "token", *tpot, a.tpot());
+      if (const auto tpot = row.number("tpot_ms"); tpot && *tpot > 0 && a.output > 1)
+        add("tpot", "token", *tpot, a.tpot());
       for (Observation& o : out.observations) o.source = row["run_id"];
       return out;
     } catch (const UserError& e) {
@@ -110,11 +125,7 @@ class RequestPredictor final : public RowPredictor {
     for (std::size_t i = 0; i < table.num_rows(); ++i) {
       const CsvRow row = table.row(i);
       if (row["run_id"] != run) continue;
-      Request r;
-      r.arrival = row.number(row.has("queued_s") ? "queued_s" : "arrival_s").value_or(0);
-      r.prompt = row.integer("input_tokens").value_or(1);
-      r.output = row.integer("output_tokens").value_or(1);
-      rows.push_back({r, std::string{row["request_id"]}});
+      if (const auto r = request_of(row)) rows.push_back({*r, std::string{row["request_id"]}});
     }
     std::stable_sort(rows.begin(), rows.end(),
                      [](const Row& a, const Row& b) { return a.request.arrival < b.request.arrival; });

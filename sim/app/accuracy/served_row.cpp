@@ -5,51 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/app/accuracy/named_models.hpp"
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/accuracy/server_defaults.hpp"
-#include "sim/model/load.hpp"
 #include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
-
-/// A model that tables name, and its file among those of `orrery list models`.
-struct Named {
-  std::string_view part;  // of the name in small letters
-  std::string_view file;
-};
-constexpr Named kModels[] = {{"qwen3-32b", "qwen3-32b"},       {"llama-3.1-8b", "llama-3-8b"},
-                             {"deepseek-v3", "deepseek-v3"},   {"deepseek-r1", "deepseek-v3"},
-                             {"llama-3.1-70b", "llama-3-70b"}, {"llama-3.3-70b", "llama-3-70b"}};
-
-/// gpt-oss-120b by its model card (OpenAI 2025): 36 layers of 128 experts, 4 of them chosen, 64 heads of 64 over 8,
-/// every second layer with a window of 128 tokens. Left out: sinks and biases.
-Model gpt_oss_120b() {
-  Model m = model_from_config(
-      parse_yaml(
-          "{model_type: qwen3_moe, architectures: [Qwen3MoeForCausalLM], vocab_size: 201088, hidden_size: 2880, "
-          "intermediate_size: 2880, moe_intermediate_size: 2880, num_hidden_layers: 36, num_attention_heads: 64, "
-          "num_key_value_heads: 8, head_dim: 64, num_experts: 128, num_experts_per_tok: 4, norm_topk_prob: true, "
-          "max_position_embeddings: 131072, tie_word_embeddings: false}",
-          "gpt-oss-120b"),
-      "gpt-oss-120b");
-  auto& t = std::get<Transformer>(m.network);
-  for (std::size_t i = 0; i < t.decoder.size(); i += 2) t.decoder[i].attention.window = 128;
-  return m;
-}
-
-std::variant<std::shared_ptr<const Model>, Skip> model_named(std::string_view name, const Locations& locations) {
-  const std::string low = lower_case(name);
-  if (contains(low, "gpt-oss-120b")) return std::make_shared<const Model>(gpt_oss_120b());
-  for (const Named& n : kModels) {
-    if (!contains(low, n.part)) continue;
-    Model m = load_model(locations.find_model(std::string{n.file}));
-    auto& t = std::get<Transformer>(m.network);
-    t.max_positions = std::max(t.max_positions, kLongContext);
-    return std::make_shared<const Model>(std::move(m));
-  }
-  return Skip{SkipReason::UnknownModel, std::string{name}};
-}
 
 /// The part of the memory that SGLang took by default until 2025, by the number of GPUs of a replica
 /// (python/sglang/srt/server_args.py of 0.4, `mem_fraction_static`).
@@ -97,6 +59,13 @@ bool repeats_prompts(const CsvRow& row, const ServedRow& r) {
 /// 8 bits do not show it.
 bool lacks_a_place(const CsvRow& row) {
   return row["software"] == "trtllm" && row["software_version"] == "1.0.0rc3" && !row["gemm_quant"].starts_with("fp8");
+}
+
+bool is_positive(const std::optional<double>& v) { return v && *v > 0; }
+/// Of requests, or of tokens of one.
+bool is_count(const std::optional<double>& v) {
+  constexpr double kMost = 1e7;
+  return v && *v >= 1 && *v <= kMost;
 }
 
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
@@ -215,46 +184,59 @@ std::int64_t seen_before(const CsvRow& row, std::int64_t requests) {
 void read_measured_run(const CsvRow& row, ServedRow& r) {
   const bool medians = contains(row["notes"], "median");
   const auto add = [&](std::string_view name, std::string_view mean_key, std::string_view column) {
-    if (const auto mean = extra(row, mean_key))
+    if (const auto mean = extra(row, mean_key); is_positive(mean))
       r.measured.emplace_back(name, *mean * 1e-3);
-    else if (const auto ms = row.number(column))
+    else if (const auto ms = row.number(column); is_positive(ms))
       r.measured.emplace_back(fmt::format("{}{}", name, medians ? "_median" : ""), *ms * 1e-3);
   };
   add("tpot", "mean_tpot_ms", "tpot_ms");
   add("ttft", "mean_ttft_ms", "ttft_ms");
-  if (const auto ms = extra(row, "median_itl_ms")) r.measured.emplace_back("itl_median", *ms * 1e-3);
+  if (const auto ms = extra(row, "median_itl_ms"); is_positive(ms)) r.measured.emplace_back("itl_median", *ms * 1e-3);
   const bool whole = contains(row["notes"], "latency_ms is the duration");
   if (!whole) add("e2e", "mean_e2e_ms", "latency_ms");
-  if (const auto s = extra(row, "duration_s"))
+  if (const auto s = extra(row, "duration_s"); is_positive(s))
     r.measured.emplace_back("duration", *s);
-  else if (const auto ms = row.number("latency_ms"); whole && ms)
+  else if (const auto ms = row.number("latency_ms"); whole && is_positive(ms))
     r.measured.emplace_back("duration", *ms * 1e-3);
+}
+
+/// What no server here does, and rows that their own table doubts.
+std::optional<Skip> unsupported_server(const CsvRow& row) {
+  const auto more_than_one = [&](std::string_view column) { return row.number(column).value_or(1) > 1; };
+  if (row.has("quality") && row["quality"] != "clean")
+    return Skip{SkipReason::Ambiguous, fmt::format("quality '{}'", row["quality"])};
+  if (row.has("mode") && row["mode"] != "agg")
+    return Skip{SkipReason::UnsupportedFeature, "prompts and answers on different workers"};
+  if (more_than_one("pp")) return Skip{SkipReason::UnsupportedFeature, "stages of a server"};
+  if (more_than_one("attention_dp") || more_than_one("dp"))
+    return Skip{SkipReason::UnsupportedFeature, "requests that are split over the ranks of a server"};
+  return {};
 }
 
 }  // namespace
 
 ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   ServedRow r{.row_id = std::string{row["row_id"]}};
-  if (row["mode"] != "agg") return Skip{SkipReason::UnsupportedFeature, "prompts and answers on different workers"};
+  if (const auto skip = unsupported_server(row)) return *skip;
   const ServerDefaults* server = find_server(row["software"]);
   if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
-  const auto model = model_named(row["model"], locations);
-  if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
-  r.model = std::get<0>(model);
+  r.tp = std::max<std::int64_t>(1, row.integer("tp").value_or(1));
+  r.model = named_model(row["model"], r.tp, locations);
+  if (!r.model) return Skip{SkipReason::UnknownModel, std::string{row["model"]}};
   r.model_name = row["model"];
   const auto cluster = read_cluster_of(row, locations.clusters());
   if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
   r.cluster = std::get<Cluster>(cluster);
   const auto clients = row.integer(row.has("concurrency") ? "concurrency" : "batch"), in = row.integer("isl"),
              out = row.integer("osl"), tp = row.integer("tp");
-  if (!clients || !in || !out || !tp) return Skip{SkipReason::Incomplete, "concurrency, isl, osl or tp is empty"};
+  if (!is_count(clients) || !is_count(in) || !is_count(out) || !is_count(tp))
+    return Skip{SkipReason::Incomplete, "concurrency, isl, osl or tp is empty"};
   const auto ttft = row.number("ttft_ms"), tpot = row.number("tpot_ms");
   r.options.weights = weights_of(row["model"], lower_case(row["gemm_quant"]));
   apply_server(r, *server, row["software"], Asked::Server);
-  if (!ttft || !tpot) return Skip{SkipReason::NoMeasurement, "ttft_ms or tpot_ms is empty"};
+  if (!is_positive(ttft) && !is_positive(tpot)) return Skip{SkipReason::NoMeasurement, "ttft_ms and tpot_ms are empty"};
   if (r.options.replica.scheduler == "vllm_v1" && *clients > kVllmSequences)
     return Skip{SkipReason::Incomplete, "more clients than vLLM takes sequences, and the limit is not named"};
-  r.tp = *tp;
   TrafficOptions& t = r.options.traffic;
   t.prompt = length_of(row, *in);
   t.output = length_of(row, *out);
@@ -262,33 +244,40 @@ ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
   set_limits(row, r);
   set_requests(row, r);
   r.options.bucket = 16;
-  r.measured = {{"tpot", *tpot * 1e-3}, {"ttft", *ttft * 1e-3}};
+  if (is_positive(tpot)) r.measured.emplace_back("tpot", *tpot * 1e-3);
+  if (is_positive(ttft)) r.measured.emplace_back("ttft", *ttft * 1e-3);
   return r;
 }
 
 ServedRowOf served_run(std::string_view gpu, std::string_view model_name, const Locations& locations) {
-  const std::string text = fmt::format("gpu,n_gpus\n{},1\n", gpu);
-  const CsvTable table{text, "run"};
+  const std::string low = lower_case(model_name);
+  const std::size_t split = low.rfind("-tp");
+  const std::vector<double> ranks =
+      split == std::string::npos ? std::vector<double>{} : numbers_in(low.substr(split + 3));
+  const auto tp = ranks.empty() ? std::int64_t{1} : std::max<std::int64_t>(1, static_cast<std::int64_t>(ranks.front()));
+  const CsvTable table{fmt::format("gpu,n_gpus\n{},{}\n", gpu, tp), "run"};
   const auto cluster = read_cluster_of(table.row(0), locations.clusters());
   if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
-  const auto model = model_named(model_name, locations);
-  if (const auto* skip = std::get_if<Skip>(&model)) return *skip;
-  ServedRow r{
-      .model_name = std::string{model_name}, .model = std::get<0>(model), .cluster = std::get<Cluster>(cluster)};
+  const std::shared_ptr<const Model> model = named_model(model_name, tp, locations);
+  if (!model) return Skip{SkipReason::UnknownModel, std::string{model_name}};
+  ServedRow r{.model_name = std::string{model_name}, .model = model, .cluster = std::get<Cluster>(cluster), .tp = tp};
   apply_server(r, *find_server("vllm"), "vllm", Asked::Server);
   return r;
 }
 
 ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
+  if (const auto skip = unsupported_server(row)) return *skip;
   ServedRowOf read = read_model_of_sizes(row, locations, Asked::Server);
   if (std::holds_alternative<Skip>(read)) return read;
   ServedRow r = std::get<ServedRow>(std::move(read));
   const auto in = row.number("isl"), out = row.number("osl");
   const double requests = extra(row, "n_requests").value_or(row.number("concurrency").value_or(0));
-  if (!in || !out || requests < 1) return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
+  if (!is_count(in) || !is_count(out) || !is_count(requests))
+    return Skip{SkipReason::Incomplete, "isl, osl or the number of requests is empty"};
   if (r.server == "sglang" && contains(row["software"], "2024")) r.options.replica.memory = sglang_memory_2024(r.tp);
   TrafficOptions& t = r.options.traffic;
-  const auto rate = row.number("request_rate");
+  std::optional<double> rate = row.number("request_rate");
+  if (!is_positive(rate) || std::isinf(*rate)) rate.reset();
   t.arrival = rate ? Arrival::Poisson : Arrival::AllAtOnce;
   if (rate) t.rate = *rate;
   const auto lengths = [&](std::string_view most, double mean) -> LengthOptions {

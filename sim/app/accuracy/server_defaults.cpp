@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/app/accuracy/named_models.hpp"
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/base/error.hpp"
 
@@ -81,14 +82,16 @@ ServedRowOf read_model_of_sizes(const CsvRow& row, const Locations& locations, A
   if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   const auto network = read_network(row);
   if (const auto* skip = std::get_if<Skip>(&network)) return *skip;
-  const RowNetwork& n = std::get<RowNetwork>(network);
-  Model model = n.model(n.layers);
-  std::get<Transformer>(model.network).max_positions = kLongContext;
-  r.model = std::make_shared<const Model>(std::move(model));
   const auto cluster = read_cluster_of(row, locations.clusters());
   if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
   r.cluster = std::get<Cluster>(cluster);
-  r.tp = row.integer("tp").value_or(1);
+  r.tp = row.integer("tp").value_or(row.integer("n_gpus").value_or(1));  // a server takes all of its GPUs
+  if (r.tp < 1) return Skip{SkipReason::Incomplete, "tp is empty"};
+  RowNetwork n = std::get<RowNetwork>(network);
+  replicate_keys(n.config, r.tp);
+  Model model = n.model(n.layers);
+  std::get<Transformer>(model.network).max_positions = kLongContext;
+  r.model = std::make_shared<const Model>(std::move(model));
   r.options.weights = weights_of(row["model"], lower_case(row["precision"]));
   apply_server(r, *server, row["software"], asked);
   return r;

@@ -32,10 +32,10 @@ void Deployments::forget_oldest() {
 
 std::shared_ptr<Deployments::Entry> Deployments::find(const ServedRow& row, const SoftwareProfile& profile) {
   const ServeOptions& o = row.options;
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} {} tp{} {} {} {} {}", profile.name, profile.products, profile.streams,
-                  profile.launch, row.model_name, row.cluster.device, row.cluster.num_ranks(), row.tp, int(o.dtype),
-                  o.weights, int(o.replica.kv_type), row.cluster.devices_per_node);
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} tp{} {} {} {} {}", profile.name, profile.products,
+                                      profile.streams, profile.launch, row.model_name, row.model->parameter_count(),
+                                      row.cluster.device, row.cluster.num_ranks(), row.tp, int(o.dtype), o.weights,
+                                      int(o.replica.kv_type), row.cluster.devices_per_node);
   const std::lock_guard lock{mutex_};
   if (const auto known = entries_.find(key); known != entries_.end()) {
     known->second.asked = ++questions_;

@@ -49,7 +49,7 @@ ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations);
 /// A reader of rows of one kind of table; null for kinds that tell of no server's rows.
 using ReadServed = ServedRowOf (*)(const CsvRow& row, const Locations& locations);
 ReadServed served_reader(std::string_view kind);
-/// vLLM on one GPU with its defaults, by names of GPU and model.
+/// vLLM with its defaults, by names of GPU and model: on one GPU, on so many as the name says behind "-TP".
 ServedRowOf served_run(std::string_view gpu, std::string_view model, const Locations& locations);
 
 /// Times of steps for rows, made once for what rows have in common. Safe to call from several threads.

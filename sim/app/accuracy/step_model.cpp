@@ -57,7 +57,8 @@ const Plan& StepModel::plan(const Size& size) {
   train.optimizer.widen_gradients = false;
   parallel.mesh = step_.mesh.text(size.stages);
   const Model model = step_.network.model(size.layers * size.stages * step_.mesh.chunks);
-  return plans_.emplace(size, lower_train_step(model, train, parallel, nullptr)).first->second;
+  Plan plan = lower_train_step(model, train, parallel, nullptr);
+  return plans_.emplace(size, step_.tf32 ? in_tf32(std::move(plan)) : std::move(plan)).first->second;
 }
 
 const PredictedStep& StepModel::simulated(const Size& size) {

@@ -24,39 +24,46 @@ class TrainingPredictor final : public RowPredictor {
   explicit TrainingPredictor(const Wiring& wiring) : wiring_{wiring}, clusters_{wiring.locations().clusters()} {}
 
   RowResult predict(const CsvRow& row) const override {
-    StepOfRow read = read_step(row, clusters_);
-    if (const auto* skip = std::get_if<Skip>(&read)) return *skip;
-    const MeasuredStep measured = read_measured_step(row);
-    if (measured.seconds <= 0 && !measured.peak_bytes && !measured.out_of_memory)
-      return Skip{SkipReason::NoMeasurement, "iter_time_s is empty"};
-    StepModel model{std::get<PublishedStep>(std::move(read))};
-    const SoftwareProfile& profile = profiles_.of(model.step().profile);
     try {
-      const Machine machine = wiring_.machine(model.step().cluster);
-      profile.apply(*machine.cost);
-      const PredictedStep predicted = predicted_step(model, machine);
-      const PredictedStep published = measured.first_step ? predicted.at_first() : predicted;
-      const double peak =
-          peak_memory(profile, watched_shapes(model.step(), memory_shapes(model.step(), published)), room_of(machine));
-      RowPrediction out = result(row, model.step(), predicted.seconds, peak, measured, profile);
-      out.outcomes.push_back({"out of memory", measured.out_of_memory,
-                              needed_memory(profile, memory_shapes(model.step(), predicted)), room_of(machine)});
-      return out;
+      StepOfRow read = read_step(row, clusters_);
+      if (const auto* skip = std::get_if<Skip>(&read)) return *skip;
+      const MeasuredStep measured = read_measured_step(row, std::get<PublishedStep>(read));
+      if (measured.seconds <= 0 && !measured.peak_bytes && !measured.out_of_memory)
+        return Skip{SkipReason::NoMeasurement, "iter_time_s is empty"};
+      if (measured.seconds <= 0 && std::get<PublishedStep>(read).profile.empty())
+        return Skip{SkipReason::UnsupportedFeature, "memory of software without a profile"};
+      return result(row, StepModel{std::get<PublishedStep>(std::move(read))}, measured);
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
     }
   }
 
  private:
-  static RowPrediction result(const CsvRow& row, const PublishedStep& step, double seconds, double peak,
-                              const MeasuredStep& m, const SoftwareProfile& profile) {
+  RowPrediction result(const CsvRow& row, StepModel model, const MeasuredStep& measured) const {
+    const PublishedStep& step = model.step();
+    const SoftwareProfile& profile = profiles_.of(step.profile);
+    const Machine machine = wiring_.machine(step.cluster);
+    profile.apply(*machine.cost);
+    const PredictedStep predicted = predicted_step(model, machine);
+    const PredictedStep published = measured.first_step ? predicted.at_first() : predicted;
+    const double peak = peak_memory(profile, watched_shapes(step, memory_shapes(step, published)), room_of(machine));
+    RowPrediction out = observations(row, step, predicted.seconds, peak, measured, profile);
+    if (step.profile.empty()) return out;  // of which it is not known what it keeps
+    out.outcomes.push_back({"out of memory", measured.out_of_memory,
+                            needed_memory(profile, memory_shapes(step, predicted)), room_of(machine)});
+    return out;
+  }
+
+  static RowPrediction observations(const CsvRow& row, const PublishedStep& step, double seconds, double peak,
+                                    const MeasuredStep& m, const SoftwareProfile& profile) {
     const bool experts = row.has("n_experts") && row.integer("n_experts").value_or(0) > 1;
     const bool offloads = row.has("shard_mode") && contains(lower_case(row["shard_mode"]), "offload");
     Forecast forecast{.kind = offloads ? "offload" : "step", .device = step.cluster.device, .experts = experts};
     RowPrediction out;
     if (m.seconds > 0) out.observations.push_back(observe(row, {"step time", m.seconds, seconds, forecast}, profile));
     forecast.kind = "memory";
-    if (m.peak_bytes) out.observations.push_back(observe(row, {"peak memory", *m.peak_bytes, peak, forecast}, profile));
+    if (m.peak_bytes && !step.profile.empty())
+      out.observations.push_back(observe(row, {"peak memory", *m.peak_bytes, peak, forecast}, profile));
     return out;
   }
 
@@ -74,8 +81,8 @@ std::vector<ProfileCase> training_cases(const CsvTable& table, const Wiring& wir
     if (left_out(row)) continue;
     StepOfRow read = read_step(row, wiring.locations().clusters());
     auto* step = std::get_if<PublishedStep>(&read);
-    const double measured = read_measured_step(row).seconds;
-    if (!step || step->profile != profile || measured <= 0) continue;
+    const double measured = step ? read_measured_step(row, *step).seconds : 0;
+    if (measured <= 0 || step->profile != profile) continue;
     try {
       Machine machine = wiring.machine(step->cluster);
       const auto model = std::make_shared<StepModel>(std::move(*step));
