@@ -8,6 +8,7 @@
 
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/accuracy/server_defaults.hpp"
+#include "sim/base/units.hpp"
 #include "sim/model/load.hpp"
 
 namespace orrery {

@@ -11,6 +11,7 @@
 
 #include "calibrate/published/devices.hpp"
 #include "sim/app/accuracy/published_step.hpp"
+#include "sim/base/units.hpp"
 
 namespace orrery {
 namespace {
