@@ -106,7 +106,7 @@ struct HostTimes {
 /// How MT-bench is asked. Lengths of turns are sums of `parts` exponential ones: those of Llama 3.1 are not published.
 struct Asking {
   int parts = 1;
-  std::int64_t at_a_time = 64;  // with speculation; the others wait
+  std::int64_t at_a_time = 64, plain_at_a_time = 64;  // with and without speculation; the others wait
 };
 
 /// Tokens that a sequence gets while n run, by n, when `clients` ask 80 questions of two turns, each its next when one
@@ -143,7 +143,7 @@ double seconds_of(const std::vector<double>& tokens, const auto& step) {
 double served_gain(const StepCurve& plain, const StepCurve& speculating, std::int64_t clients,
                    const Asking& asking = {}) {
   const auto step_of = [](const StepCurve& s) { return [&s](double n) { return s.at(n) / s.tokens; }; };
-  return seconds_of(tokens_by_running(clients, asking.parts), step_of(plain)) /
+  return seconds_of(tokens_by_running(std::min(clients, asking.plain_at_a_time), asking.parts), step_of(plain)) /
          seconds_of(tokens_by_running(std::min(clients, asking.at_a_time), asking.parts), step_of(speculating));
 }
 
@@ -201,6 +201,7 @@ void add_variations(Reproduction& out, const ServedSteps& steps) {
   add("batch 64, lengths of turns half as far apart", last, {.parts = 4}, steps);
   add("batch 64, of which 48 run at a time", last, {.at_a_time = 48}, steps);
   add("batch 64, of which 32 run at a time", last, {.at_a_time = 32}, steps);
+  add("batch 48 to 64, 32 at a time without speculation, too", last, {.at_a_time = 32, .plain_at_a_time = 32}, steps);
   for (const double sequence : {0.09e-3, 0.17e-3}) {
     ServedSteps waiting = steps;
     const double round = host_times(steps.plain, steps.eagle3).round;
