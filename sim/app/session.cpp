@@ -12,6 +12,7 @@
 #include "sim/app/instances.hpp"
 #include "sim/model/safetensors.hpp"
 #include "sim/plan/execution_history.hpp"
+#include "sim/program/data.hpp"
 #include "sim/program/initial_weights.hpp"
 #include "sim/program/programs.hpp"
 #include "sim/program/speculation/speculation.hpp"
@@ -51,11 +52,6 @@ std::vector<std::int32_t> prompt_of(const Scenario& s, GenerateOptions& o, const
   std::vector<std::int32_t> all;
   for (std::int64_t b = 0; b < o.batch; ++b) all.insert(all.end(), prompt.begin(), prompt.end());
   return all;
-}
-
-std::vector<std::int32_t> random_prompt(const Model& model, const GenerateOptions& o) {
-  DataSource source{model, {}, static_cast<std::uint64_t>(o.seed)};
-  return source.batch({o.batch, o.prompt, 1}, false).front().indices;
 }
 
 /// Puts the caller's tokens in place of the random ones of a forward pass.
@@ -263,7 +259,7 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
   }
   GenerationPlans plans = strategy->generation(s.model, o, request.workspaces);
   if (request.fused) plans.decode = fuse_kernels(plans.decode);
-  if (prompt.empty()) prompt = random_prompt(s.model, o);
+  if (prompt.empty()) prompt = prompts_of(s.model, o);
   check_tokens(s.model, prompt);
   return generation_program(s.model, o, std::move(plans), std::move(prompt));
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/strategy/workload.hpp"
 
 namespace orrery {
 namespace {
@@ -53,31 +54,31 @@ std::vector<std::int32_t> DataSource::labels(std::int64_t count, std::int64_t cl
   return out;
 }
 
-void DataSource::causal(const Sizes& sizes, bool targets, std::vector<PortValues>& out) {
+void DataSource::causal(const Sizes& sizes, Targets targets, std::vector<PortValues>& out) {
   PortValues tokens{"tokens", {}, {}}, next{"targets", {}, {}};
   for (std::int64_t b = 0; b < sizes.samples; ++b) {
-    const auto w = window(sizes.sequence + (targets ? 1 : 0));
+    const auto w = window(sizes.sequence + (targets == Targets::With ? 1 : 0));
     tokens.indices.insert(tokens.indices.end(), w.begin(), w.begin() + sizes.sequence);
-    if (targets) next.indices.insert(next.indices.end(), w.begin() + 1, w.end());
+    if (targets == Targets::With) next.indices.insert(next.indices.end(), w.begin() + 1, w.end());
   }
   out.push_back(std::move(tokens));
-  if (targets) out.push_back(std::move(next));
+  if (targets == Targets::With) out.push_back(std::move(next));
 }
 
-void DataSource::masked(const Sizes& sizes, bool targets, std::vector<PortValues>& out) {
+void DataSource::masked(const Sizes& sizes, Targets targets, std::vector<PortValues>& out) {
   PortValues tokens{"tokens", {}, {}}, hidden{"targets", {}, {}};
   for (std::int64_t b = 0; b < sizes.samples; ++b)
     for (std::int32_t t : window(sizes.sequence)) {
-      const bool mask = targets && random_.uniform() < kMaskedShare;
+      const bool mask = targets == Targets::With && random_.uniform() < kMaskedShare;
       tokens.indices.push_back(mask ? static_cast<std::int32_t>(vocabulary_ - 1) : t);
       hidden.indices.push_back(mask ? t : kIgnored);
     }
   out.push_back(std::move(tokens));
-  if (targets) out.push_back(std::move(hidden));
+  if (targets == Targets::With) out.push_back(std::move(hidden));
 }
 
 /// The decoder reads the continuation shifted by one behind a start token (id 0) and learns to give it.
-void DataSource::paired(const Sizes& sizes, bool targets, std::vector<PortValues>& out) {
+void DataSource::paired(const Sizes& sizes, Targets targets, std::vector<PortValues>& out) {
   PortValues tokens{"tokens", {}, {}}, decoder{"decoder_tokens", {}, {}}, next{"targets", {}, {}};
   for (std::int64_t b = 0; b < sizes.samples; ++b) {
     const auto w = window(sizes.sequence + sizes.target_sequence);
@@ -88,17 +89,17 @@ void DataSource::paired(const Sizes& sizes, bool targets, std::vector<PortValues
   }
   out.push_back(std::move(tokens));
   out.push_back(std::move(decoder));
-  if (targets) out.push_back(std::move(next));
+  if (targets == Targets::With) out.push_back(std::move(next));
 }
 
-std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
+std::vector<PortValues> DataSource::batch(const Sizes& sizes, Targets targets) {
   std::vector<PortValues> out;
   const std::int64_t n = sizes.samples;
   if (const auto* d = std::get_if<Dlrm>(&model_.network)) {
     out.push_back({"dense", {}, noise(n * d->dense_features)});
     for (std::size_t t = 0; t < d->tables.size(); ++t)
       out.push_back({fmt::format("bag.{}", t), labels(n * d->lookups_per_table, d->tables[t].vocab), {}});
-    if (targets) {
+    if (targets == Targets::With) {
       const auto clicks = labels(n, 2);
       out.push_back({"targets", {}, {clicks.begin(), clicks.end()}});
     }
@@ -106,7 +107,7 @@ std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
   }
   const auto images = [&](std::int64_t channels, std::int64_t side, std::int64_t classes) {
     out.push_back({"images", {}, noise(n * channels * side * side)});
-    if (targets) out.push_back({"targets", labels(n, classes), {}});
+    if (targets == Targets::With) out.push_back({"targets", labels(n, classes), {}});
   };
   if (const auto* s = std::get_if<Swin>(&model_.network)) {
     images(s->channels, s->image_size, s->classifier.out);
@@ -116,8 +117,8 @@ std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
   if (t.patches)
     images(t.channels, t.image_size, t.output.out);
   else if (t.head == Head::Classifier) {
-    causal(sizes, false, out);
-    if (targets) out.push_back({"targets", labels(n, t.output.out), {}});
+    causal(sizes, Targets::Without, out);
+    if (targets == Targets::With) out.push_back({"targets", labels(n, t.output.out), {}});
   } else if (t.decoder.empty())
     masked(sizes, targets, out);
   else if (!t.encoder.empty())
@@ -125,6 +126,18 @@ std::vector<PortValues> DataSource::batch(const Sizes& sizes, bool targets) {
   else
     causal(sizes, targets, out);
   return out;
+}
+
+std::vector<std::int32_t> prompts_of(const Model& model, const GenerateOptions& o, std::vector<std::int32_t> given) {
+  if (given.empty())
+    given = DataSource{model, {}, static_cast<std::uint64_t>(o.seed)}
+                .batch({o.batch, o.prompt, 1}, Targets::Without)
+                .front()
+                .indices;
+  if (std::ssize(given) != o.batch * o.prompt)
+    throw UserError{fmt::format("the prompt has {} tokens, batch {} times prompt {} needs {}", given.size(), o.batch,
+                                o.prompt, o.batch * o.prompt)};
+  return given;
 }
 
 }  // namespace orrery

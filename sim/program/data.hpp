@@ -11,6 +11,11 @@
 
 namespace orrery {
 
+struct GenerateOptions;
+
+/// Whether a step is given what its outputs ought to be.
+enum class Targets : bool { Without, With };
+
 /// The numbers that train or feed a network: from a token stream, or drawn from a seed. Deterministic: step i of equal
 /// options is equal on every machine.
 class DataSource {
@@ -23,24 +28,29 @@ class DataSource {
     std::int64_t samples = 1, sequence = 1, target_sequence = 1;
   };
 
-  /// Inputs and, when `targets`, the targets of one step. Causal models learn the next token; masked ones 15 % of the
+  /// Inputs and, if asked for, the targets of one step. Causal models learn the next token; masked ones 15 % of the
   /// tokens, hidden by the last id of the vocabulary; encoder-decoders continue the encoder's text; classifiers random
   /// labels.
-  std::vector<PortValues> batch(const Sizes& sizes, bool targets);
+  std::vector<PortValues> batch(const Sizes& sizes, Targets targets);
 
  private:
   std::vector<std::int32_t> window(std::int64_t length);
   std::vector<double> noise(std::int64_t count);
   std::vector<std::int32_t> labels(std::int64_t count, std::int64_t classes);
-  void causal(const Sizes& sizes, bool targets, std::vector<PortValues>& out);
-  void masked(const Sizes& sizes, bool targets, std::vector<PortValues>& out);
-  void paired(const Sizes& sizes, bool targets, std::vector<PortValues>& out);
+  void causal(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
+  void masked(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
+  void paired(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
 
   const Model& model_;
   std::vector<std::int32_t> tokens_;
   std::int64_t vocabulary_ = 0;
   Random random_;
 };
+
+/// The prompts of a batch, one behind the other: random ones where none are given. Throws UserError when there are not
+/// as many tokens as the options say.
+std::vector<std::int32_t> prompts_of(const Model& model, const GenerateOptions& options,
+                                     std::vector<std::int32_t> given = {});
 
 /// The size of the vocabulary, 0 for models that read no tokens.
 std::int64_t vocabulary_of(const Model& model);

@@ -1,100 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/program/programs.hpp"
 
-#include <fmt/format.h>
-
 #include "sim/base/error.hpp"
+#include "sim/program/data.hpp"
 #include "sim/strategy/indices.hpp"
 
 namespace orrery {
 namespace {
 
-std::vector<Plan> list(Plan first) {
-  std::vector<Plan> out;
-  out.push_back(std::move(first));
-  return out;
+struct RepeatedStep {
+  std::int64_t count = 1;
+  DataSource::Sizes sizes;
+  Targets targets = Targets::Without;
+  std::vector<std::string> outputs;
+};
+
+/// One plan over and over, each time on a new batch.
+class RepeatedPlan final : public Program {
+ public:
+  RepeatedPlan(Plan plan, DataSource data, RepeatedStep step) : data_{std::move(data)}, step_{std::move(step)} {
+    plans_.push_back(std::move(plan));
+  }
+
+  std::span<const Plan> plans() const override { return plans_; }
+  void leave_out_samples() override { with_samples_ = false; }
+
+  std::optional<Step> next() override {
+    if (done_ == step_.count) return std::nullopt;
+    Step s;
+    s.bindings[Symbol::Step] = ++done_;
+    if (with_samples_) s.inputs = data_.batch(step_.sizes, step_.targets);
+    s.outputs = step_.outputs;
+    return s;
+  }
+
+  void told(const Outcome&) override {}
+
+ private:
+  std::vector<Plan> plans_;
+  DataSource data_;
+  RepeatedStep step_;
+  std::int64_t done_ = 0;
+  bool with_samples_ = true;
+};
+
+template <class Options>
+DataSource::Sizes sizes_of(const Options& o) {
+  return {o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
 }
-
-class Training final : public Program {
- public:
-  Training(const Model& model, const TrainOptions& options, Plan plan, std::vector<std::int32_t> text)
-      : options_{options},
-        plans_{list(std::move(plan))},
-        data_{model, std::move(text), static_cast<std::uint64_t>(options.seed)} {}
-
-  std::span<const Plan> plans() const override { return plans_; }
-  void leave_out_samples() override { with_samples_ = false; }
-
-  std::optional<Step> next() override {
-    if (step_ == options_.steps) return std::nullopt;
-    Step s;
-    s.bindings[Symbol::Step] = ++step_;
-    if (with_samples_)
-      s.inputs = data_.batch(
-          {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, true);
-    s.outputs = {"loss"};
-    if (plans_.front().has_port("grad_norm2")) s.outputs.push_back("grad_norm2");
-    return s;
-  }
-
-  void told(const Outcome&) override {}
-
- private:
-  TrainOptions options_;
-  std::vector<Plan> plans_;
-  DataSource data_;
-  std::int64_t step_ = 0;
-  bool with_samples_ = true;
-};
-
-class Inference final : public Program {
- public:
-  Inference(const Model& model, const InferOptions& options, Plan plan)
-      : options_{options}, plans_{list(std::move(plan))}, data_{model, {}, static_cast<std::uint64_t>(options.seed)} {}
-
-  std::span<const Plan> plans() const override { return plans_; }
-  void leave_out_samples() override { with_samples_ = false; }
-
-  std::optional<Step> next() override {
-    if (step_ == options_.steps) return std::nullopt;
-    Step s;
-    s.bindings[Symbol::Step] = ++step_;
-    if (with_samples_)
-      s.inputs = data_.batch(
-          {options_.batch, options_.sequence, target_length(options_.target_sequence, options_.sequence)}, false);
-    s.outputs = {"logits"};
-    return s;
-  }
-
-  void told(const Outcome&) override {}
-
- private:
-  InferOptions options_;
-  std::vector<Plan> plans_;
-  DataSource data_;
-  std::int64_t step_ = 0;
-  bool with_samples_ = true;
-};
 
 /// Pieces of the prompt but the last, the last or the whole of it, then a token at a time.
 class Generation final : public Program {
  public:
   Generation(const Model& model, const GenerateOptions& options, GenerationPlans plans,
              std::vector<std::int32_t> prompt)
-      : options_{options}, transformer_{std::get<Transformer>(model.network)}, prompt_{std::move(prompt)} {
+      : options_{options},
+        transformer_{std::get<Transformer>(model.network)},
+        prompt_{prompts_of(model, options, std::move(prompt))} {
     if (plans.chunk) plans_.push_back(std::move(*plans.chunk));
     prefill_ = static_cast<std::uint32_t>(plans_.size());
     plans_.push_back(std::move(plans.prefill));
     plans_.push_back(std::move(plans.decode));
-    const std::int64_t wanted = options.batch * options.prompt;
-    if (prompt_.empty())
-      prompt_ = DataSource{model, {}, static_cast<std::uint64_t>(options.seed)}
-                    .batch({options.batch, options.prompt, 1}, false)
-                    .front()
-                    .indices;
-    if (static_cast<std::int64_t>(prompt_.size()) != wanted)
-      throw UserError{fmt::format("the prompt has {} tokens, batch {} times prompt {} needs {}", prompt_.size(),
-                                  options.batch, options.prompt, wanted)};
   }
 
   std::span<const Plan> plans() const override { return plans_; }
@@ -189,7 +155,10 @@ class Generation final : public Program {
 
 std::unique_ptr<Program> training_program(const Model& model, const TrainOptions& options, Plan plan,
                                           std::vector<std::int32_t> text) {
-  return std::make_unique<Training>(model, options, std::move(plan), std::move(text));
+  RepeatedStep step{options.steps, sizes_of(options), Targets::With, {"loss"}};
+  if (plan.has_port("grad_norm2")) step.outputs.push_back("grad_norm2");
+  return std::make_unique<RepeatedPlan>(
+      std::move(plan), DataSource{model, std::move(text), static_cast<std::uint64_t>(options.seed)}, std::move(step));
 }
 
 std::unique_ptr<Program> generation_program(const Model& model, const GenerateOptions& options, GenerationPlans plans,
@@ -198,7 +167,9 @@ std::unique_ptr<Program> generation_program(const Model& model, const GenerateOp
 }
 
 std::unique_ptr<Program> inference_program(const Model& model, const InferOptions& options, Plan plan) {
-  return std::make_unique<Inference>(model, options, std::move(plan));
+  return std::make_unique<RepeatedPlan>(std::move(plan),
+                                        DataSource{model, {}, static_cast<std::uint64_t>(options.seed)},
+                                        RepeatedStep{options.steps, sizes_of(options), Targets::Without, {"logits"}});
 }
 
 }  // namespace orrery

@@ -35,14 +35,7 @@ class Speculation final : public SpeculationProgram {
     for (Plan& p : plans.levels) plans_.push_back(std::move(p));
     first_verify_ = plans_.size();
     for (Plan& p : plans.verify) plans_.push_back(std::move(p));
-    if (prompt.empty())
-      prompt = DataSource{model, {}, static_cast<std::uint64_t>(o.seed)}
-                   .batch({o.batch, o.prompt, 1}, false)
-                   .front()
-                   .indices;
-    if (std::ssize(prompt) != o.batch * o.prompt)
-      throw UserError{fmt::format("the prompt has {} tokens, batch {} times prompt {} needs {}", prompt.size(), o.batch,
-                                  o.prompt, o.batch * o.prompt)};
+    prompt = prompts_of(model, o, std::move(prompt));
     for (std::int64_t b = 0; b < o.batch; ++b) {
       Request r;
       r.tokens.assign(prompt.begin() + b * o.prompt, prompt.begin() + (b + 1) * o.prompt);
