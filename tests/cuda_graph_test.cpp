@@ -14,14 +14,7 @@ using namespace orrery::testing;
 
 namespace {
 
-Model small_llama() {
-  return model_from_config(
-      parse_json(
-          R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
-      "num_key_value_heads": 1, "vocab_size": 40, "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})",
-          "llama"),
-      "llama");
-}
+Model small_llama() { return llama_of({.inner = 24, .layers = 1, .kv_heads = 1, .vocab = 40}); }
 
 /// What a program's plans gave, step by step: the loss, or the tokens.
 std::vector<double> results(Program& program, const Model& model, Executor& executor, const std::string& port) {
@@ -81,9 +74,7 @@ TEST_CASE("training by a graph gives the numbers of training without, and captur
 
 TEST_CASE("graphs of several ranks take storage in the order in which they took it", "[cuda]") {
   const std::string mesh = GENERATE("{mesh: dp2, data: {kind: zero3}}", "{mesh: dp2 tp2}", "{mesh: pp2}");
-  const std::string config =
-      R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 8, "vocab_size": 24})";
-  const Model model = model_from_config(parse_json(config, "gpt2"), "gpt2");
+  const Model model = gpt2_of({.hidden = 8, .layers = 2, .vocab = 24, .positions = 8});
   TrainOptions o;
   o.batch = 4;
   o.microbatches = 2;

@@ -45,16 +45,10 @@ constexpr Family kFamilies[] = {
 
 /// As small as the family allows: the threads of emulated kernels take turns.
 Model tiny(const std::string& family) {
-  static const std::map<std::string, std::string> configs{
-      {"gpt2",
-       R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 4, "n_head": 2, "n_positions": 16, "vocab_size": 30})"},
-      {"llama", R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 30, "max_position_embeddings": 16,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
-      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 30, "max_position_embeddings": 16,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"}};
-  return model_from_config(parse_json(configs.at(family), family), family);
+  SmallSizes s{.hidden = 8, .inner = 12, .vocab = 30, .positions = 16};
+  if (family == "gpt2") return gpt2_of(s);
+  if (family == "llama") return s.heads = 4, llama_of(s);
+  return s.layers = 2, mixtral_of(s);
 }
 
 }  // namespace

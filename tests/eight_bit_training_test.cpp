@@ -30,21 +30,7 @@ std::optional<TensorId> gradient_of(const Plan& plan, const Op& op, GradientOper
 /// The same steps with products in 8 bits or none.
 std::vector<double> losses(const Model& model, TrainOptions o, Narrow narrow) {
   o.narrow = narrow;
-  const auto program = training_program(model, o, single()->train_step(model, o, &host_workspaces()), {});
-  const Plan& plan = program->plans().front();
-  const auto executor = make_host_executor();
-  executor->prepare(plan);
-  fill(*executor, plan, model, 3, 0.05);
-  std::vector<double> all;
-  while (const auto step = program->next()) {
-    put(*executor, plan, step->inputs);
-    executor->execute(plan, step->bindings);
-    all.push_back(read_port(*executor, plan, "loss").front());
-    Outcome outcome;
-    for (const std::string& port : step->outputs) outcome.values[port] = read_port(*executor, plan, port);
-    program->told(outcome);
-  }
-  return all;
+  return losses_of(model, o, host_workspaces(), *make_host_executor());
 }
 
 }  // namespace

@@ -8,22 +8,14 @@
 #include "hw_models/parameters.hpp"
 #include "sim/machine/resources.hpp"
 #include "tests/engine_plans.hpp"
+#include "tests/test_clusters.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
+using orrery::testing::cluster_of;
 
 namespace {
-
-/// Nodes of devices; inside 100 GB/s and 2 us, between 10 GB/s and 5 us.
-Cluster cluster_of(std::int64_t nodes, std::int64_t per_node, NicPlacement cards = NicPlacement::PerDevice) {
-  Cluster c;
-  c.nodes = nodes, c.devices_per_node = per_node, c.device = "h100_sxm", c.name = "test";
-  c.device_link = Link{"inside", 100.0_GBps, 2.0_us};
-  c.host_link = Link{"host", 63.0_GBps, 2.0_us};
-  c.nic = Nic{"card", cards, 10.0_GBps, 5.0_us};
-  return c;
-}
 
 struct Machine {
   Machine(const Cluster& c, std::optional<CollectiveAlgorithm> algorithm)

@@ -9,21 +9,14 @@
 #include "sim/engine/flow_network.hpp"
 #include "sim/machine/resources.hpp"
 #include "tests/engine_plans.hpp"
+#include "tests/test_clusters.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
+using orrery::testing::cluster_of;
 
 namespace {
-
-Cluster cluster_of(std::int64_t nodes, std::int64_t per_node, NicPlacement cards = NicPlacement::PerDevice) {
-  Cluster c;
-  c.nodes = nodes, c.devices_per_node = per_node, c.device = "h100_sxm", c.name = "test";
-  c.device_link = Link{"inside", 100.0_GBps, 2.0_us};
-  c.host_link = Link{"host", 63.0_GBps, 2.0_us};
-  c.nic = Nic{"card", cards, 10.0_GBps, 5.0_us};
-  return c;
-}
 
 struct Machine {
   explicit Machine(const Cluster& c)

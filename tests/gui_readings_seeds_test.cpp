@@ -5,21 +5,13 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "gui/core/readings.hpp"
 #include "sim/base/random.hpp"
+#include "tests/gui_readings_testing.hpp"
 
 using namespace orrery;
 using namespace orrery::gui;
 
 namespace {
-
-/// Letters are kinds (N norm, G gemm, A elementwise, R rotation, P attention, M gate); F is a kernel that is known to
-/// be fused.
-Sequence sequence(const std::string& letters) {
-  Sequence out;
-  for (const char c : letters) out.push_back({static_cast<std::uint64_t>(c), c == 'F'});
-  return out;
-}
 
 constexpr int kFusedOp = -1;
 

@@ -5,20 +5,12 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "gui/core/readings.hpp"
+#include "tests/gui_readings_testing.hpp"
 
 using namespace orrery;
 using namespace orrery::gui;
 
 namespace {
-
-/// Letters are kinds (N norm, G gemm, A elementwise, R rotation, P attention, M gate); F is a kernel that is known to
-/// be fused.
-Sequence sequence(const std::string& letters) {
-  Sequence out;
-  for (const char c : letters) out.push_back({static_cast<std::uint64_t>(c), c == 'F'});
-  return out;
-}
 
 Places sure(const std::string& a, const std::string& b) { return readings(sequence(a), sequence(b), 8).sure; }
 

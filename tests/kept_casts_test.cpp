@@ -15,15 +15,10 @@ namespace {
 
 /// All rows, whole or halved, are a multiple of 16 numbers; three of them are of experts.
 Model wide_model(const std::string& family) {
+  if (family == "gpt2") return gpt2_of({.hidden = 32, .heads = 4});
+  if (family == "llama") return llama_of({.hidden = 32, .inner = 64, .heads = 8, .kv_heads = 4});
+  if (family == "mixtral") return mixtral_of({.hidden = 32, .inner = 64, .layers = 2, .heads = 4, .kv_heads = 4});
   static const std::map<std::string, std::string> configs{
-      {"gpt2",
-       R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 32, "vocab_size": 61})"},
-      {"llama", R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
-      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"},
       {"deepseek", R"({"model_type": "deepseek_v3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
         "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_routed_experts": 4, "n_shared_experts": 1,
         "num_experts_per_tok": 2, "n_group": 2, "topk_group": 2, "norm_topk_prob": true, "routed_scaling_factor": 2.5,
@@ -31,7 +26,7 @@ Model wide_model(const std::string& family) {
         "kv_lora_rank": 16, "q_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 16,
         "vocab_size": 61, "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
         "tie_word_embeddings": false})"}};
-  return model_from_config(parse_json(configs.at(family), family), family);
+  return model_of_config(configs.at(family), family);
 }
 
 TrainOptions in_eight_bits() {

@@ -15,12 +15,7 @@ namespace {
 constexpr double kHidden = 32;
 
 /// Sizes that 8 divides, so that nothing is padded.
-Model gpt() {
-  return model_from_config(parse_json(R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 4, "n_head": 8,
-    "n_positions": 32, "vocab_size": 64})",
-                                      "gpt"),
-                           "gpt");
-}
+Model gpt() { return gpt2_of({.hidden = 32, .heads = 8, .vocab = 64}); }
 
 TrainOptions options() {
   TrainOptions o;

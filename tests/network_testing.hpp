@@ -10,6 +10,7 @@
 
 #include "runtime/executor.hpp"
 #include "runtime/whole_arrays.hpp"
+#include "sim/base/random.hpp"
 #include "sim/model/load.hpp"
 #include "sim/program/initial_weights.hpp"
 #include "sim/program/programs.hpp"
@@ -44,6 +45,22 @@ inline void put(Executor& executor, const Plan& plan, const std::vector<PortValu
     else
       write_port(executor, plan, in.port, std::span<const double>{in.numbers});
   }
+}
+
+/// Losses of steps on one device.
+inline std::vector<double> losses_of(const Model& model, const TrainOptions& o, const WorkspaceModel& workspaces,
+                                     Executor& executor) {
+  const auto program = training_program(model, o, single()->train_step(model, o, &workspaces), {});
+  const Plan& plan = program->plans().front();
+  executor.prepare(plan);
+  fill(executor, plan, model, 3, 0.05);
+  std::vector<double> all;
+  while (const auto step = program->next()) {
+    put(executor, plan, step->inputs);
+    executor.execute(plan, step->bindings);
+    all.push_back(read_port(executor, plan, "loss").front());
+  }
+  return all;
 }
 
 /// max |a − b| / max |b|; of lists of different lengths, or with what is no number, infinite.

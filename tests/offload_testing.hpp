@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "tests/parallel_testing.hpp"
 #include "tests/unit_cost.hpp"
@@ -21,44 +22,41 @@ inline TrainOptions offload_options() {
 
 /// Networks of 24 small blocks: model data is most of what a step needs.
 inline Model deep_model(const std::string& family) {
-  static const std::map<std::string, std::string> configs{
-      {"gpt2",
-       R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 24, "n_head": 2, "n_positions": 32, "vocab_size": 61})"},
-      {"llama", R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 28, "num_hidden_layers": 24,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
-      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 12,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"}};
-  return model_from_config(parse_json(configs.at(family), family), family);
+  if (family == "gpt2") return gpt2_of({.layers = 24});
+  if (family == "llama") return llama_of({.layers = 24, .kv_heads = 1});
+  if (family == "mixtral") return mixtral_of({.inner = 24, .layers = 12, .kv_heads = 1});
+  throw std::out_of_range{family};
 }
 
 inline std::unique_ptr<Strategy> strategy_of(const std::string& name, const std::string& options) {
   return find_strategy(name).make(parse_yaml(options, "strategy"));
 }
 
-/// What steps on capped arenas came to.
+/// What steps whose tensors move came to; gradients are gone where their place is used again.
 struct OffloadRun {
   Trained trained;
   Timeline timeline;
 };
 
-inline OffloadRun train_capped(const Model& model, const TrainOptions& o, Plan lowered, const HostOptions& host = {}) {
+inline OffloadRun train_timed(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
   auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();
-  auto executor = make_host_executor(host);
-  executor->prepare(plan);
-  fill(*executor, plan, model, 3, 0.02);
+  executor.prepare(plan);
+  fill(executor, plan, model, 3, 0.02);
   OffloadRun run;
   while (auto step = program->next()) {
-    put(*executor, plan, step->inputs);
-    executor->execute(plan, step->bindings);
-    run.trained.losses.push_back(read_port(*executor, plan, "loss")[0]);
+    put(executor, plan, step->inputs);
+    executor.execute(plan, step->bindings);
+    run.trained.losses.push_back(read_port(executor, plan, "loss")[0]);
   }
   for (std::size_t i = 0; i < model.parameters.size(); ++i)
-    run.trained.weights.push_back(read_parameter(*executor, plan, ParameterId{i}, model.parameters[i].elements()));
-  run.timeline = executor->take();
+    run.trained.weights.push_back(read_parameter(executor, plan, ParameterId{i}, model.parameters[i].elements()));
+  run.timeline = executor.take();
   return run;
+}
+
+inline OffloadRun train_capped(const Model& model, const TrainOptions& o, Plan lowered, const HostOptions& host = {}) {
+  return train_timed(model, o, std::move(lowered), *make_host_executor(host));
 }
 
 inline HostOptions capped(Tier tier, std::int64_t bytes) {

@@ -17,13 +17,7 @@ namespace {
 
 constexpr double kHidden = 32, kHeads = 4, kVocab = 64, kSequence = 16;
 
-Model gpt(int layers) {
-  return model_from_config(parse_json(fmt::format(R"({{"model_type": "gpt2", "n_embd": 32, "n_layer": {}, "n_head": 4,
-    "n_positions": 32, "vocab_size": 64}})",
-                                                  layers),
-                                      "gpt"),
-                           "gpt");
-}
+Model gpt(int layers) { return gpt2_of({.hidden = 32, .layers = layers, .heads = 4, .vocab = 64}); }
 
 double elements(const Model& model) {
   double n = 0;

@@ -17,24 +17,10 @@ namespace {
 /// h hidden, a heads, V words: sizes that 4 divides, so that nothing is padded.
 constexpr double kHidden = 32, kHeads = 4, kVocab = 64;
 
-Model gpt(int layers) {
-  return model_from_config(parse_json(fmt::format(R"({{"model_type": "gpt2", "n_embd": 32, "n_layer": {}, "n_head": 4,
-    "n_positions": 32, "vocab_size": 64}})",
-                                                  layers),
-                                      "gpt"),
-                           "gpt");
-}
+Model gpt(int layers) { return gpt2_of({.hidden = 32, .layers = layers, .heads = 4, .vocab = 64}); }
 
 /// Two key-value heads for four heads, an inner width of 48.
-Model llama(int layers) {
-  return model_from_config(
-      parse_json(fmt::format(R"({{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
-    "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64,
-    "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}})",
-                             layers),
-                 "llama"),
-      "llama");
-}
+Model llama(int layers) { return llama_of({.hidden = 32, .inner = 48, .layers = layers, .heads = 4, .vocab = 64}); }
 
 TrainOptions options(std::int64_t batch = 8, std::int64_t microbatches = 1) {
   TrainOptions o;

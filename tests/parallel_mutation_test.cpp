@@ -49,12 +49,7 @@ constexpr Case kCases[] = {
     {"{mesh: cp4, context: rsa}"},
 };
 
-Model tiny_model() {
-  return model_from_config(parse_json(R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 4, "n_head": 2,
-    "n_positions": 8, "vocab_size": 13})",
-                                      "tiny"),
-                           "tiny");
-}
+Model tiny_model() { return gpt2_of({.hidden = 8, .vocab = 13, .positions = 8}); }
 
 /// The norm is clipped in every step, so that it matters.
 TrainOptions options_of(const Case& c) {

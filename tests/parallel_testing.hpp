@@ -11,6 +11,7 @@
 
 #include "sim/base/yaml.hpp"
 #include "tests/network_testing.hpp"
+#include "tests/small_models.hpp"
 
 namespace orrery::testing {
 
@@ -100,18 +101,11 @@ inline std::unique_ptr<Strategy> parallel(const std::string& yaml) {
 
 /// Small networks of every shape that training splits: eight blocks, a vocabulary that nothing divides.
 inline Model small_model(const std::string& family) {
+  if (family == "gpt2") return gpt2_of({.layers = 8, .heads = 4});
+  if (family == "llama" || family == "tied")
+    return llama_of({.layers = 8, .heads = 8, .kv_heads = 4, .tied = family == "tied"});
+  if (family == "mixtral") return mixtral_of({.inner = 24, .heads = 4, .kv_heads = 4});
   static const std::map<std::string, std::string> configs{
-      {"gpt2",
-       R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 8, "n_head": 4, "n_positions": 32, "vocab_size": 61})"},
-      {"llama", R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 28, "num_hidden_layers": 8,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
-      {"tied", R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 28, "num_hidden_layers": 8,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true})"},
-      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2})"},
       {"qwen", R"({"model_type": "qwen2_moe", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
         "moe_intermediate_size": 8, "shared_expert_intermediate_size": 12, "num_experts": 8, "num_experts_per_tok": 3,
         "norm_topk_prob": false, "decoder_sparse_step": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -128,12 +122,26 @@ inline Model small_model(const std::string& family) {
        R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 16, "num_hidden_layers": 4,
         "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 61, "max_position_embeddings": 32,
         "type_vocab_size": 2})"}};
-  return model_from_config(parse_json(configs.at(family), family), family);
+  return model_of_config(configs.at(family), family);
 }
 
 /// A small network, or one that comes with the program: "t5-tiny".
 inline Model named_model(const std::string& name) {
   return name.find('-') == std::string::npos ? small_model(name) : load_model(shipped_model(name));
+}
+
+/// The most that activations take at a time, as the null device counts them.
+inline std::int64_t activation_peak(const Plan& plan) {
+  const auto executor = make_null_executor();
+  executor->prepare(plan);
+  Bindings bindings;
+  bindings[Symbol::Step] = 1;
+  executor->execute(plan, bindings);
+  const Timeline t = executor->take();
+  std::int64_t fixed = 0;
+  for (const auto& [tensor, bytes] : t.peaks.front().owners)
+    if (plan.tensors[tensor.index()].persistent) fixed += bytes;
+  return t.peaks.front().bytes - fixed;
 }
 
 /// Bytes of what a block makes in the forward pass and the backward pass reads.

@@ -10,6 +10,7 @@
 #include "tests/network_testing.hpp"
 #include "tests/reference_adamw.hpp"
 #include "tests/reference_networks.hpp"
+#include "tests/small_models.hpp"
 
 using namespace orrery;
 using namespace orrery::testing;
@@ -22,21 +23,16 @@ constexpr ReferenceSizes kGpt2{
 constexpr ReferenceSizes kLlama{
     .batch = 3, .sequence = 17, .hidden = 32, .heads = 4, .kv_heads = 2, .layers = 2, .inner = 56, .vocab = 256};
 
-Model gpt2() {
-  return model_from_config(
-      parse_json(
-          R"({"model_type": "gpt2", "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 32, "vocab_size": 256})",
-          "gpt2"),
-      "gpt2");
+SmallSizes sizes_of(const ReferenceSizes& s) {
+  return {.hidden = s.hidden,
+          .inner = s.inner,
+          .layers = s.layers,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .vocab = s.vocab};
 }
-Model llama() {
-  return model_from_config(
-      parse_json(
-          R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})",
-          "llama"),
-      "llama");
-}
+Model gpt2() { return gpt2_of(sizes_of(kGpt2)); }
+Model llama() { return llama_of(sizes_of(kLlama)); }
 
 /// Bytes of the shipped public-domain text.
 std::vector<std::int32_t> shipped_text() {

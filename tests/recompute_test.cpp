@@ -38,20 +38,6 @@ Flops flops_of(const Plan& plan, Phase phase) {
   return sum;
 }
 
-/// The most that activations take at a time, as the null device counts them.
-std::int64_t activation_peak(const Plan& plan) {
-  const auto executor = make_null_executor();
-  executor->prepare(plan);
-  Bindings bindings;
-  bindings[Symbol::Step] = 1;
-  executor->execute(plan, bindings);
-  const Timeline t = executor->take();
-  std::int64_t fixed = 0;
-  for (const auto& [tensor, bytes] : t.peaks.front().owners)
-    if (plan.tensors[tensor.index()].persistent) fixed += bytes;
-  return t.peaks.front().bytes - fixed;
-}
-
 }  // namespace
 
 TEST_CASE("chains that are computed again train to the same weights", "[recompute]") {

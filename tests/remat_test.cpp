@@ -51,20 +51,6 @@ double flops_made_again(const Plan& plan) {
   return sum;
 }
 
-/// The most that activations take, as the null device counts them.
-std::int64_t activation_peak(const Plan& plan) {
-  const auto executor = make_null_executor();
-  executor->prepare(plan);
-  Bindings bindings;
-  bindings[Symbol::Step] = 1;
-  executor->execute(plan, bindings);
-  const Timeline t = executor->take();
-  std::int64_t fixed = 0;
-  for (const auto& [tensor, bytes] : t.peaks.front().owners)
-    if (plan.tensors[tensor.index()].persistent) fixed += bytes;
-  return t.peaks.front().bytes - fixed;
-}
-
 struct Case {
   const char *model, *strategy, *options;
   std::int64_t microbatches = 1;

@@ -5,15 +5,13 @@
 
 #include <map>
 
-#include "sim/program/serving/serving_program.hpp"
-#include "tests/network_testing.hpp"
+#include "tests/serving_testing.hpp"
 
 using namespace orrery;
 using namespace orrery::testing;
 
 namespace {
 
-constexpr std::int64_t kContext = 64;
 constexpr double kEqual = 1e-9;
 constexpr int kMany = 64, kFew = 16;  // blocks: with few, sequences make room for each other
 
@@ -33,52 +31,17 @@ std::vector<Request> requests(const Model& model) {
   return all;
 }
 
-std::unique_ptr<Strategy> strategy_of(const std::string& mesh) {
-  return mesh.empty() ? single() : find_strategy("parallel").make(parse_yaml("{mesh: " + mesh + "}", "strategy"));
-}
-
-std::unique_ptr<Executor> executor_of(std::span<const Plan> plans, const Model& model) {
-  auto executor = make_host_executor();
-  for (const Plan& plan : plans) {
-    executor->prepare(plan);
-    fill(*executor, plan, model, 5, 0.05);
-  }
-  return executor;
-}
-
-/// Logits behind the prompt and behind each token but the last, by a prefill and decode steps with a cache of its own.
+/// Logits behind the prompt and behind each token but the last, of a request alone.
 std::vector<std::vector<double>> alone(const Model& model, const Request& r) {
-  GenerateOptions o;
-  o.prompt = r.prompt;
-  o.tokens = r.output;
-  o.dtype = Precision::F64;
-  auto program = generation_program(model, o, single()->generation(model, o, &host_workspaces()), r.tokens);
-  const auto executor = executor_of(program->plans(), model);
   std::vector<std::vector<double>> logits;
-  while (auto step = program->next()) {
-    const Plan& plan = program->plans()[step->plan];
-    put(*executor, plan, step->inputs);
-    executor->execute(plan, step->bindings);
-    logits.push_back(read_port(*executor, plan, "logits"));
-    program->told({{{"next_tokens", read_port(*executor, plan, "next_tokens")}}});
-  }
+  generate_alone(model, r,
+                 [&](Executor& executor, const Plan& plan) { logits.push_back(read_port(executor, plan, "logits")); });
   return logits;
 }
 
 std::vector<double> row_of(const std::vector<double>& all, std::size_t row, std::int64_t columns) {
   const auto first = all.begin() + static_cast<std::ptrdiff_t>(row) * columns;
   return {first, first + columns};
-}
-
-ServeOptions options(std::string_view scheduler) {
-  ServeOptions o;
-  o.dtype = Precision::F64;
-  o.replica.scheduler = scheduler;
-  o.replica.max_sequences = 4;
-  o.replica.max_tokens = 16;
-  o.replica.block = 4;
-  o.replica.prefix_sharing = false;
-  return o;
 }
 
 /// Rows of a server's step: whose they are follows from the first page, which the row at position 0 gives an owner.
@@ -105,25 +68,25 @@ class Rows {
 }  // namespace
 
 TEST_CASE("logits of a server are those of each request alone", "[serving]") {
-  const auto [name, scheduler, mesh, device] = GENERATE(table<std::string, std::string, std::string, int>(
-      {{"llama-tiny", "sarathi", "", kMany},
-       {"deepseek-tiny", "sarathi", "", kMany},
-       {"qwen3-moe-tiny", "vllm_v1", "", kMany},
-       {"llama-tiny", "vllm_v1", "tp2", kMany},
-       {"llama-tiny", "vllm_v0", "", kFew}}));
+  const auto [name, scheduler, mesh, device] =
+      GENERATE(table<std::string, std::string, std::string, int>({{"llama-tiny", "sarathi", "", kMany},
+                                                                  {"deepseek-tiny", "sarathi", "", kMany},
+                                                                  {"qwen3-moe-tiny", "vllm_v1", "", kMany},
+                                                                  {"llama-tiny", "vllm_v1", "tp2", kMany},
+                                                                  {"llama-tiny", "vllm_v0", "", kFew}}));
   INFO(name << " " << scheduler << " " << mesh << " " << device);
   const Model model = load_model(shipped_model(name));
   const std::vector<Request> all = requests(model);
   std::vector<std::vector<std::vector<double>>> expected;
   for (const Request& r : all) expected.push_back(alone(model, r));
 
-  ServeOptions o = options(scheduler);
+  ServeOptions o = serve_options(scheduler);
   if (device == kFew) o.replica.max_tokens = 40;
   const KvBlocks::Sizes blocks{.device = device, .host = 0, .tokens = 4};
   std::int64_t preemptions = 0;
-  auto program = serving_program(
-      serving_plans(model, *strategy_of(mesh), o, blocks, kContext, &host_workspaces()), o, blocks, all,
-      [&](const Sequence& s) { preemptions += s.preemptions; });
+  auto program =
+      serving_program(serving_plans(model, *strategy_of_mesh(mesh), o, blocks, kServedContext, &host_workspaces()), o,
+                      blocks, all, [&](const Sequence& s) { preemptions += s.preemptions; });
   const auto executor = executor_of(program->plans(), model);
   std::map<std::int32_t, std::int64_t> owners;
   std::int64_t compared = 0, emitted = 0;
@@ -156,8 +119,8 @@ namespace {
 class OneSequence {
  public:
   OneSequence(const Model& model, const Strategy& strategy, std::int64_t device, std::vector<std::int32_t> pages)
-      : plans_{serving_plans(model, strategy, options("vllm_v1"), {.device = device, .host = kHost, .tokens = kPage},
-                             kContext, &host_workspaces())},
+      : plans_{serving_plans(model, strategy, serve_options("vllm_v1"),
+                             {.device = device, .host = kHost, .tokens = kPage}, kServedContext, &host_workspaces())},
         pages_{std::move(pages)} {
     all_.push_back(std::move(plans_.mixed));
     all_.push_back(std::move(plans_.swap_out));
@@ -183,8 +146,14 @@ class OneSequence {
     starts[0] = 0;
     lengths[0] = static_cast<std::int32_t>(position) + static_cast<std::int32_t>(n);
     last[0] = static_cast<std::int32_t>(n) - 1;
-    put(*executor_, plan, {{"tokens", padded, {}}, {"positions", positions, {}}, {"slots", slots, {}},
-                           {"pages", table, {}}, {"starts", starts, {}}, {"lengths", lengths, {}}, {"last", last, {}}});
+    put(*executor_, plan,
+        {{"tokens", padded, {}},
+         {"positions", positions, {}},
+         {"slots", slots, {}},
+         {"pages", table, {}},
+         {"starts", starts, {}},
+         {"lengths", lengths, {}},
+         {"last", last, {}}});
     BatchShape shape;
     shape.add(position, static_cast<std::int64_t>(n), n == 1);
     executor_->execute(plan, shape.bindings());
@@ -235,8 +204,8 @@ class OneSequence {
 }  // namespace
 
 TEST_CASE("keys and values that one server hands to another give the logits of one server", "[serving]") {
-  const auto [name, mesh] = GENERATE(
-      table<std::string, std::string>({{"llama-tiny", ""}, {"llama-tiny", "tp2"}, {"deepseek-tiny", ""}}));
+  const auto [name, mesh] =
+      GENERATE(table<std::string, std::string>({{"llama-tiny", ""}, {"llama-tiny", "tp2"}, {"deepseek-tiny", ""}}));
   INFO(name << " " << mesh);
   const Model model = load_model(shipped_model(name));
   const Request r = [&] {
@@ -245,7 +214,7 @@ TEST_CASE("keys and values that one server hands to another give the logits of o
     return one;
   }();
   const auto expected = alone(model, r);
-  const auto strategy = strategy_of(mesh);
+  const auto strategy = strategy_of_mesh(mesh);
   OneSequence reads{model, *strategy, 16, {5, 2, 11, 7, 3}}, decodes{model, *strategy, 24, {20, 0, 9, 13, 1}};
   const auto likeliest = [](const std::vector<double>& logits) {
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());

@@ -5,16 +5,13 @@
 
 #include <map>
 
-#include "sim/program/serving/serving_program.hpp"
-#include "tests/network_testing.hpp"
+#include "tests/serving_testing.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
 using namespace orrery::testing;
 
 namespace {
-
-constexpr std::int64_t kContext = 64;
 
 std::vector<Request> requests(const Model& model, std::int64_t shared) {
   const std::int64_t vocabulary = vocabulary_of(model);
@@ -34,27 +31,12 @@ std::vector<Request> requests(const Model& model, std::int64_t shared) {
   return all;
 }
 
-/// The tokens that a request gets alone, by a prefill and decode steps with a cache of its own.
+/// The tokens that a request gets alone.
 std::vector<std::int32_t> alone(const Model& model, const Request& r) {
-  GenerateOptions o;
-  o.prompt = r.prompt;
-  o.tokens = r.output;
-  o.dtype = Precision::F64;
-  auto program = generation_program(model, o, single()->generation(model, o, &host_workspaces()), r.tokens);
-  auto executor = make_host_executor();
-  for (const Plan& plan : program->plans()) {
-    executor->prepare(plan);
-    fill(*executor, plan, model, 5, 0.05);
-  }
   std::vector<std::int32_t> tokens = r.tokens;
-  while (auto step = program->next()) {
-    const Plan& plan = program->plans()[step->plan];
-    put(*executor, plan, step->inputs);
-    executor->execute(plan, step->bindings);
-    const auto next = read_port(*executor, plan, "next_tokens");
-    tokens.push_back(static_cast<std::int32_t>(next[0]));
-    program->told({{{"next_tokens", next}}});
-  }
+  generate_alone(model, r, [&](Executor& executor, const Plan& plan) {
+    tokens.push_back(static_cast<std::int32_t>(read_port(executor, plan, "next_tokens")[0]));
+  });
   return tokens;
 }
 
@@ -66,20 +48,15 @@ struct Served {
 
 Served serve_all(const Model& model, const ServeOptions& o, const KvBlocks::Sizes& blocks, std::vector<Request> all,
                  const std::string& mesh = "") {
-  const std::unique_ptr<Strategy> strategy =
-      mesh.empty() ? single() : find_strategy("parallel").make(parse_yaml("{mesh: " + mesh + "}", "strategy"));
+  const std::unique_ptr<Strategy> strategy = strategy_of_mesh(mesh);
   Served served;
-  auto program = serving_program(serving_plans(model, *strategy, o, blocks, kContext, &host_workspaces()), o, blocks,
-                                 std::move(all), [&](const Sequence& s) {
+  auto program = serving_program(serving_plans(model, *strategy, o, blocks, kServedContext, &host_workspaces()), o,
+                                 blocks, std::move(all), [&](const Sequence& s) {
                                    served.tokens[s.request.id] = s.tokens;
                                    served.preemptions += s.preemptions;
                                    served.shared += s.shared;
                                  });
-  auto executor = make_host_executor();
-  for (const Plan& plan : program->plans()) {
-    executor->prepare(plan);
-    fill(*executor, plan, model, 5, 0.05);
-  }
+  const auto executor = executor_of(program->plans(), model);
   while (auto step = program->next()) {
     const Plan& plan = program->plans()[step->plan];
     put(*executor, plan, step->inputs);
@@ -91,17 +68,6 @@ Served serve_all(const Model& model, const ServeOptions& o, const KvBlocks::Size
     program->told(outcome);
   }
   return served;
-}
-
-ServeOptions options(std::string_view scheduler) {
-  ServeOptions o;
-  o.dtype = Precision::F64;
-  o.replica.scheduler = scheduler;
-  o.replica.max_sequences = 4;
-  o.replica.max_tokens = 16;
-  o.replica.block = 4;
-  o.replica.prefix_sharing = false;
-  return o;
 }
 
 void check_equal(const Model& model, const std::vector<Request>& all, const Served& served) {
@@ -119,7 +85,7 @@ TEST_CASE("chunked prompts beside sequences that decode give each request its ow
   const Model model = load_model(shipped_model(name));
   INFO(name);
   const auto all = requests(model, 0);
-  ServeOptions o = options("sarathi");
+  ServeOptions o = serve_options("sarathi");
   const Served served = serve_all(model, o, {.device = 64, .host = 0, .tokens = 4}, all);
   check_equal(model, all, served);
   CHECK(served.steps.at(1) > 0);  // steps with prompts
@@ -128,13 +94,14 @@ TEST_CASE("chunked prompts beside sequences that decode give each request its ow
 TEST_CASE("a server whose matrices are split over two ranks gives the same tokens", "[serving]") {
   const Model model = load_model(shipped_model("llama-tiny"));
   const auto all = requests(model, 0);
-  check_equal(model, all, serve_all(model, options("vllm_v1"), {.device = 64, .host = 0, .tokens = 4}, all, "tp2"));
+  check_equal(model, all,
+              serve_all(model, serve_options("vllm_v1"), {.device = 64, .host = 0, .tokens = 4}, all, "tp2"));
 }
 
 TEST_CASE("sequences that make room and come back go on where they were", "[serving]") {
   const Model model = load_model(shipped_model("llama-tiny"));
   const auto all = requests(model, 0);
-  ServeOptions o = options("vllm_v0");
+  ServeOptions o = serve_options("vllm_v0");
   o.replica.max_tokens = 40;
   o.replica.preemption = GENERATE(Preemption::Recompute, Preemption::Swap);
   const Served served = serve_all(model, o, {.device = 16, .host = 32, .tokens = 4}, all);
@@ -146,7 +113,7 @@ TEST_CASE("sequences that make room and come back go on where they were", "[serv
 TEST_CASE("prompts that begin alike share blocks and keep their tokens", "[serving]") {
   const Model model = load_model(shipped_model("llama-tiny"));
   const auto all = requests(model, 18);
-  ServeOptions o = options("vllm_v1");
+  ServeOptions o = serve_options("vllm_v1");
   o.replica.prefix_sharing = true;
   const Served served = serve_all(model, o, {.device = 64, .host = 0, .tokens = 4}, all);
   CHECK(served.shared >= 2 * 16);
@@ -159,7 +126,7 @@ TEST_CASE("sub-layers side by side have keys and values of their own in the pool
                  "kraken"),
       "kraken");
   const auto all = requests(model, 0);
-  check_equal(model, all, serve_all(model, options("vllm_v1"), {.device = 64, .host = 0, .tokens = 4}, all));
+  check_equal(model, all, serve_all(model, serve_options("vllm_v1"), {.device = 64, .host = 0, .tokens = 4}, all));
 }
 
 TEST_CASE("what cannot serve is refused with a way out", "[serving]") {

@@ -30,27 +30,19 @@ TrainOptions options(OptimizerKind kind, Recompute recompute) {
   return o;
 }
 
-Model from(const std::string& config) { return model_from_config(parse_json(config, "config"), "config"); }
-
 /// Sizes that 3 divides, but for the vocabulary.
 Model model_of_thirds(const std::string& family) {
-  static const std::map<std::string, std::string> configs{
-      {"gpt2",
-       R"({"model_type": "gpt2", "n_embd": 18, "n_layer": 4, "n_head": 3, "n_positions": 32, "vocab_size": 61})"},
-      {"llama", R"({"model_type": "llama", "hidden_size": 18, "intermediate_size": 30, "num_hidden_layers": 4,
-        "num_attention_heads": 3, "num_key_value_heads": 3, "vocab_size": 61, "max_position_embeddings": 32,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})"},
-      {"bert", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 18,
-        "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 36, "vocab_size": 61,
-        "max_position_embeddings": 32, "type_vocab_size": 2})"}};
-  return from(configs.at(family));
+  if (family == "gpt2") return gpt2_of({.hidden = 18, .heads = 3});
+  if (family == "llama") return llama_of({.hidden = 18, .inner = 30, .heads = 3, .kv_heads = 3});
+  return model_of_config(R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 18,
+    "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 36, "vocab_size": 61,
+    "max_position_embeddings": 32, "type_vocab_size": 2})",
+                         "bert");
 }
 
 /// GPT-2 with hidden size h.
-Model gpt2(std::int64_t h, std::int64_t heads, std::int64_t layers, std::int64_t vocab = 64) {
-  return from(fmt::format(R"({{"model_type": "gpt2", "n_embd": {}, "n_layer": {}, "n_head": {}, "n_positions": 32,
-    "vocab_size": {}}})",
-                          h, layers, heads, vocab));
+Model gpt2(int h, int heads, int layers, int vocab = 64) {
+  return gpt2_of({.hidden = h, .layers = layers, .heads = heads, .vocab = vocab});
 }
 
 /// The plan of one pass without dropout over b sequences of s tokens.

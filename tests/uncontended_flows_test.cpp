@@ -7,9 +7,11 @@
 
 #include "sim/base/random.hpp"
 #include "sim/engine/flow_network.hpp"
+#include "tests/test_clusters.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
+using orrery::testing::cluster_of;
 
 namespace {
 
@@ -47,15 +49,6 @@ std::vector<std::int64_t> ends_of(const Cluster& cluster, const std::vector<Mess
                                   SolvedFlows solved = SolvedFlows::Contended) {
   const auto network = make_flow_network(Topology{cluster}, solved);
   return Sender{*network, messages}.ends();
-}
-
-Cluster cluster_of(std::int64_t nodes, std::int64_t per_node, NicPlacement cards) {
-  Cluster c;
-  c.nodes = nodes, c.devices_per_node = per_node, c.name = "test";
-  c.device_link = Link{"inside", 100.0_GBps, 2.0_us};
-  c.host_link = Link{"host", 63.0_GBps, 2.0_us};
-  c.nic = Nic{"card", cards, 10.0_GBps, 5.0_us};
-  return c;
 }
 
 RankId rank(std::size_t r) { return RankId{r}; }

@@ -76,11 +76,7 @@ TEST_CASE("a quarter of the device memory is enough with model data on a disk", 
 /// One sample of one token: matrices are nearly all that a step needs. The largest is 32 by 128, 32 KiB in 64 bits; of
 /// its 32 tiles two are on the device at once, in place of that matrix and its gradient.
 TEST_CASE("matrices in tiles need the room of two tiles", "[offload]") {
-  const Model model = model_from_config(
-      parse_json(
-          R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 4, "n_head": 2, "n_positions": 4, "vocab_size": 8})",
-          "wide"),
-      "wide");
+  const Model model = gpt2_of({.hidden = 32, .vocab = 8, .positions = 4});
   TrainOptions o = offload_options();
   o.batch = 1;
   o.sequence = 1;

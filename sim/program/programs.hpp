@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "sim/program/data.hpp"
 #include "sim/program/program.hpp"
 #include "sim/strategy/strategy.hpp"
 
