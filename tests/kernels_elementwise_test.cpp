@@ -50,14 +50,14 @@ TEST_CASE("elementwise kernels do their arithmetic on every element, tail includ
 
 TEST_CASE("column slices are copied and accumulated by row strides", "[kernels]") {
   const Values wide{1, 2, 3, 4, 5, 6};
-  Values slice = poison(4), back(6, 10.0);
+  Values slice = poison(4), sum(4, 10.0);
   run([&] {
     copy_rows<double>({.rows = 2, .cols = 2, .src = wide.data() + 1, .src_stride = 3, .dst = slice.data()});
     copy_rows<double>(
-        {.rows = 2, .cols = 2, .src = slice.data(), .dst = back.data(), .dst_stride = 3, .write = Write::Accumulate});
+        {.rows = 2, .cols = 2, .src = wide.data() + 1, .src_stride = 3, .dst = sum.data(), .write = Write::Accumulate});
   });
   CHECK(slice == Values{2, 3, 5, 6});
-  CHECK(back == Values{12, 13, 10, 15, 16, 10});
+  CHECK(sum == Values{12, 13, 15, 16});
 }
 
 TEST_CASE("bias, column sum and transpose agree with loops", "[kernels]") {
@@ -102,35 +102,6 @@ TEST_CASE("swapped axes put row j of block i where row i of block j was, and bac
           CHECK(y[static_cast<std::size_t>(((o * b + j) * a + i) * inner + inner - 1)] ==
                 x[static_cast<std::size_t>(((o * a + i) * b + j) * inner + inner - 1)]);
   }
-}
-
-TEST_CASE("every half and bfloat16 value survives the way to float and back", "[kernels]") {
-  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
-    const auto in = static_cast<std::uint16_t>(bits);
-    std::uint16_t half = 0, brain = 0;
-    float value = 0;
-    from_fp16(1, &in, &value);
-    to_fp16(1, &value, &half);
-    const bool half_nan = (in & 0x7c00u) == 0x7c00u && (in & 0x3ffu) != 0;
-    if (half_nan ? (half & 0x7c00u) != 0x7c00u || (half & 0x3ffu) == 0 : half != in) FAIL("half " << bits);
-    from_bf16(1, &in, &value);
-    to_bf16(1, &value, &brain);
-    if (std::isnan(value) ? (brain & 0x7f80u) != 0x7f80u || (brain & 0x7fu) == 0 : brain != in)
-      FAIL("bfloat16 " << bits);
-  }
-}
-
-TEST_CASE("rounding to half and bfloat16 is to nearest even", "[kernels]") {
-  // fp16 has 10 fraction bits: 1 + 2⁻¹¹ is a tie and goes to 1, 1 + 3·2⁻¹¹ goes to 1 + 2⁻⁹; bf16 has 7: 1 + 2⁻⁸, 1 +
-  // 3·2⁻⁸.
-  const std::vector<float> x{1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 65519.0f, 65520.0f, 0x1p-25f, 0x1.8p-25f, -0x1p-24f};
-  std::vector<std::uint16_t> h(x.size());
-  to_fp16(7, x.data(), h.data());
-  CHECK(h == std::vector<std::uint16_t>{0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0000, 0x0001, 0x8001});
-  const std::vector<double> z{1 + 0x1p-8, 1 + 3 * 0x1p-8, 3.4e38};
-  std::vector<std::uint16_t> b(z.size());
-  to_bf16(3, z.data(), b.data());
-  CHECK(b == std::vector<std::uint16_t>{0x3f80, 0x3f82, 0x7f80});
 }
 
 TEST_CASE("casts between float and double keep what float can hold", "[kernels]") {
@@ -181,18 +152,12 @@ TEST_CASE("an embedding gives zeros outside its vocabulary range and its backwar
                  })) < 1e-9);
 }
 
-TEST_CASE("rows gather, scatter and scatter-add by an index map that leaves out -1", "[kernels]") {
+TEST_CASE("rows gather by an index map that leaves out -1", "[kernels]") {
   const Values x{1, 2, 3, 4, 5, 6};
   const Ids index{2, -1, 0, 2};
-  Values y = poison(8), placed(6, 0.0), added(6, 0.0);
-  run([&] {
-    gather_rows(4, 2, index.data(), x.data(), y.data());
-    scatter_rows(4, 2, index.data(), y.data(), placed.data());
-    scatter_add_rows(4, 2, index.data(), y.data(), added.data());
-  });
+  Values y = poison(8);
+  run([&] { gather_rows(4, 2, index.data(), x.data(), y.data()); });
   CHECK(y == Values{5, 6, 0, 0, 1, 2, 5, 6});
-  CHECK(placed == Values{1, 2, 0, 0, 5, 6});
-  CHECK(added == Values{1, 2, 0, 0, 10, 12});
 }
 
 TEST_CASE("rope turns pairs by position times frequency and its inverse turns them back", "[kernels]") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 
+#include "kernels/host/indexing.hpp"
 #include "kernels/host/moe_gate.hpp"
 #include "kernels/host/moe_permute.hpp"
 #include "tests/kernels_testing.hpp"
@@ -122,21 +123,6 @@ TEST_CASE("gradients of the gate equal differences", "[kernels]") {
     }
 }
 
-TEST_CASE("the balance loss is its coefficient for uniform routing and its gradient equals differences", "[kernels]") {
-  const Values uniform(12, 0.25);
-  const Ids even{3, 3, 3, 3}, counts{5, 4, 3, 0};
-  // E·Σ f·P with f = 1/E (3 of 12 choices each, top_k 4) and P = ¼
-  const BalanceLossArgs<double> flat{
-      .tokens = 3, .experts = 4, .top_k = 4, .scores = uniform.data(), .counts = even.data(), .coefficient = 0.3};
-  CHECK(balance_loss(flat) == Approx(0.3));
-  INFO("seed 4");
-  Values scores = random_values(12, 4, 0, 1), d = poison(12);
-  const BalanceLossArgs<double> args{
-      .tokens = 3, .experts = 4, .top_k = 4, .scores = scores.data(), .counts = counts.data(), .coefficient = 0.3};
-  run([&] { balance_loss_backward(args, 2.0, d.data()); });
-  CHECK(distance(d, numeric_gradient(scores, [&] { return 2 * balance_loss(args); })) < 1e-9);
-}
-
 TEST_CASE("routing sorts choices by expert, stably", "[kernels]") {
   const Ids indices{2, 0, 2, 1, 0, -1};
   const Routed r{{.tokens = 3, .experts = 4, .top_k = 2, .indices = indices.data()}};
@@ -156,7 +142,6 @@ TEST_CASE("a capacity drops the later choices, in a compact and in a padded layo
       {.tokens = 4, .experts = 2, .top_k = 1, .capacity = 2, .layout = RouteLayout::Padded, .indices = indices.data()}};
   CHECK(padded.offsets == Ids{0, 2, 4});
   CHECK(padded.choice_of_row == Ids{0, 1, 3, -1});
-  CHECK(expert_capacity(1.25, 10, 2, 8) == 4);  // ⌈3.125⌉
   const Routed groups{{.tokens = 4,  // two of each group: the second of tokens 0 and 1 that chooses expert 0 is dropped
                        .experts = 2,
                        .top_k = 1,
@@ -175,6 +160,8 @@ TEST_CASE("permute and weighted unpermute have the gradients of differences, dro
   const Ids indices = random_ids(tokens * k, 3, 5);
   const Routed r{{.tokens = tokens, .experts = 3, .top_k = k, .capacity = 4, .indices = indices.data()}};
   const std::int64_t rows = r.offsets[3];
+  Ids token_of_row;
+  for (std::int64_t i = 0; i < rows; ++i) token_of_row.push_back(r.choice_of_row[static_cast<std::size_t>(i)] / int(k));
   const PermuteArgs<double> map{.tokens = tokens,
                                 .top_k = k,
                                 .rows = rows,
@@ -185,7 +172,7 @@ TEST_CASE("permute and weighted unpermute have the gradients of differences, dro
   const Values w = random_values(tokens * cols, 8);
   Values expert = poison(rows * cols), y = poison(tokens * cols);
   const auto forward = [&] {
-    moe_permute(map, x.data(), expert.data());
+    gather_rows(rows, cols, token_of_row.data(), x.data(), expert.data());
     moe_unpermute(map, expert.data(), weights.data(), y.data());
   };
   Values dexpert = poison(rows * cols), dx = poison(tokens * cols), dweights = poison(tokens * k);

@@ -32,13 +32,6 @@ void cross_entropy(const CrossEntropyArgs<T>& a) {
 }
 
 template <class T>
-void mean_loss(std::int64_t rows, const T* loss, double count, T* mean) {
-  double sum = 0;
-  for (std::int64_t r = 0; r < rows; ++r) sum += static_cast<double>(loss[r]);
-  *mean = count == 0 ? T(0) : static_cast<T>(sum / count);
-}
-
-template <class T>
 void cross_entropy_backward(const CrossEntropyBackwardArgs<T>& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* x = a.logits + r * a.vocab;
@@ -119,7 +112,6 @@ double cross_entropy_finish(const CrossEntropyFinishArgs<T>& a) {
 
 #define KERNELS_INSTANTIATE(T)                                                               \
   template void cross_entropy<T>(const CrossEntropyArgs<T>&);                                \
-  template void mean_loss<T>(std::int64_t, const T*, double, T*);                            \
   template void cross_entropy_backward<T>(const CrossEntropyBackwardArgs<T>&);               \
   template void row_max<T>(std::int64_t, std::int64_t, const T*, T*);                        \
   template void mask_columns<T>(std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*); \

@@ -20,10 +20,6 @@ struct CrossEntropyArgs {
 template <class T>
 void cross_entropy(const CrossEntropyArgs<T>& args);
 
-/// *mean = Σ_r loss[r] / count; the sum is a double. A count of 0 gives 0.
-template <class T>
-void mean_loss(std::int64_t rows, const T* loss, double count, T* mean);
-
 /// dlogits[r,c] = scale·(e^(logits[r,c] − lse[r]) − [c = targets[r]]); zeros in ignored rows. dlogits may be logits.
 /// For a vocabulary shard lse is that of the whole vocabulary and a target outside of the shard is −1.
 template <class T>

@@ -2,41 +2,10 @@
 #include "kernels/host/elementwise.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/host/simd.hpp"
 
 namespace orrery::kernels {
-namespace {
-
-/// Upper 16 bits of a float, rounded to nearest even; a NaN keeps its sign and becomes quiet.
-std::uint16_t bf16_bits(float x) {
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
-  return static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-}
-
-/// IEEE half, rounded to nearest even: normal numbers by adding half of an ulp of the result, subnormal ones by adding
-/// ½ as a float, whose ulp is the smallest half.
-std::uint16_t fp16_bits(float x) {
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-  const std::uint32_t normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
-  std::uint32_t h = a < 0x38800000u ? subnormal : normal;
-  h = a >= 0x477ff000u ? 0x7c00u : h;
-  h = a > 0x7f800000u ? 0x7e00u : h;
-  return static_cast<std::uint16_t>(sign | h);
-}
-
-/// Scales the exponent by multiplying: a half's bits, read as a float, are its value times 2^−112.
-float fp16_value(std::uint16_t h) {
-  const std::uint32_t a = h & 0x7fffu, sign = (h & 0x8000u) * 65536u;
-  const float finite = std::bit_cast<float>(a << 13) * 0x1p112f;
-  const std::uint32_t special = (a << 13) + 0x70000000u;
-  return std::bit_cast<float>((a >= 0x7c00u ? special : std::bit_cast<std::uint32_t>(finite)) | sign);
-}
-
-}  // namespace
 
 template <class T>
 void add(std::int64_t n, const T* a, const T* b, T* y) {
@@ -72,7 +41,7 @@ template <class T>
 void copy_rows(const CopyRowsArgs<T>& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* src = a.src + r * a.src_stride.value_or(a.cols);
-    T* dst = a.dst + r * a.dst_stride.value_or(a.cols);
+    T* dst = a.dst + r * a.cols;
     if (a.write == Write::Overwrite)
       copy(a.cols, src, dst);
     else
@@ -128,26 +97,6 @@ void cast(std::int64_t n, const double* x, float* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i]);
 }
 
-template <class T>
-void to_bf16(std::int64_t n, const T* x, std::uint16_t* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = bf16_bits(static_cast<float>(x[i]));
-}
-
-template <class T>
-void from_bf16(std::int64_t n, const std::uint16_t* x, T* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(std::bit_cast<float>(std::uint32_t{x[i]} << 16));
-}
-
-template <class T>
-void to_fp16(std::int64_t n, const T* x, std::uint16_t* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = fp16_bits(static_cast<float>(x[i]));
-}
-
-template <class T>
-void from_fp16(std::int64_t n, const std::uint16_t* x, T* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(fp16_value(x[i]));
-}
-
 #define KERNELS_INSTANTIATE(T)                                                   \
   template void add<T>(std::int64_t, const T*, const T*, T*);                    \
   template void scale<T>(std::int64_t, T, const T*, T*);                         \
@@ -158,11 +107,7 @@ void from_fp16(std::int64_t n, const std::uint16_t* x, T* y) {
   template void copy_rows<T>(const CopyRowsArgs<T>&);                            \
   template void bias_add<T>(std::int64_t, std::int64_t, const T*, const T*, T*); \
   template void column_sum<T>(std::int64_t, std::int64_t, const T*, T*, Write);  \
-  template void transpose2d<T>(std::int64_t, std::int64_t, const T*, T*);        \
-  template void to_bf16<T>(std::int64_t, const T*, std::uint16_t*);              \
-  template void from_bf16<T>(std::int64_t, const std::uint16_t*, T*);            \
-  template void to_fp16<T>(std::int64_t, const T*, std::uint16_t*);              \
-  template void from_fp16<T>(std::int64_t, const std::uint16_t*, T*);
+  template void transpose2d<T>(std::int64_t, std::int64_t, const T*, T*);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)
 #undef KERNELS_INSTANTIATE

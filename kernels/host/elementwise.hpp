@@ -27,14 +27,13 @@ void fill(std::int64_t n, T value, T* y);
 template <class T>
 void copy(std::int64_t n, const T* x, T* y);
 
-/// dst[r,c] = src[r,c] (or +=) of [rows,cols] with row strides: a column slice to or from a wider tensor.
+/// dst[r,c] = src[r,c] (or +=) of [rows,cols]; with a row stride a column slice of a wider tensor.
 template <class T>
 struct CopyRowsArgs {
   std::int64_t rows = 0, cols = 0;
   const T* src = nullptr;
   RowStride src_stride = {};
   T* dst = nullptr;
-  RowStride dst_stride = {};
   Write write = Write::Overwrite;
 };
 
@@ -59,17 +58,5 @@ void swap_axes(std::int64_t outer, std::int64_t a, std::int64_t b, std::int64_t 
 
 void cast(std::int64_t n, const float* x, double* y);
 void cast(std::int64_t n, const double* x, float* y);
-
-/// Round to bfloat16 (nearest even, NaN stays NaN), stored as its 16 bits; double goes through float.
-template <class T>
-void to_bf16(std::int64_t n, const T* x, std::uint16_t* y);
-template <class T>
-void from_bf16(std::int64_t n, const std::uint16_t* x, T* y);
-
-/// Round to IEEE half (nearest even, overflow to infinity), stored as its 16 bits; double goes through float.
-template <class T>
-void to_fp16(std::int64_t n, const T* x, std::uint16_t* y);
-template <class T>
-void from_fp16(std::int64_t n, const std::uint16_t* x, T* y);
 
 }  // namespace orrery::kernels

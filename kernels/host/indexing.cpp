@@ -53,24 +53,10 @@ void gather_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index
   }
 }
 
-template <class T>
-void scatter_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    if (index[r] >= 0) copy(cols, x + r * cols, y + index[r] * cols);
-}
-
-template <class T>
-void scatter_add_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    if (index[r] >= 0) add(cols, y + index[r] * cols, x + r * cols, y + index[r] * cols);
-}
-
-#define KERNELS_INSTANTIATE(T)                                                                  \
-  template void embedding<T>(const EmbeddingArgs<T>&);                                          \
-  template void embedding_backward<T>(const EmbeddingBackwardArgs<T>&);                         \
-  template void gather_rows<T>(std::int64_t, std::int64_t, const std::int32_t*, const T*, T*);  \
-  template void scatter_rows<T>(std::int64_t, std::int64_t, const std::int32_t*, const T*, T*); \
-  template void scatter_add_rows<T>(std::int64_t, std::int64_t, const std::int32_t*, const T*, T*);
+#define KERNELS_INSTANTIATE(T)                                          \
+  template void embedding<T>(const EmbeddingArgs<T>&);                  \
+  template void embedding_backward<T>(const EmbeddingBackwardArgs<T>&); \
+  template void gather_rows<T>(std::int64_t, std::int64_t, const std::int32_t*, const T*, T*);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)
 #undef KERNELS_INSTANTIATE

@@ -43,12 +43,4 @@ void local_indices(std::int64_t n, std::int64_t classes, std::int32_t first, con
 template <class T>
 void gather_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y);
 
-/// y[index[r],:] = x[r,:] in order of r; index −1 is left out. Rows of y that no index names keep their value.
-template <class T>
-void scatter_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y);
-
-/// y[index[r],:] += x[r,:] in order of r; index −1 is left out.
-template <class T>
-void scatter_add_rows(std::int64_t rows, std::int64_t cols, const std::int32_t* index, const T* x, T* y);
-
 }  // namespace orrery::kernels

@@ -110,33 +110,9 @@ void gate_backward(const GateBackwardArgs<T>& a) {
   }
 }
 
-template <class T>
-T balance_loss(const BalanceLossArgs<T>& a) {
-  double loss = 0;
-  for (std::int64_t e = 0; e < a.experts; ++e) {
-    double mean = 0;
-    for (std::int64_t t = 0; t < a.tokens; ++t) mean += static_cast<double>(a.scores[t * a.experts + e]);
-    loss += a.counts[e] / static_cast<double>(a.tokens * a.top_k) * (mean / static_cast<double>(a.tokens));
-  }
-  return static_cast<T>(static_cast<double>(a.coefficient) * static_cast<double>(a.experts) * loss);
-}
-
-template <class T>
-void balance_loss_backward(const BalanceLossArgs<T>& a, T dloss, T* dscores, Write write) {
-  const T factor = dloss * a.coefficient * static_cast<T>(a.experts) /
-                   (static_cast<T>(a.tokens) * static_cast<T>(a.tokens * a.top_k));
-  for (std::int64_t t = 0; t < a.tokens; ++t)
-    for (std::int64_t e = 0; e < a.experts; ++e) {
-      T& d = dscores[t * a.experts + e];
-      d = (write == Write::Accumulate ? d : T(0)) + factor * static_cast<T>(a.counts[e]);
-    }
-}
-
-#define KERNELS_INSTANTIATE(T)                                \
-  template void gate<T>(const GateArgs<T>&);                  \
-  template void gate_backward<T>(const GateBackwardArgs<T>&); \
-  template T balance_loss<T>(const BalanceLossArgs<T>&);      \
-  template void balance_loss_backward<T>(const BalanceLossArgs<T>&, T, T*, Write);
+#define KERNELS_INSTANTIATE(T)               \
+  template void gate<T>(const GateArgs<T>&); \
+  template void gate_backward<T>(const GateBackwardArgs<T>&);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)
 #undef KERNELS_INSTANTIATE

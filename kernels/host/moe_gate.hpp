@@ -52,20 +52,4 @@ struct GateBackwardArgs {
 template <class T>
 void gate_backward(const GateBackwardArgs<T>& args);
 
-/// Load-balancing loss of Switch: loss = coefficient·E·Σ_e f_e·P_e with f_e = counts[e]/(tokens·top_k) and
-/// P_e = mean over tokens of scores[t,e]. Its gradient is dscores[t,e] = coefficient·E·f_e/tokens·dloss.
-template <class T>
-struct BalanceLossArgs {
-  std::int64_t tokens = 0, experts = 0, top_k = 1;
-  const T* scores = nullptr;
-  const std::int32_t* counts = nullptr;  ///< [experts]: choices of each expert, before drops
-  T coefficient = T(0.01);
-};
-
-template <class T>
-T balance_loss(const BalanceLossArgs<T>& args);
-
-template <class T>
-void balance_loss_backward(const BalanceLossArgs<T>& args, T dloss, T* dscores, Write write = Write::Overwrite);
-
 }  // namespace orrery::kernels

@@ -2,7 +2,6 @@
 #include "kernels/host/moe_permute.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/host/elementwise.hpp"
 #include "kernels/host/simd.hpp"
@@ -51,22 +50,6 @@ void route(const RouteArgs& a) {
                   g > 0 ? static_cast<std::int32_t>(g * *a.capacity) : 0);
 }
 
-std::int64_t expert_capacity(double factor, std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
-  return static_cast<std::int64_t>(
-      std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
-}
-
-template <class T>
-void moe_permute(const PermuteArgs<T>& a, const T* x, T* y) {
-  for (std::int64_t r = 0; r < a.rows; ++r) {
-    const std::int64_t c = a.choice_of_row[r];
-    if (c >= 0)
-      copy(a.cols, x + c / a.top_k * a.cols, y + r * a.cols);
-    else
-      fill(a.cols, T(0), y + r * a.cols);
-  }
-}
-
 template <class T>
 void moe_permute_backward(const PermuteArgs<T>& a, const T* dy, T* dx, Write write) {
   if (write == Write::Overwrite) fill(a.tokens * a.cols, T(0), dx);
@@ -104,7 +87,6 @@ void moe_unpermute_backward(const UnpermuteBackwardArgs<T>& a) {
 }
 
 #define KERNELS_INSTANTIATE(T)                                                          \
-  template void moe_permute<T>(const PermuteArgs<T>&, const T*, T*);                    \
   template void moe_permute_backward<T>(const PermuteArgs<T>&, const T*, T*, Write);    \
   template void moe_unpermute<T>(const PermuteArgs<T>&, const T*, const T*, T*, Write); \
   template void moe_unpermute_backward<T>(const UnpermuteBackwardArgs<T>&);

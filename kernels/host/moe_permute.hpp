@@ -27,9 +27,6 @@ struct RouteArgs {
 
 void route(const RouteArgs& args);
 
-/// Rows of an expert that `factor` allows: ⌈factor·tokens·top_k/experts⌉.
-std::int64_t expert_capacity(double factor, std::int64_t tokens, std::int64_t top_k, std::int64_t experts);
-
 /// Moves token rows x[tokens,cols] to expert rows [rows,cols] and back, by the maps of `route`.
 template <class T>
 struct PermuteArgs {
@@ -37,10 +34,6 @@ struct PermuteArgs {
   const std::int32_t* row_of_choice = nullptr;
   const std::int32_t* choice_of_row = nullptr;
 };
-
-/// y[r,:] = x[choice_of_row[r] / top_k,:]; zeros in unused rows.
-template <class T>
-void moe_permute(const PermuteArgs<T>& args, const T* x, T* y);
 
 /// dx[t,:] = Σ_j dy[row_of_choice[t,j],:] in order of j.
 template <class T>

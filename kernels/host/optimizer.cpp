@@ -38,17 +38,6 @@ double clip_factor(double sum_of_squares, double max_norm) {
 }
 
 template <class T>
-void unscale(std::int64_t n, T inverse_scale, T* gradient, std::int32_t* found) {
-  // x − x is 0 for a finite x and NaN otherwise, and so is any sum of them
-  const T check = reduce_add<T>(n, [&](auto at) {
-    const auto g = at(gradient) * inverse_scale;
-    put(gradient, at.i, g);
-    return g - g;
-  });
-  if (check != T(0)) *found = 1;
-}
-
-template <class T>
 void sgd(const SgdArgs<T>& a) {
   const T rate = static_cast<T>(a.rate), momentum = static_cast<T>(a.momentum);
   const T decay = static_cast<T>(a.weight_decay), factor = static_cast<T>(a.gradient_scale);
@@ -84,7 +73,6 @@ void adamw(const AdamWArgs<T>& a) {
 
 #define KERNELS_INSTANTIATE(T)                                      \
   template void sum_of_squares<T>(std::int64_t, const T*, double*); \
-  template void unscale<T>(std::int64_t, T, T*, std::int32_t*);     \
   template void sgd<T>(const SgdArgs<T>&);                          \
   template void adamw<T>(const AdamWArgs<T>&);
 KERNELS_INSTANTIATE(float)

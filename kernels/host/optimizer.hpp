@@ -12,10 +12,6 @@ void sum_of_squares(std::int64_t n, const T* x, double* sum);
 /// Factor that limits a gradient of norm √sum_of_squares to max_norm: min(1, max_norm/(norm + 1e−6)).
 double clip_factor(double sum_of_squares, double max_norm);
 
-/// g ← g·inverse_scale; *found is set to 1 if any element is infinite or NaN, else left alone (loss scaling).
-template <class T>
-void unscale(std::int64_t n, T inverse_scale, T* gradient, std::int32_t* found);
-
 /// g' = g·gradient_scale + weight_decay·w; u = momentum·u + g'; w −= rate·(nesterov ? g' + momentum·u : u).
 /// Without velocity: w −= rate·g'.
 template <class T>

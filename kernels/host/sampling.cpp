@@ -82,19 +82,9 @@ void sample(const SampleArgs<T>& args) {
   for (std::int64_t r = 0; r < args.rows; ++r) args.tokens[r] = sample_row(args, r, order, weights);
 }
 
-template <class T>
-void log_probability(std::int64_t rows, std::int64_t vocab, const T* logits, const std::int32_t* tokens, T* out) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* x = logits + r * vocab;
-    const T max = reduce_max<T>(vocab, [&](auto at) { return at(x); });
-    out[r] = x[tokens[r]] - max - std::log(reduce_add<T>(vocab, [&](auto at) { return exp(at(x) - max); }));
-  }
-}
-
 #define KERNELS_INSTANTIATE(T)                                                  \
   template void argmax<T>(std::int64_t, std::int64_t, const T*, std::int32_t*); \
-  template void sample<T>(const SampleArgs<T>&);                                \
-  template void log_probability<T>(std::int64_t, std::int64_t, const T*, const std::int32_t*, T*);
+  template void sample<T>(const SampleArgs<T>&);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)
 #undef KERNELS_INSTANTIATE

@@ -30,8 +30,4 @@ std::size_t sample_workspace(std::int64_t vocab, std::size_t element_size);
 template <class T>
 void sample(const SampleArgs<T>& args);
 
-/// out[r] = logits[r,tokens[r]] − ln Σ_c e^logits[r,c]
-template <class T>
-void log_probability(std::int64_t rows, std::int64_t vocab, const T* logits, const std::int32_t* tokens, T* out);
-
 }  // namespace orrery::kernels

@@ -6,31 +6,16 @@
 #include "kernels/host/elementwise.hpp"
 
 namespace orrery::kernels {
-namespace {
 
-/// Calls f(offset in the image, offset in the rows) for every run of `patch` elements that both keep together.
-template <class F>
-void for_runs(const PatchifyDims& d, F&& f) {
+template <class T>
+void patchify(const PatchifyDims& d, const T* image, T* rows) {
   const std::int64_t p = d.patch, down = d.height / p, across = d.width / p;
-  std::int64_t row = 0;
   for (std::int64_t b = 0; b < d.batch; ++b)
     for (std::int64_t i = 0; i < down; ++i)
       for (std::int64_t j = 0; j < across; ++j)
         for (std::int64_t c = 0; c < d.channels; ++c)
-          for (std::int64_t y = 0; y < p; ++y, row += p)
-            f(((b * d.channels + c) * d.height + i * p + y) * d.width + j * p, row);
-}
-
-}  // namespace
-
-template <class T>
-void patchify(const PatchifyDims& dims, const T* image, T* rows) {
-  for_runs(dims, [&](std::int64_t at, std::int64_t row) { std::copy_n(image + at, dims.patch, rows + row); });
-}
-
-template <class T>
-void unpatchify(const PatchifyDims& dims, const T* rows, T* image) {
-  for_runs(dims, [&](std::int64_t at, std::int64_t row) { std::copy_n(rows + row, dims.patch, image + at); });
+          for (std::int64_t y = 0; y < p; ++y, rows += p)
+            std::copy_n(image + ((b * d.channels + c) * d.height + i * p + y) * d.width + j * p, p, rows);
 }
 
 template <class T>
@@ -82,7 +67,6 @@ void relative_bias_backward(const RelativeBiasBackwardArgs<T>& a) {
 
 #define KERNELS_INSTANTIATE(T)                                                        \
   template void patchify<T>(const PatchifyDims&, const T*, T*);                       \
-  template void unpatchify<T>(const PatchifyDims&, const T*, T*);                     \
   template void concat_prefix<T>(const TokenDims&, const T*, const T*, T*);           \
   template void concat_prefix_backward<T>(const TokenDims&, const T*, T*, T*, Write); \
   template void mean_tokens<T>(const TokenDims&, const T*, T*);                       \
