@@ -9,6 +9,7 @@
 #include <set>
 
 #include "calibrate/log_spread.hpp"
+#include "calibrate/published/split.hpp"
 #include "calibrate/statistics.hpp"
 
 namespace orrery {

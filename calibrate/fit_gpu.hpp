@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "calibrate/published/kernels.hpp"
-#include "calibrate/published/split.hpp"
 #include "hw_models/gpu_model.hpp"
 
 namespace orrery {

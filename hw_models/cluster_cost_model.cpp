@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "hw_models/collective_forms.hpp"
 #include "hw_models/gpu_model.hpp"
 #include "hw_models/node_model.hpp"
 

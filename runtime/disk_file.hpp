@@ -28,7 +28,6 @@ class DiskFile {
   void read(std::int64_t offset, void* to, std::int64_t bytes);
   void write(std::int64_t offset, const void* from, std::int64_t bytes);
   int descriptor() const { return file_; }
-  bool is_direct() const { return direct_; }
   /// Bytes of a block: one checksum, one read or write.
   std::int64_t block_bytes() const { return block_; }
 

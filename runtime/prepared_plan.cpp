@@ -8,7 +8,6 @@
 
 #include "runtime/meeting_planner.hpp"
 #include "runtime/peers.hpp"
-#include "sim/base/error.hpp"
 #include "sim/plan/placement.hpp"
 
 namespace orrery {

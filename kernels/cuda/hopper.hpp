@@ -27,7 +27,7 @@
 namespace orrery::kernels::cuda {
 
 constexpr int kWarpgroup = 128;
-constexpr std::uint32_t kPanelRow = 128, kPanelNumbers = 64, kSwizzleBytes = 1024;
+constexpr std::uint32_t kPanelRow = 128, kSwizzleBytes = 1024;
 
 /// A loop that nvcc unrolls.
 template <int N, class F>

@@ -21,7 +21,6 @@ class SourceText {
   SourceText(std::string_view text, std::string_view file, const ReadLimits& limits);
 
   std::string_view text() const { return text_; }
-  std::size_t num_lines() const { return starts_.size(); }
 
   /// The text of a line (from 1) without its end; empty past the last one.
   std::string_view line(int number) const;

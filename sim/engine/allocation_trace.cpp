@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "sim/base/caching_allocator.hpp"
-#include "sim/base/error.hpp"
 
 namespace orrery {
 namespace {

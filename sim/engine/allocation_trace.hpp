@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "sim/base/allocator.hpp"
-#include "sim/base/ids.hpp"
 
 namespace orrery {
 

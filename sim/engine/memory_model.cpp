@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 
-#include "sim/base/error.hpp"
 #include "sim/engine/op_table.hpp"
 #include "sim/plan/operand_bits.hpp"
 #include "sim/plan/repeated_block.hpp"

@@ -31,6 +31,8 @@ std::vector<Pass> passes_of(const AllocationTrace& trace) {
   return out;
 }
 
+constexpr std::size_t kMostExact = 40;  // blocks of a mixed-integer program
+
 /// Passes with equal keys need the same places.
 using Key = std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
 
@@ -43,8 +45,8 @@ Key key_of(const Pass& p, const std::vector<StoredBlock>& blocks) {
 
 class Planner {
  public:
-  Planner(const AllocationTrace& trace, Seconds limit, std::size_t most_exact)
-      : blocks_{blocks_of(trace)}, passes_{passes_of(trace)}, limit_{limit}, most_exact_{most_exact} {}
+  Planner(const AllocationTrace& trace, Seconds limit)
+      : blocks_{blocks_of(trace)}, passes_{passes_of(trace)}, limit_{limit} {}
 
   MemoryPlan run() {
     find_transient();
@@ -69,7 +71,7 @@ class Planner {
 
   StoragePlan solved(const std::vector<StoredBlock>& blocks) {
     StoragePlan plan = plan_storage(blocks);
-    if (!plan.is_optimal() && blocks.size() <= most_exact_) plan = prove_storage(blocks, limit_);
+    if (!plan.is_optimal() && blocks.size() <= kMostExact) plan = prove_storage(blocks, limit_);
     return plan;
   }
 
@@ -113,7 +115,6 @@ class Planner {
   std::vector<StoredBlock> blocks_;
   std::vector<Pass> passes_;
   Seconds limit_;
-  std::size_t most_exact_;
   std::vector<bool> is_transient_;
   std::vector<StoragePlan> plans_;
   std::vector<std::size_t> plan_of_;  // of each pass
@@ -129,8 +130,6 @@ int layer_of(const std::string& label) {
   return layer;
 }
 
-MemoryPlan plan_memory(const AllocationTrace& trace, Seconds limit, std::size_t most_exact) {
-  return Planner{trace, limit, most_exact}.run();
-}
+MemoryPlan plan_memory(const AllocationTrace& trace, Seconds limit) { return Planner{trace, limit}.run(); }
 
 }  // namespace orrery

@@ -24,8 +24,8 @@ struct MemoryPlan {
 };
 
 /// `limit`: of each mixed-integer program, which runs where the heuristic does not reach the bound and there are at
-/// most `most_exact` blocks.
-MemoryPlan plan_memory(const AllocationTrace& trace, Seconds limit, std::size_t most_exact = 40);
+/// most 40 blocks.
+MemoryPlan plan_memory(const AllocationTrace& trace, Seconds limit);
 
 /// The layer that a label names: 3 for "layers.3.mlp.up"; −1 where there is none.
 int layer_of(const std::string& label);

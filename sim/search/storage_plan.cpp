@@ -6,7 +6,6 @@
 #include <map>
 #include <numeric>
 
-#include "sim/base/error.hpp"
 #include "sim/search/mip.hpp"
 
 namespace orrery {
@@ -100,7 +99,8 @@ std::int64_t most_live(const std::vector<StoredBlock>& blocks) {
   return most;
 }
 
-StoragePlan plan_storage(const std::vector<StoredBlock>& blocks, int rounds) {
+StoragePlan plan_storage(const std::vector<StoredBlock>& blocks) {
+  constexpr int kRounds = 60;
   const std::int64_t bound = most_live(blocks);
   Placer placer{blocks};
   StoragePlan best{.height = INT64_MAX};
@@ -114,7 +114,7 @@ StoragePlan plan_storage(const std::vector<StoredBlock>& blocks, int rounds) {
     if (best.height == bound) break;
     try_order(order);
     // Blocks on top come first in the next round: they are what made the plan high.
-    for (int r = 0; r < rounds && best.height > bound; ++r) {
+    for (int r = 0; r < kRounds && best.height > bound; ++r) {
       const StoragePlan now = placer.place(order, INT64_MAX);
       std::stable_partition(order.begin(), order.end(),
                             [&](std::size_t i) { return now.places[i] + blocks[i].bytes > bound; });

@@ -26,8 +26,9 @@ struct StoragePlan {
 std::int64_t most_live(const std::vector<StoredBlock>& blocks);
 
 /// Places blocks one after another as low as those allow that were placed before: in several orders, of which the best
-/// is improved by moving blocks that lie on top to the front. O(rounds · n²) at worst. Stops at the bound.
-StoragePlan plan_storage(const std::vector<StoredBlock>& blocks, int rounds = 60);
+/// is improved by moving blocks that lie on top to the front, for 60 rounds at most. O(60 n²) at worst. Stops at the
+/// bound.
+StoragePlan plan_storage(const std::vector<StoredBlock>& blocks);
 
 /// The same proved: minimise M under A_i + S_i ≤ M, and for each pair that lives together
 ///   A_i + S_i ≤ A_j + z_ij·C,  A_j + S_j ≤ A_i + (1 − z_ij)·C,   z_ij binary,

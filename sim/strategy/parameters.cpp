@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
 #include "sim/plan/placement.hpp"
 
 namespace orrery {

@@ -6,7 +6,6 @@
 // gradients back.
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
 #include "sim/strategy/context_parallel.hpp"
 #include "sim/strategy/layers.hpp"
 

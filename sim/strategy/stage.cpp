@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
-
 namespace orrery {
 
 StageLowering::StageLowering(PlanBuilder& builder, const StepPlan& step, int stage)

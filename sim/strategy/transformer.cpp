@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
 #include "sim/strategy/indices.hpp"
 #include "sim/strategy/network.hpp"
 

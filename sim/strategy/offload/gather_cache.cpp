@@ -3,6 +3,11 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
+
+#include "sim/strategy/offload/chunk_cache.hpp"
+#include "sim/strategy/offload/rewriter.hpp"
+#include "sim/strategy/offload/updates.hpp"
 
 namespace orrery {
 namespace {
@@ -44,10 +49,8 @@ Gathers gathers_of(const Plan& plan, ClassId c) {
 
 }  // namespace
 
-Plan keep_gathered(const Plan& plan, const GatherPolicy& policy, const WorkspaceModel* workspaces,
-                   std::int64_t* gathers) {
+Plan keep_gathered(const Plan& plan, const GatherPolicy& policy, const WorkspaceModel* workspaces) {
   PlanRewriter r{plan};
-  std::int64_t left = 0;
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
     r.begin_class(ClassId{c});
     const Gathers all = gathers_of(plan, ClassId{c});
@@ -64,11 +67,9 @@ Plan keep_gathered(const Plan& plan, const GatherPolicy& policy, const Workspace
       r.emit(id);
       if (it == all.by_op.end()) continue;
       gathered[all.visits[it->second].bucket] = r[all.filled[it->second]];
-      ++left;
     }
     r.end_class();
   }
-  if (gathers != nullptr) *gathers = left;
   return r.take(workspaces);
 }
 

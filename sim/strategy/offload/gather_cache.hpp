@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
-#include "sim/strategy/offload/chunk_cache.hpp"
-#include "sim/strategy/offload/updates.hpp"
+#include "sim/plan/builder.hpp"
 
 namespace orrery {
 
@@ -20,9 +21,8 @@ struct GatherVisit {
 using GatherPolicy = std::function<std::vector<bool>(const std::vector<GatherVisit>&)>;
 
 /// The plan of a step with weights that are split over replicas (zero3), where later passes use what an earlier one has
-/// gathered, as far as the policy lets it stay. `gathers`, if not null, is the number that are left, over all classes.
-Plan keep_gathered(const Plan& plan, const GatherPolicy& policy, const WorkspaceModel* workspaces,
-                   std::int64_t* gathers = nullptr);
+/// gathered, as far as the policy lets it stay.
+Plan keep_gathered(const Plan& plan, const GatherPolicy& policy, const WorkspaceModel* workspaces);
 
 /// The first buckets stay gathered, up to this part of all bytes.
 GatherPolicy keep_share(double share);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
-
 namespace orrery {
 
 Bytes bytes_of(const Plan& plan, TensorId t) {
