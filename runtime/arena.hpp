@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,20 @@ class DeviceMemory {
   virtual void clear(std::uintptr_t place, std::int64_t bytes) = 0;
   virtual void read(std::uintptr_t place, void* to, std::int64_t bytes) = 0;
   virtual void write(std::uintptr_t place, const void* from, std::int64_t bytes) = 0;
+};
+
+/// Such memory that the processor reaches as its own.
+class HostReachedMemory : public DeviceMemory {
+ public:
+  void clear(std::uintptr_t place, std::int64_t bytes) final {
+    std::memset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes));
+  }
+  void read(std::uintptr_t place, void* to, std::int64_t bytes) final {
+    std::memcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes));
+  }
+  void write(std::uintptr_t place, const void* from, std::int64_t bytes) final {
+    std::memcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes));
+  }
 };
 
 /// The storage of one tier of one rank. A place is an address, or an offset when a file or nothing lies behind it.

@@ -88,7 +88,7 @@ void multiply_now(const GpuProduct& p) {
 }  // namespace
 
 /// Poisoned when new: nothing is zero that was not cleared.
-class EmulatedGpu::Memory final : public DeviceMemory {
+class EmulatedGpu::Memory final : public HostReachedMemory {
  public:
   Memory(EmulatedGpu& gpu, std::int64_t* used, std::int64_t capacity)
       : gpu_{gpu},
@@ -108,15 +108,6 @@ class EmulatedGpu::Memory final : public DeviceMemory {
     grown_ = bytes;
     return true;
   }
-  void clear(std::uintptr_t place, std::int64_t bytes) override {
-    std::memset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes));
-  }
-  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
-    std::memcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes));
-  }
-  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
-    std::memcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes));
-  }
 
  private:
   EmulatedGpu& gpu_;
@@ -126,7 +117,7 @@ class EmulatedGpu::Memory final : public DeviceMemory {
 };
 
 /// Blocks of their own, poisoned; to give one back all streams are run to their end, as cudaFree does.
-class EmulatedGpu::PlainMemory final : public DeviceMemory {
+class EmulatedGpu::PlainMemory final : public HostReachedMemory {
  public:
   PlainMemory(EmulatedGpu& gpu, int device) : gpu_{gpu}, used_{&gpu.used_[static_cast<std::size_t>(device)]} {}
   ~PlainMemory() override {
@@ -151,15 +142,6 @@ class EmulatedGpu::PlainMemory final : public DeviceMemory {
   std::uintptr_t base() const override { return 0; }
   std::int64_t capacity() const override { return gpu_.options_.memory_bytes; }
   bool grow(std::int64_t) override { return true; }
-  void clear(std::uintptr_t place, std::int64_t bytes) override {
-    std::memset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes));
-  }
-  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
-    std::memcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes));
-  }
-  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
-    std::memcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes));
-  }
 
  private:
   struct Block {

@@ -44,10 +44,9 @@ void run(const NormApply& n, const OpContext<T>& c) {
   kernels::norm_apply(a);
 }
 
-template <class T>
-void run(const NormBackwardSums& n, const OpContext<T>& c) {
-  const int mean = n.kind == NormKind::Layer ? 1 : 0;  // x w [mean] rstd dy → sums dw [db]
-  kernels::NormBackwardSumsArgs<T> a;
+/// Both pieces of a gradient read x w [mean] rstd dy first.
+template <class Args, class Work, class T>
+void set_operands(Args& a, const Work& n, const OpContext<T>& c, int mean) {
   a.style = style_of(n.kind);
   a.rows = n.rows;
   a.cols = n.cols;
@@ -58,6 +57,13 @@ void run(const NormBackwardSums& n, const OpContext<T>& c) {
   a.rstd = c.dense(2 + mean);
   a.dy = c.data(3 + mean);
   a.dy_stride = c.row_stride(3 + mean, n.rows, n.cols);
+}
+
+template <class T>
+void run(const NormBackwardSums& n, const OpContext<T>& c) {
+  const int mean = n.kind == NormKind::Layer ? 1 : 0;  // x w [mean] rstd dy → sums dw [db]
+  kernels::NormBackwardSumsArgs<T> a;
+  set_operands(a, n, c, mean);
   a.sums = c.dense(4 + mean);
   a.dgamma = c.dense(5 + mean);
   a.dbeta = c.size() > 6 + mean ? c.dense(6 + mean) : nullptr;
@@ -69,17 +75,8 @@ template <class T>
 void run(const NormBackwardApply& n, const OpContext<T>& c) {
   const int mean = n.kind == NormKind::Layer ? 1 : 0;  // x w [mean] rstd dy sums → dx
   kernels::NormBackwardApplyArgs<T> a;
-  a.style = style_of(n.kind);
-  a.rows = n.rows;
-  a.cols = n.cols;
+  set_operands(a, n, c, mean);
   a.dim = n.dim;
-  a.x = c.data(0);
-  a.x_stride = c.row_stride(0, n.rows, n.cols);
-  a.gamma = c.dense(1);
-  a.mean = mean ? c.dense(2) : nullptr;
-  a.rstd = c.dense(2 + mean);
-  a.dy = c.data(3 + mean);
-  a.dy_stride = c.row_stride(3 + mean, n.rows, n.cols);
   a.sums = c.dense(4 + mean);
   a.dx = c.data(5 + mean);
   a.dx_stride = c.row_stride(5 + mean, n.rows, n.cols);

@@ -16,7 +16,24 @@ namespace {
 
 constexpr std::int64_t kChunk = 64 << 20;
 
-class PagedMemory final : public DeviceMemory {
+/// Memory that the processor reaches by copies of the driver.
+class CopiedMemory : public DeviceMemory {
+ public:
+  void clear(std::uintptr_t place, std::int64_t bytes) final {
+    ORRERY_CUDA(cudaMemset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes)));
+    ORRERY_CUDA(cudaDeviceSynchronize());
+  }
+  void read(std::uintptr_t place, void* to, std::int64_t bytes) final {
+    ORRERY_CUDA(
+        cudaMemcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes), cudaMemcpyDefault));
+  }
+  void write(std::uintptr_t place, const void* from, std::int64_t bytes) final {
+    ORRERY_CUDA(cudaMemcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
+    ORRERY_CUDA(cudaDeviceSynchronize());
+  }
+};
+
+class PagedMemory final : public CopiedMemory {
  public:
   PagedMemory(std::shared_ptr<const VirtualMemoryCalls> calls, int device) : calls_{std::move(calls)}, device_{device} {
     ORRERY_CUDA(cudaSetDevice(device));
@@ -48,18 +65,6 @@ class PagedMemory final : public DeviceMemory {
     const std::int64_t wanted = std::min(std::max(bytes - grown_, kChunk), capacity_ - grown_);
     const std::int64_t needed = (wanted + unit_ - 1) / unit_ * unit_;
     return add(needed) || add((bytes - grown_ + unit_ - 1) / unit_ * unit_);
-  }
-  void clear(std::uintptr_t place, std::int64_t bytes) override {
-    ORRERY_CUDA(cudaMemset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes)));
-    ORRERY_CUDA(cudaDeviceSynchronize());
-  }
-  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
-    ORRERY_CUDA(
-        cudaMemcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes), cudaMemcpyDefault));
-  }
-  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
-    ORRERY_CUDA(cudaMemcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
-    ORRERY_CUDA(cudaDeviceSynchronize());
   }
 
  private:
@@ -118,7 +123,7 @@ class PagedMemory final : public DeviceMemory {
 };
 
 /// Blocks that the device is asked for one by one: nothing grows as one piece.
-class PlainMemory final : public DeviceMemory {
+class PlainMemory final : public CopiedMemory {
  public:
   explicit PlainMemory(int device) : device_{device} {
     std::size_t free = 0;
@@ -144,25 +149,13 @@ class PlainMemory final : public DeviceMemory {
   std::uintptr_t base() const override { return 0; }
   std::int64_t capacity() const override { return static_cast<std::int64_t>(total_); }
   bool grow(std::int64_t) override { return true; }
-  void clear(std::uintptr_t place, std::int64_t bytes) override {
-    ORRERY_CUDA(cudaMemset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes)));
-    ORRERY_CUDA(cudaDeviceSynchronize());
-  }
-  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
-    ORRERY_CUDA(
-        cudaMemcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes), cudaMemcpyDefault));
-  }
-  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
-    ORRERY_CUDA(cudaMemcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
-    ORRERY_CUDA(cudaDeviceSynchronize());
-  }
 
  private:
   int device_;
   std::size_t total_ = 0;
 };
 
-class PinnedMemory final : public DeviceMemory {
+class PinnedMemory final : public HostReachedMemory {
  public:
   PinnedMemory() : capacity_{std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kChunk * kChunk} {
     void* p = mmap(nullptr, static_cast<std::size_t>(capacity_), PROT_READ | PROT_WRITE,
@@ -190,15 +183,6 @@ class PinnedMemory final : public DeviceMemory {
     locked_.emplace_back(static_cast<std::uintptr_t>(grown_), more);
     grown_ += more;
     return true;
-  }
-  void clear(std::uintptr_t place, std::int64_t bytes) override {
-    std::memset(reinterpret_cast<void*>(place), 0, static_cast<std::size_t>(bytes));
-  }
-  void read(std::uintptr_t place, void* to, std::int64_t bytes) override {
-    std::memcpy(to, reinterpret_cast<const void*>(place), static_cast<std::size_t>(bytes));
-  }
-  void write(std::uintptr_t place, const void* from, std::int64_t bytes) override {
-    std::memcpy(reinterpret_cast<void*>(place), from, static_cast<std::size_t>(bytes));
   }
 
  private:
