@@ -95,6 +95,7 @@ class MainWindow : public QMainWindow {
   void add_view_actions();
   void add_look_actions();
   void add_size_actions();
+  void add_go_action(const char* id, const char* title, const char* keys, std::function<void()> work);
   void add_go_actions();
   void add_mark_actions();
   void add_compare_actions();

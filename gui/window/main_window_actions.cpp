@@ -241,20 +241,21 @@ void MainWindow::add_size_actions() {
                 }});
 }
 
+/// Something to do with an open timeline, from the menu "Go".
+void MainWindow::add_go_action(const char* id, const char* title, const char* keys, std::function<void()> work) {
+  actions_.add({id,
+                "Go",
+                title,
+                keys,
+                [this, work = std::move(work)](const QString&) {
+                  if (explorer_.is_open()) work();
+                },
+                false,
+                {},
+                [this] { return explorer_.is_open(); }});
+}
+
 void MainWindow::add_go_actions() {
-  const auto is_open = [this] { return explorer_.is_open(); };
-  const auto add = [&](const char* id, const char* title, const char* keys, std::function<void()> work) {
-    actions_.add({id,
-                  "Go",
-                  title,
-                  keys,
-                  [this, work](const QString&) {
-                    if (explorer_.is_open()) work();
-                  },
-                  false,
-                  {},
-                  is_open});
-  };
   actions_.add({"range", "Go", "Select a range of time", "Shift+R",
                 [this](const QString& given) {
                   given.isEmpty() ? ask_text("range", "from and to, such as 1.5 ms to 2 ms") : select_times(given);
@@ -267,15 +268,15 @@ void MainWindow::add_go_actions() {
                   search_->setFocus();
                   search_->selectAll();
                 }});
-  add("find_track", "Find a lane", "Ctrl+P", [this] { find_track(); });
-  add("next_found", "Next found", "F3", [this] { step_found(1); });
-  add("previous_found", "Previous found", "Shift+F3", [this] { step_found(-1); });
-  add("next_slice", "Next op of the lane", ".", [this] { select(explorer_.step(1)); });
-  add("previous_slice", "Previous op of the lane", ",", [this] { select(explorer_.step(-1)); });
-  add("follow", "What waits for it", "]", [this] { select(explorer_.follow(1)); });
-  add("follow_back", "What it waited for", "[", [this] { select(explorer_.follow(-1)); });
-  add("next_worst", "Next worst op", "N", [this] { step_worst(1); });
-  add("previous_worst", "Previous worst op", "Shift+N", [this] { step_worst(-1); });
+  add_go_action("find_track", "Find a lane", "Ctrl+P", [this] { find_track(); });
+  add_go_action("next_found", "Next found", "F3", [this] { step_found(1); });
+  add_go_action("previous_found", "Previous found", "Shift+F3", [this] { step_found(-1); });
+  add_go_action("next_slice", "Next op of the lane", ".", [this] { select(explorer_.step(1)); });
+  add_go_action("previous_slice", "Previous op of the lane", ",", [this] { select(explorer_.step(-1)); });
+  add_go_action("follow", "What waits for it", "]", [this] { select(explorer_.follow(1)); });
+  add_go_action("follow_back", "What it waited for", "[", [this] { select(explorer_.follow(-1)); });
+  add_go_action("next_worst", "Next worst op", "N", [this] { step_worst(1); });
+  add_go_action("previous_worst", "Previous worst op", "Shift+N", [this] { step_worst(-1); });
 }
 
 }  // namespace orrery::gui

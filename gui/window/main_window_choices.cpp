@@ -31,19 +31,6 @@ void MainWindow::add_edit_actions() {
 
 /// A mark without a label lasts until the next one is set.
 void MainWindow::add_mark_actions() {
-  const auto is_open = [this] { return explorer_.is_open(); };
-  const auto add = [&](const char* id, const char* title, const char* keys, std::function<void()> work) {
-    actions_.add({id,
-                  "Go",
-                  title,
-                  keys,
-                  [this, work](const QString&) {
-                    if (explorer_.is_open()) work();
-                  },
-                  false,
-                  {},
-                  is_open});
-  };
   const auto toggle = [this](bool lasts) {
     const View& v = explorer_.view();
     const bool has_event = v.selected && v.selected->side == Side::Main;
@@ -56,9 +43,9 @@ void MainWindow::add_mark_actions() {
     if (!was_there) marks.push_back({at, lasts ? std::to_string(lasting + 1) : std::string{}});
     set_marks(std::move(marks));
   };
-  add("mark", "Mark the moment, until the next one", "M", [=] { toggle(false); });
-  add("bookmark", "Bookmark", "Shift+M", [=] { toggle(true); });
-  add("next_mark", "Next mark", "Ctrl+M", [this] { step_mark(1); });
+  add_go_action("mark", "Mark the moment, until the next one", "M", [=] { toggle(false); });
+  add_go_action("bookmark", "Bookmark", "Shift+M", [=] { toggle(true); });
+  add_go_action("next_mark", "Next mark", "Ctrl+M", [this] { step_mark(1); });
 }
 
 void MainWindow::add_compare_actions() {
