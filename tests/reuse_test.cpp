@@ -192,7 +192,12 @@ TEST_CASE("between two executions of a plan lies what others touched, and it is 
   };
   const Plan target = plan_of({{"w", 64}, {"head", 32}}), draft = plan_of({{"d", 16}, {"head", 4}});
   ExecutionHistory history;
-  const auto next = [&](const Plan& plan) { return history.next(plan, {}); };
+  const auto next = [&](const Plan& plan) {
+    Bindings bindings;
+    history.next(plan, bindings);
+    CHECK(bindings.working_set == working_set(plan, {}).base());
+    return bindings.before;
+  };
   CHECK(next(target) == Interlude{});
   CHECK(next(target) == Interlude{});
   CHECK(next(draft) == Interlude{});  // nobody has touched d
@@ -223,6 +228,8 @@ TEST_CASE("executions that are alike share what was found of their plan", "[mach
   CHECK(known.of(small, at_100) == first);
   at_100.before = {1e6, 1};
   CHECK(known.of(small, at_100) == first);
+  at_100.working_set = 1e6;
+  CHECK(known.of(small, at_100) == first);
 }
 
 TEST_CASE("what a plan touches is counted where the cost model looks at caches, else there is something", "[machine]") {
@@ -240,4 +247,7 @@ TEST_CASE("what a plan touches is counted where the cost model looks at caches, 
   CHECK(Surroundings{plan, behind_others, WithCaches{}, known}.bindings().working_set == 1064 * kKiB);
   behind_others.before.executions = 2;
   CHECK(Surroundings{plan, behind_others, WithCaches{}, known}.bindings().working_set == 64 * kKiB);
+  behind_others.working_set = 65 * kKiB;  // whoever executes has looked already
+  CHECK(Surroundings{plan, behind_others, WithCaches{}, known}.bindings().working_set == 65 * kKiB);
+  CHECK(Surroundings{plan, behind_others, testing::UnitCost{}, known}.bindings().working_set == 1);
 }

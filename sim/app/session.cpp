@@ -112,7 +112,7 @@ class Simulated final : public StepRunner {
   }
 
   Outcome run(const Plan& plan, Step& step) override {
-    if (history_) step.bindings.before = history_->next(plan, step.bindings);
+    if (history_) history_->next(plan, step.bindings);
     engine_->execute(plan, step.bindings);
     plans_.push_back(step.plan);
     return source_->outcome(plan, step);

@@ -29,7 +29,7 @@ CollectiveSetup CostModel::setup(const Collective& work, std::span<const RankId>
 KnownReuse::Works KnownReuse::of(const Plan& plan, const Bindings& bindings) {
   Bindings rounded = bindings;
   for (std::int64_t& v : rounded.values) v = round_to_digits(v);
-  rounded.before = {};
+  rounded.working_set = 0, rounded.before = {};
   for (const Entry& e : entries_)
     if (e.bindings == rounded && e.ops == plan.ops.size() && e.operands == plan.operands.size() &&
         e.works == plan.works)
@@ -43,7 +43,10 @@ KnownReuse::Works KnownReuse::of(const Plan& plan, const Bindings& bindings) {
 Surroundings::Surroundings(const Plan& plan, const Bindings& bindings, const CostModel& model, KnownReuse& known)
     : bindings_{bindings} {
   const double some = plan.operands.empty() ? 0 : kSomeBytes;
-  bindings_.working_set = model.sees_reuse() ? working_set(plan, bindings).base() : some;
+  if (!model.sees_reuse())
+    bindings_.working_set = some;
+  else if (bindings.working_set == 0)
+    bindings_.working_set = working_set(plan, bindings).base();
   if (bindings.before.executions == 1) bindings_.working_set += bindings.before.bytes;
   bindings_.ranks_of_node = 0;
   const std::int64_t node = model.node_of(RankId{std::size_t{0}});

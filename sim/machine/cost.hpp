@@ -124,7 +124,8 @@ class KnownReuse {
   std::vector<Entry> entries_;  // the latest last
 };
 
-/// What a cost model may know of the rest of a plan that all ranks of its mesh execute.
+/// What a cost model may know of the rest of a plan that all ranks of its mesh execute. A working set that the bindings
+/// know already is not looked for again.
 class Surroundings {
  public:
   Surroundings(const Plan& plan, const Bindings& bindings, const CostModel& model, KnownReuse& known);

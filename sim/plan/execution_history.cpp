@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "sim/plan/reuse.hpp"
-
 namespace orrery {
 namespace {
 
@@ -33,8 +31,13 @@ bool contains(const std::vector<TouchedTensor>& by_name, std::string_view name) 
 
 }  // namespace
 
-Interlude ExecutionHistory::next(const Plan& plan, const Bindings& bindings) {
-  const std::vector<TouchedTensor> touched = touched_tensors(plan, bindings);  // by name
+void ExecutionHistory::next(const Plan& plan, Bindings& bindings) {
+  const Touched touched = touched_by(plan, bindings);
+  bindings.working_set = touched.working_set.base();
+  bindings.before = came_before(touched.tensors);
+}
+
+Interlude ExecutionHistory::came_before(const std::vector<TouchedTensor>& touched) {
   ++now_;
   std::map<std::uint64_t, Bytes> others;  // by the execution that touched them last
   for (const auto& [name, known] : tensors_)

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "sim/plan/plan.hpp"
+#include "sim/plan/reuse.hpp"
 
 namespace orrery {
 
@@ -14,13 +16,15 @@ namespace orrery {
 /// all. Memory in proportion to the tensors of the plans, time times the executions that they were touched last by.
 class ExecutionHistory {
  public:
-  /// Tells of the next execution; gives what came before it. Bytes between are those of the middle one of the plan's
-  /// bytes: of tensors that it does not touch and that were touched since. Where less came between than a 64th of what
-  /// it touches, it counts as executed again. What nobody has touched counts as if the plan were executed all along.
-  /// Leaves out what plans take and give back.
-  Interlude next(const Plan& plan, const Bindings& bindings);
+  /// Tells of the next execution; fills in its working set and what came before it. Bytes between are those of the
+  /// middle one of the plan's bytes: of tensors that it does not touch and that were touched since. Where less came
+  /// between than a 64th of what it touches, it counts as executed again. What nobody has touched counts as if the plan
+  /// were executed all along. Leaves out what plans take and give back.
+  void next(const Plan& plan, Bindings& bindings);
 
  private:
+  Interlude came_before(const std::vector<TouchedTensor>& touched);
+
   struct Known {
     Bytes bytes;
     std::uint64_t last = 0;  // which execution

@@ -37,11 +37,15 @@ struct TouchedTensor {
   std::string name;
   Bytes bytes;
 };
-/// In order of their names.
-std::vector<TouchedTensor> touched_tensors(const Plan& plan, const Bindings& bindings);
 
-/// Bytes that one execution touches on a rank, in the mean over the ranks: what ops reach of persistent tensors, and
-/// the most that others hold. A lookup reaches the rows it picks, attention the keys there are.
+/// What one execution of a plan touches. A lookup reaches the rows it picks, attention the keys there are.
+struct Touched {
+  Bytes working_set;  // on a rank, in the mean over the ranks: persistent tensors, and the most that others hold
+  std::vector<TouchedTensor> tensors;  // by name
+};
+Touched touched_by(const Plan& plan, const Bindings& bindings);
+
+/// Of what one execution touches, without its tensors.
 Bytes working_set(const Plan& plan, const Bindings& bindings);
 
 }  // namespace orrery

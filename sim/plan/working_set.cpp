@@ -220,26 +220,40 @@ class TouchedBytes {
 
 }  // namespace
 
-std::vector<TouchedTensor> touched_tensors(const Plan& plan, const Bindings& bindings) {
+namespace {
+
+/// Calls `walked` behind the walk over each class.
+template <class F>
+Bytes mean_over_ranks(const Plan& plan, TouchedBytes& touched, F walked) {
+  Bytes all;
+  double ranks = 0;
+  for (const RankClass& c : plan.classes) {
+    touched.walk(c);
+    walked(c);
+    all += double(c.size()) * touched.all();
+    ranks += double(c.size());
+  }
+  return ranks > 0 ? all / ranks : all;
+}
+
+}  // namespace
+
+Touched touched_by(const Plan& plan, const Bindings& bindings) {
   TouchedBytes touched{plan, bindings};
-  touched.walk(plan.classes.front());
-  std::vector<TouchedTensor> out;
-  for (const auto& [owner, bytes] : touched.persistent())
-    out.push_back({std::string{plan.names[plan.tensors[owner.index()].name]}, bytes});
-  std::sort(out.begin(), out.end(), [](const TouchedTensor& a, const TouchedTensor& b) { return a.name < b.name; });
+  Touched out;
+  out.working_set = mean_over_ranks(plan, touched, [&](const RankClass& c) {
+    if (&c != &plan.classes.front()) return;
+    for (const auto& [owner, bytes] : touched.persistent())
+      out.tensors.push_back({std::string{plan.names[plan.tensors[owner.index()].name]}, bytes});
+  });
+  std::sort(out.tensors.begin(), out.tensors.end(),
+            [](const TouchedTensor& a, const TouchedTensor& b) { return a.name < b.name; });
   return out;
 }
 
 Bytes working_set(const Plan& plan, const Bindings& bindings) {
   TouchedBytes touched{plan, bindings};
-  Bytes all;
-  double ranks = 0;
-  for (const RankClass& c : plan.classes) {
-    touched.walk(c);
-    all += double(c.size()) * touched.all();
-    ranks += double(c.size());
-  }
-  return ranks > 0 ? all / ranks : all;
+  return mean_over_ranks(plan, touched, [](const RankClass&) {});
 }
 
 }  // namespace orrery
