@@ -26,8 +26,8 @@ struct MemoryShape {
 struct Forecast {
   std::string_view kind = "step";  // or a pass; "assumed": one of lengths that its row leaves open; "memory": a peak;
                                    // of servers "first", "token", "request", "duration", "rate"
-  std::string_view device = {};  // its parameter file; empty: one of those that the profile knows
-  bool experts = false;          // of a network that has layers of them
+  std::string_view device = {};    // its parameter file; empty: one of those that the profile knows
+  bool experts = false;            // of a network that has layers of them
 };
 
 /// How a training or inference program drives the hardware, beside what its plan says: seven factors on what kernels
@@ -72,13 +72,13 @@ struct SoftwareProfile {
     v.field(
         "devices", devices,
         "kinds of device that the fit saw, as parameter files begin (a100), where others are known to be less sure");
-    v.field("deviations", deviations,
-            "likewise of other forecasts: \"experts\" (steps of networks with layers of experts), \"elsewhere\" and "
-            "\"memory_elsewhere\" (on devices that are not among those of `devices`), and of servers \"first\" (time "
-            "to the first token), \"token_experts\", \"request\", \"duration\", \"rate\"; of static batches "
-            "\"assumed\" (rows "
-            "that do not say how long their sequences are)",
-            at_least(0));
+    v.field(
+        "deviations", deviations,
+        "likewise of other forecasts: \"experts\" (steps of networks with layers of experts), \"elsewhere\" and "
+        "\"memory_elsewhere\" (on devices that are not among those of `devices`), and of servers \"first\" (time "
+        "to the first token), \"token_experts\", \"request\", \"duration\", \"rate\"; of static batches \"assumed\" "
+        "(rows that do not say how long their sequences are)",
+        at_least(0));
     v.field("deviations_from", deviations_from, "which rows told the deviations (`orrery fit-profile --deviations`)");
   }
   template <class V>
