@@ -93,6 +93,8 @@ TEST_CASE("a computer that has become slower or faster is calibrated again", "[a
   // What else runs on the computer makes a probe longer, but not ten times as long.
   CHECK_THAT(reason_with(0.02), Catch::Contains("times as long as when it was calibrated"));
   CHECK_THAT(reason_with(50), Catch::Contains("a fixed work takes 0.0"));
+  // The file that comes with the program is of another computer, whatever its processor is called.
+  CHECK(reason_to_calibrate(plain.context) == "this computer was never calibrated");
   parameters.provenance.machine = "another";
   CHECK(reason_with(1) == "the parameters are of another processor (another)");
 }

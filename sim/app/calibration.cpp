@@ -91,7 +91,8 @@ Calibration calibrate_undisturbed(const std::string& path, const CalibrateOption
 
 std::string reason_to_calibrate(const AppContext& context) {
   const Locations& locations = context.wiring.locations();
-  if (!context.wiring.is_calibrated()) return "this computer was never calibrated";
+  std::error_code ignored;
+  if (!std::filesystem::exists(locations.host_parameters(), ignored)) return "this computer was never calibrated";
   try {
     const Provenance p = find_device("host", locations.parameter_folders())->provenance();
     if (p.machine != detected_processor())
