@@ -171,7 +171,11 @@ TEST_CASE("what is no request is refused with its line", "[serving]") {
   CHECK(wrong(head + "nan,10,3\n").find("arrival 'nan' is no number") != std::string::npos);
   CHECK(wrong(head + "0,10\n").find("2 cells under a head of 3") != std::string::npos);
   CHECK(wrong(head).find("has no requests") != std::string::npos);
-  CHECK(wrong("arrival_s,tokens\n0,1\n").find("no column for the prompt") != std::string::npos);
+  CHECK(wrong("\narrival_s,tokens\n0,1\n") ==
+        ":2:1: no column for the prompt\n  arrival_s,tokens\n  ^\n"
+        "  hint: it may be called input_tokens, prompt_tokens, num_prefill_tokens, input_length, ContextTokens");
+  CHECK(wrong("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n{\"timestamp\": 1}\n")
+            .find(":2:1: no key for the prompt\n") == 0);
   CHECK(wrong("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n{\n").find(":2:") == 0);
   CHECK(wrong(head + "0,90,20\n").find("90 and 20 tokens do not fit into a context of 100") != std::string::npos);
   TrafficOptions o;

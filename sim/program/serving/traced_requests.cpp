@@ -50,7 +50,11 @@ class Line {
   virtual ~Line() = default;
   virtual bool read(const std::string& text, int number) = 0;  // false: the head, or an empty line
   virtual const std::string* find(const Field& f) const = 0;   // null: no such column
+  /// That none of its names is there: where that could be mended.
+  virtual Diagnostic lacks(const Field& f, const std::string& text, int number) const = 0;
 };
+
+std::string names_hint(const Field& f) { return fmt::format("it may be called {}", fmt::join(f.names, ", ")); }
 
 class CsvLine final : public Line {
  public:
@@ -59,6 +63,7 @@ class CsvLine final : public Line {
   bool read(const std::string& text, int number) override {
     if (head_.empty()) {
       head_ = split(text, number);
+      head_text_ = text, head_number_ = number;
       return false;
     }
     cells_ = split(text, number);
@@ -72,6 +77,9 @@ class CsvLine final : public Line {
       for (std::size_t i = 0; i < head_.size(); ++i)
         if (head_[i] == name) return &cells_[i];
     return nullptr;
+  }
+  Diagnostic lacks(const Field& f, const std::string&, int) const override {
+    return {fmt::format("no column for the {}", f.what), names_hint(f), file_, head_number_, 1, head_text_};
   }
 
  private:
@@ -94,8 +102,9 @@ class CsvLine final : public Line {
     }
   }
 
-  std::string file_;
+  std::string file_, head_text_;
   std::vector<std::string> head_, cells_;
+  int head_number_ = 0;
 };
 
 class JsonLine final : public Line {
@@ -116,6 +125,9 @@ class JsonLine final : public Line {
     for (const std::string_view name : f.names)
       if (const Node* n = node_.find(name)) return &n->scalar;
     return nullptr;
+  }
+  Diagnostic lacks(const Field& f, const std::string& text, int number) const override {
+    return {fmt::format("no key for the {}", f.what), names_hint(f), file_, number, 1, text};
   }
 
  private:
@@ -183,7 +195,7 @@ class TracedRequests final : public RequestSource {
 
   const std::string& cell(const Field& f) const {
     if (const std::string* found = line_->find(f)) return *found;
-    refuse(fmt::format("no column for the {}", f.what), fmt::format("it may be called {}", fmt::join(f.names, ", ")));
+    throw UserError{line_->lacks(f, text_, number_)};
   }
 
   double number(const Field& f) const {
