@@ -32,22 +32,48 @@ class MemoryPainter {
                           profile_.peak_op.empty() ? "" : " at " + profile_.peak_op,
                           profile_.arena > 0 ? fmt::format(" · arena {}", to_text(Bytes{profile_.arena})) : ""),
               look_.text, {view_.px(12), Weight::Bold});
-    const int height = all.h - head - view_.px(22);
-    const int bar = view_.px(70);
-    const bool shows_places = !profile_.blocks.empty() && height >= view_.px(150);
-    const Rect stack{margin, head, all.w - margin - bar - view_.px(20), shows_places ? height / 2 : height};
+    const int height = all.h - head - view_.px(22), line = view_.px(16);
+    const int bar = view_.px(70), width = all.w - margin - bar - view_.px(20);
+    const bool has_captions = height >= view_.px(150), shows_places = !profile_.blocks.empty() && has_captions;
+    const int caption = has_captions ? line : 0, parts = height - caption - (has_captions ? line : 0);
+    const Rect stack{margin, head + caption, width, shows_places ? (parts - caption) / 2 : parts};
     draw_stack(stack);
+    Rect last = stack;
     if (shows_places) {
-      const int below = stack.bottom() + view_.px(8);
-      draw_places({stack.x, below, stack.w, head + height - below});
+      const int top = stack.bottom() + caption;
+      last = {stack.x, top, stack.w, head + caption + parts - top};
+      draw_places(last);
+      draw_caption(last, "where it lies, by address");
     }
-    draw_peak({stack.right() + view_.px(12), head, bar, height});
+    draw_peak({stack.right() + view_.px(12), stack.y, bar, parts});
+    if (has_captions) {
+      draw_caption(stack, "how much is kept, by kind");
+      draw_caption({stack.right() + view_.px(12), stack.y, bar, parts}, "at the peak");
+      draw_times({last.x, last.bottom(), last.w, line});
+    }
     draw_legend({0, all.bottom() - view_.px(22), all.w, view_.px(22)});
   }
 
  private:
   double x_of(std::int64_t at, Rect r) const {
     return r.x + double(at - view_.time.begin) / double(std::max<std::int64_t>(1, view_.time.length())) * r.w;
+  }
+
+  /// Above a part of the picture.
+  void draw_caption(Rect part, std::string_view text) {
+    const int line = view_.px(16);
+    draw_text(canvas_, {part.x, part.y - line, part.w, line}, text, look_.muted, {view_.px(10)});
+  }
+
+  void draw_times(Rect r) {
+    const Ticks t = ticks(view_.time, r.w, view_.px(110));
+    for (std::int64_t at = t.first; at <= view_.time.end; at += t.step) {
+      const int x = static_cast<int>(x_of(at, r));
+      if (x < r.x || x >= r.right()) continue;
+      canvas_.fill({x, r.y, 1, view_.px(4)}, look_.muted);
+      draw_text(canvas_, {x + view_.px(3), r.y, r.right() - x, r.h}, tick_text(at, t.step), look_.muted,
+                {view_.px(10)});
+    }
   }
 
   void axis(Rect r, double most) {
