@@ -93,6 +93,14 @@ TEST_CASE("a what-if is a factor or a percentage") {
                     Catch::StartsWith("'link.bandwidth=2' is not a change of a parameter"));
 }
 
+TEST_CASE("rates have four digits and no exponent") {
+  CHECK(rate_text(129.64) == "129.6");
+  CHECK(rate_text(9999.4) == "9999");
+  CHECK(rate_text(9999.6) == "10,000");
+  CHECK(rate_text(57056.3) == "57,060");
+  CHECK(rate_text(1359649) == "1,360,000");
+}
+
 TEST_CASE("expectations are met within their tolerance, and errors have a place") {
   Scenario s;
   Report r;
@@ -105,6 +113,11 @@ TEST_CASE("expectations are met within their tolerance, and errors have a place"
   CHECK(results[0].text == "ops is 7, expected 8");
   CHECK(results[1].holds);  // 11 ms are within 10 % of 10 ms
   CHECK(results[1].text == "step_time is 11 ms, expected 10 ms within 1 ms (by hand)");
+  r.model_flops = 8.53e9;
+  s.options.expect = {{"model_flops", {Node::of("8.6e9"), Node::of("1 %"), ""}}};
+  CHECK(check_expectations(s, r)[0].text == "model_flops is 8.53 GFLOP, expected 8.6 GFLOP within 86 MFLOP");
+  s.options.expect = {{"ops", {Node::of("7"), Node::of("-1", {"s.yaml", 4, 9, {}}), ""}}};
+  CHECK_THROWS_WITH(check_expectations(s, r), Catch::StartsWith("s.yaml:4:9: '-1' is no tolerance"));
   s.options.expect = {{"stepp", {Node::of("1", {"s.yaml", 3, 5, {}}), Node{}, ""}}};
   CHECK_THROWS_WITH(check_expectations(s, r), Catch::StartsWith("s.yaml:3:5: unknown metric 'stepp'"));
 }

@@ -9,6 +9,7 @@
 #include "sim/app/commands.hpp"
 #include "sim/app/memory_ways.hpp"
 #include "sim/app/parallel.hpp"
+#include "sim/app/report.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/base/table.hpp"
@@ -84,7 +85,10 @@ class Fit final : public Command {
         {"--sequence", "N", "tokens per sample; default 1024, or as many as the model has places for",
          [this](const std::string& v) { sequence_ = integer_option("--sequence", v, 1); }},
         {"--dtype", "TYPE", "of weights and activations: bf16, f16, f32; default bf16, f16 where there is none",
-         [this](const std::string& v) { dtype_ = v; }},
+         [this](const std::string& v) {
+           check_choice("--dtype", v, {"bf16", "f16", "f32"});
+           dtype_ = v;
+         }},
         {"--max-batch", "", "search the largest batch per device", search(FitGrowth::Batch, "batch")},
         {"--max-sequence", "", "search the longest sequence", search(FitGrowth::Sequence, "sequence")},
         {"--max-model", "", "search the largest network of this kind, deeper and wider",
@@ -199,11 +203,11 @@ class Fit final : public Command {
       const bool known = t.step > 0;
       std::vector<std::string> cells{r.name, t.recompute};
       if (search_) cells.push_back(found(*r.largest));
-      cells.insert(cells.end(), {peak(t, Tier::Device, Tier::Device), peak(t, Tier::Pinned, Tier::Host),
-                                 peak(t, Tier::Disk, Tier::Disk), known ? to_text(Seconds{t.step}) : "-",
-                                 known ? fmt::format("{:.4g}", t.tokens_per_second) : "-",
-                                 known ? fmt::format("{:.1f} %", 100 * t.mfu) : "-", t.slowed.empty() ? "-" : t.slowed,
-                                 search_ ? r.largest->next : t.limit});
+      cells.insert(cells.end(),
+                   {peak(t, Tier::Device, Tier::Device), peak(t, Tier::Pinned, Tier::Host),
+                    peak(t, Tier::Disk, Tier::Disk), known ? to_text(Seconds{t.step}) : "-",
+                    known ? rate_text(t.tokens_per_second) : "-", known ? fmt::format("{:.1f} %", 100 * t.mfu) : "-",
+                    t.slowed.empty() ? "-" : t.slowed, search_ ? r.largest->next : t.limit});
       table.add(cells);
     }
     const auto fitting = std::count_if(rows.begin(), rows.end(), [](const FitRow& r) { return r.best.fits(); });

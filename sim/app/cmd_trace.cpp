@@ -40,9 +40,13 @@ nlohmann::json info_json(const Trace& trace, const Analysis& a) {
 
 std::string info_text(const Trace& trace, const Analysis& a, const Console& console) {
   const Timeline& t = trace.timeline;
-  std::string text = fmt::format("{} timeline on {}: {} in {} executions, {} spans, {} ranks\n",
+  const auto counted = [](std::size_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  std::string text = fmt::format("{} timeline on {}: {} in {}, {}, {}\n",
                                  t.source == TimelineSource::Measured ? "measured" : "predicted", t.machine,
-                                 to_text(a.makespan), t.instance_ends_ps.size(), t.spans.size(), t.num_ranks);
+                                 to_text(a.makespan), counted(t.instance_ends_ps.size(), "execution"),
+                                 counted(t.spans.size(), "span"), counted(t.num_ranks, "rank"));
   for (const PlanDigest& p : trace.plans) text += fmt::format("  plan {}: {} ops\n", p.name, p.ops.size());
   for (const auto& [key, value] : trace.metadata) text += fmt::format("  {}: {}\n", key, value);
   Table table{{{"class"}, {"time", Align::Right}, {"share", Align::Right}}};

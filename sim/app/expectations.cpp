@@ -8,8 +8,8 @@
 namespace orrery {
 namespace {
 
-/// How a metric is written in a file.
-enum class Form { Time, Size, Number, Truth };
+/// How a metric is written in a file, and shown. Work is a plain number of FLOP in a file.
+enum class Form { Time, Size, Work, Number, Truth };
 
 struct Metric {
   std::string_view name;
@@ -24,7 +24,7 @@ constexpr Metric kMetrics[] = {
     {"peak_memory", Form::Size, [](const Report& r) { return double(r.memory.bytes); }},
     {"tokens_per_second", Form::Number, [](const Report& r) { return r.tokens_per_second; }},
     {"tokens_per_step", Form::Number, [](const Report& r) { return r.tokens_per_step; }},
-    {"model_flops", Form::Number, [](const Report& r) { return r.model_flops; }},
+    {"model_flops", Form::Work, [](const Report& r) { return r.model_flops; }},
     {"mfu", Form::Number, [](const Report& r) { return r.mfu; }},
     {"bubble", Form::Number, [](const Report& r) { return r.bubble; }},
     {"ops", Form::Number, [](const Report& r) { return double(r.ops); }},
@@ -40,7 +40,7 @@ double read_in(const Node& n, Form form) {
     detail::read_quantity(n, value, dimension_of(Seconds{}), problems);
   else if (form == Form::Size)
     detail::read_quantity(n, value, dimension_of(Bytes{}), problems);
-  else if (form == Form::Number)
+  else if (form == Form::Work || form == Form::Number)
     detail::read_scalar(n, value, problems);
   else if (detail::read_scalar(n, truth, problems))
     value = truth ? 1 : 0;
@@ -61,12 +61,16 @@ double tolerance_of(const Expectation& e, double value, Form form) {
       throw UserError{at(n, fmt::format("{} is no tolerance", orrery::quoted(n.scalar)), "for example 3 %")};
     return std::abs(value) * *percent / 100;
   }
-  return read_in(n, form);
+  const double within = read_in(n, form);
+  if (within < 0)
+    throw UserError{at(n, fmt::format("{} is no tolerance", orrery::quoted(n.scalar)), "for example 3 %")};
+  return within;
 }
 
 std::string shown(double value, Form form) {
   if (form == Form::Time) return to_text(Seconds{value});
   if (form == Form::Size) return to_text(Bytes{value});
+  if (form == Form::Work) return to_text(Flops{value});
   if (form == Form::Truth) return value != 0 ? "true" : "false";
   return fmt::format("{:.6g}", value);
 }

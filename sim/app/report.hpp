@@ -16,6 +16,9 @@ namespace orrery {
 
 constexpr int kSchemaVersion = 1;
 
+/// A rate without unit in four significant digits, never with an exponent: "57,060", "129.6".
+std::string rate_text(double per_second);
+
 struct NamedSeconds {
   std::string name;
   double seconds = 0;

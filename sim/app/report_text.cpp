@@ -35,7 +35,7 @@ std::string step_lines(const Report& r, const Console& console) {
         fmt::format("   {} {} … {}", r.measured ? "mean within" : "90 % interval", seconds(r.low), seconds(r.high));
   std::string text = line(what, value);
   if (r.prefill) text += line("prefill", seconds(*r.prefill));
-  if (r.tokens_per_second > 0) text += line("tokens", fmt::format("{:.4g} /s", r.tokens_per_second));
+  if (r.tokens_per_second > 0) text += line("tokens", rate_text(r.tokens_per_second) + " /s");
   text += line("arithmetic", fmt::format("{} per step{}", to_text(Flops{r.model_flops}),
                                          r.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * r.mfu) : ""));
   text += line("ops", fmt::format("{} per step on {} rank{}", r.ops, r.ranks, r.ranks == 1 ? "" : "s"));
@@ -130,6 +130,15 @@ std::string extrapolation_lines(const Report& r, const Console& console) {
 }
 
 }  // namespace
+
+std::string rate_text(double per_second) {
+  constexpr int kDigits = 4;
+  if (!(per_second >= std::pow(10, kDigits) - 0.5)) return fmt::format("{:.{}g}", per_second, kDigits);
+  const double unit = std::pow(10, std::floor(std::log10(per_second)) + 1 - kDigits);
+  std::string digits = fmt::format("{:.0f}", std::round(per_second / unit) * unit);
+  for (std::size_t i = digits.size(); i > 3;) digits.insert(i -= 3, ",");
+  return digits;
+}
 
 std::string to_text(const Report& r, const Console& console) {
   std::string text = fmt::format("{} {}: {} on {}\n", console.bold(r.measured ? "measured" : "predicted"), r.scenario,

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "sim/app/wiring.hpp"
@@ -51,6 +52,29 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
     throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
                     fmt::format("give an integer of at least {}", least)};
   return number;
+}
+
+namespace {
+
+template <class Q>
+Q quantity_option(const std::string& flag, const std::string& value) {
+  Diagnostic problem;
+  const std::optional<double> v = parse_quantity(value, dimension_of(Q{}), problem);
+  if (!v) throw UserError{fmt::format("option {}: {}", flag, problem.message), problem.hint};
+  if (*v <= 0)
+    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+                    fmt::format("give more than 0, such as {}", dimension_example(dimension_of(Q{})))};
+  return Q{*v};
+}
+
+}  // namespace
+
+Seconds time_option(const std::string& flag, const std::string& value) { return quantity_option<Seconds>(flag, value); }
+Bytes size_option(const std::string& flag, const std::string& value) { return quantity_option<Bytes>(flag, value); }
+
+void check_choice(const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) == known.end())
+    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), name_hint("value", value, known)};
 }
 
 }  // namespace orrery

@@ -7,6 +7,7 @@
 
 #include "sim/app/command.hpp"
 #include "sim/app/scenario.hpp"
+#include "sim/base/units.hpp"
 
 namespace orrery {
 
@@ -27,5 +28,12 @@ class ScenarioFlags {
 
 /// Reads an integer option; throws UserError that names it.
 std::int64_t integer_option(const std::string& flag, const std::string& value, std::int64_t least);
+
+/// Reads an option that is a quantity of more than nothing; throws UserError that names it.
+Seconds time_option(const std::string& flag, const std::string& value);
+Bytes size_option(const std::string& flag, const std::string& value);
+
+/// Throws UserError that names the option unless its value is one of these.
+void check_choice(const std::string& flag, const std::string& value, const std::vector<std::string>& known);
 
 }  // namespace orrery

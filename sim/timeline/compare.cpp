@@ -180,7 +180,9 @@ std::vector<ErrorRow> instance_rows(const Timeline& reference, const Timeline& c
   return rows;
 }
 
+/// None where one of the two says nothing of memory, as Chrome's format does.
 std::vector<PeakDifference> peak_rows(const Timeline& reference, const Timeline& candidate) {
+  if (reference.peaks.empty() || candidate.peaks.empty()) return {};
   std::map<std::pair<RankId, Tier>, PeakDifference> rows;
   const auto row = [&](const Peak& p) -> PeakDifference& {
     PeakDifference& d = rows[{p.rank, p.tier}];

@@ -16,6 +16,11 @@ using nlohmann::json;
 
 std::string_view source_name(TimelineSource s) { return s == TimelineSource::Measured ? "measured" : "predicted"; }
 
+/// What the columns of the two are called: what they are, where that tells them apart.
+std::string column_name(const Comparison& c, TimelineSource source, const char* side) {
+  return c.reference_source == c.candidate_source ? side : std::string{source_name(source)};
+}
+
 /// "+8.33 %"; a reference of nothing has no relative error.
 std::string percent(double reference, double ratio) {
   return reference > 0 ? fmt::format("{:+.2f} %", 100 * ratio) : std::string{"-"};
@@ -30,8 +35,8 @@ std::string rows_text(std::string_view head, const Comparison& c, const std::vec
   if (rows.empty()) return {};
   Table table{{{std::string{head}},
                {"count", Align::Right},
-               {std::string{source_name(c.reference_source)}, Align::Right},
-               {std::string{source_name(c.candidate_source)}, Align::Right},
+               {column_name(c, c.reference_source, "reference"), Align::Right},
+               {column_name(c, c.candidate_source, "candidate"), Align::Right},
                {"difference", Align::Right},
                {"error", Align::Right}}};
   for (std::size_t i = 0; i < std::min(max_rows, rows.size()); ++i) {
@@ -47,8 +52,8 @@ std::string rows_text(std::string_view head, const Comparison& c, const std::vec
 std::string peaks_text(const Comparison& c, std::size_t max_rows) {
   if (c.peaks.empty()) return {};
   Table table{{{"peak memory"},
-               {std::string{source_name(c.reference_source)}, Align::Right},
-               {std::string{source_name(c.candidate_source)}, Align::Right},
+               {column_name(c, c.reference_source, "reference"), Align::Right},
+               {column_name(c, c.candidate_source, "candidate"), Align::Right},
                {"error", Align::Right}}};
   for (std::size_t i = 0; i < std::min(max_rows, c.peaks.size()); ++i) {
     const PeakDifference& p = c.peaks[i];
