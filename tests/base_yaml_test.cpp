@@ -44,6 +44,7 @@ TEST_CASE("values and keys know where they stand", "[base][yaml]") {
 TEST_CASE("an empty file is a null", "[base][yaml]") {
   CHECK(parse_yaml("", "f.yaml").kind == Node::Kind::Null);
   CHECK(parse_yaml("# only a comment\n", "f.yaml").kind == Node::Kind::Null);
+  CHECK(to_text(at(parse_yaml("", "f.yaml"), "wrong")) == "f.yaml:1:1: wrong");
 }
 
 TEST_CASE("JSON is YAML", "[base][yaml]") {

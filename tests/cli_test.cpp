@@ -3,8 +3,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "hw_models/scales.hpp"
+#include "sim/base/table.hpp"
 #include "sim/timeline/trace_file.hpp"
 #include "tests/app_testing.hpp"
 
@@ -57,6 +59,9 @@ TEST_CASE("every command explains itself") {
     CHECK(r.code == 0);
     CHECK_THAT(r.out, Catch::StartsWith("orrery " + name + ": "));
     for (const Flag& f : c->flags()) CHECK_THAT(r.out, Catch::Contains(f.name));
+    CHECK(r.out.ends_with('\n'));
+    std::istringstream options{r.out.substr(0, r.out.find("print this text"))};
+    for (std::string line; std::getline(options, line);) CHECK(display_width(line) <= 120);
   }
 }
 
@@ -78,10 +83,11 @@ TEST_CASE("exit codes tell wrong input from what is missing") {
   CHECK(tiny("simulate", {"--trace", "x.txt", "--no-out"}).code == 2);
 }
 
-TEST_CASE("what is not in this build says what would bring it") {
+TEST_CASE("what is not there yet says what does its work") {
   CHECK(orrery::testing::orrery({"sweep"}).err ==
-        "orrery: 'orrery sweep' is not in this build: install libopenmpi-dev and libtbb-dev, then build with "
-        "-DORRERY_SWEEP=ON\n");
+        "orrery: there is no 'orrery sweep' yet: give `orrery simulate` several --what-if, or call it once for each "
+        "point "
+        "with --set and --json\n");
 }
 
 TEST_CASE("wrong words are answered with the nearest right ones") {
@@ -95,7 +101,10 @@ TEST_CASE("wrong words are answered with the nearest right ones") {
   CHECK_THAT(orrery({"model", "shw"}).err, Catch::StartsWith("orrery: unknown command 'model shw'"));
   CHECK_THAT(orrery({"simulate", "gpt2_tiny_trai"}).err, Catch::Contains("did you mean 'gpt2_tiny_train'?"));
   CHECK(orrery({"compare", "a"}).err ==
-        "orrery: 'orrery compare' needs REFERENCE CANDIDATE more\n  hint: usage: orrery compare REFERENCE CANDIDATE\n");
+        "orrery: 'orrery compare' needs REFERENCE CANDIDATE, given is only 'a'\n"
+        "  hint: usage: orrery compare REFERENCE CANDIDATE\n");
+  CHECK_THAT(orrery({"list"}).err,
+             Catch::StartsWith("orrery: 'orrery list' needs KIND\n  hint: KIND is one of strategies, models, "));
   CHECK(orrery({"list", "models", "x"}).err == "orrery: unexpected argument 'x'\n  hint: usage: orrery list KIND\n");
   CHECK(orrery({"simulate", "--trace"}).err == "orrery: option --trace needs a value: FILE\n");
   CHECK(orrery({"simulate", "--fail=1"}).err == "orrery: option --fail takes no value\n");
@@ -305,7 +314,10 @@ TEST_CASE("the schema, explanations and completion come from the declarations") 
   CHECK(orrery({"config", "explain", "workload.train.bacth"}).code == 2);
   CHECK_THAT(orrery({"completion", "bash"}).out, Catch::Contains("--what-if"));
   CHECK(orrery({"completion", "zsh"}).code == 2);
-  CHECK_THAT(orrery({"version"}).out, Catch::StartsWith("orrery 0."));
+  const std::string script = orrery({"completion", "bash"}).out;
+  CHECK_THAT(script, Catch::Contains("choices='show import'") && Catch::Contains("choices='info convert render'"));
+  CHECK_THAT(script, Catch::Contains("choices='strategies models clusters devices profiles scenarios "));
+  CHECK_THAT(orrery({"version"}).out, Catch::StartsWith("orrery 0.") && Catch::Contains("\n  scenarios   /"));
 }
 
 TEST_CASE("a step is drawn: a pipeline by its schedule, any other by its streams") {

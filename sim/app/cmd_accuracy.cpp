@@ -37,8 +37,11 @@ class Accuracy final : public Command {
     Table rules{{{"left out where"}, {"says"}, {"because"}}};
     for (const LeftOutRule& r : left_out_rules())
       rules.add({std::string{r.column}, std::string{r.says}, std::string{r.why}});
-    return "Parts: fits use `fit` alone; `random` is a fifth of the rows by a hash of their ids, `largest` the fifth "
-           "with the most work of each GPU and op.\n\n" +
+    return "Each row belongs to one of three parts. `random`: a fifth of the rows, by a hash of their ids; `largest`: "
+           "the\n"
+           "fifth with the most work of each GPU and op; `fit`: the rest. Laws are fitted to the rows of `fit` alone, "
+           "so the\n"
+           "errors of the other two are those of rows that no fit has seen.\n\n" +
            kinds.text("  ") + "\n" + reasons.text("  ") + "\n" + rules.text("  ");
   }
 

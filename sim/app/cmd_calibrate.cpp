@@ -44,7 +44,7 @@ class Calibrate final : public Command {
         {"--device", "NAME", "cuda, to measure the GPU of this computer; with --from, the GPU whose laws are fitted",
          [this](const std::string& v) { device_ = v; }},
         {"--budget", "TIME", "time to measure for, such as 60 s",
-         [this](const std::string& v) { options_.budget = parse<Seconds>(v); }}};
+         [this](const std::string& v) { options_.budget = time_option("--budget", v); }}};
     for (Flag& f : peers_.flags("measures its GPU, collectives with all, and writes")) all.push_back(std::move(f));
     return all;
   }

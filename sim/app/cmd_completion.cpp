@@ -2,8 +2,8 @@
 // `eval "$(orrery completion bash)"`: made from the table of commands.
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "sim/app/commands.hpp"
 #include "sim/app/report.hpp"
@@ -18,9 +18,10 @@ class Completion final : public Command {
   std::string_view summary() const override { return "a script that completes commands and options in a shell"; }
   std::string_view arguments() const override { return "bash"; }
   Arity arity() const override { return {1, 1}; }
+  std::vector<std::string> choices() const override { return {"bash"}; }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
-    if (arguments[0] != "bash") throw unknown_name("shell", arguments[0], {"bash"});
+    if (arguments[0] != "bash") throw unknown_name("shell", arguments[0], choices());
     const std::string text = script(context);
     context.console.out(
         context.json ? nlohmann::json{{"schema_version", kSchemaVersion}, {"script", text}}.dump(2) + "\n" : text);
@@ -29,40 +30,43 @@ class Completion final : public Command {
 
  private:
   std::string script(AppContext& context) const {
-    std::set<std::string> first;
-    std::string cases;
+    std::map<std::string, std::string> first;  // words, with those that may follow
+    std::string cases, groups;
     for (const auto& c : commands_) {
       const std::string name{c->name()};
-      first.insert(name.substr(0, name.find(' ')));
+      const std::size_t space = name.find(' ');
+      std::string& second = first[name.substr(0, space)];
+      if (space != std::string::npos) second += name.substr(space);
       std::string flags;
       for (const Flag& f : c->flags()) flags += f.name + " ";
       for (const Flag& f : common_flags(context)) flags += f.name + " ";
-      cases += fmt::format("    '{}') words='{}' ;;\n", name, flags);
+      cases += fmt::format("    '{}') options='{}' choices='{}' ;;\n", name, flags, fmt::join(c->choices(), " "));
     }
     std::string all;
-    for (const std::string& word : first) all += word + " ";
+    for (const auto& [word, second] : first) {
+      all += word + " ";
+      if (second.empty()) continue;
+      groups +=
+          fmt::format("    {0}) [ \"$COMP_CWORD\" -eq 2 ] && choices='{1}' || name=\"{0} ${{COMP_WORDS[2]}}\" ;;\n",
+                      word, second.substr(1));
+    }
     return fmt::format(R"(_orrery() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" words=''
+  local current="${{COMP_WORDS[COMP_CWORD]}}" name="${{COMP_WORDS[1]}}" options='' choices=''
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '{}' -- "$current")); return
   fi
-  case "${{COMP_WORDS[1]}}" in
-    model) [ "$COMP_CWORD" -eq 2 ] && words='show' ;;
-    config) [ "$COMP_CWORD" -eq 2 ] && words='show check explain schema' ;;
-    trace) [ "$COMP_CWORD" -eq 2 ] && words='info convert' ;;
-    list) words='strategies models clusters devices scenarios benchmarks' ;;
-  esac
-  [ -n "$words" ] || case "${{COMP_WORDS[1]}}" in model|config|trace) set -- "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" ;; *) set -- "${{COMP_WORDS[1]}}" ;; esac
-  [ -n "$words" ] || case "$1" in
+  case "$name" in
+{}  esac
+  case "$name" in
 {}  esac
   case "$current" in
-    -*) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
-    *) COMPREPLY=($(compgen -W "${{words%%-*}}" -- "$current") $(compgen -f -- "$current")) ;;
+    -*) COMPREPLY=($(compgen -W "$options" -- "$current")) ;;
+    *) COMPREPLY=($(compgen -W "$choices" -- "$current") $([ -n "$choices" ] || compgen -f -- "$current")) ;;
   esac
 }}
 complete -F _orrery orrery
 )",
-                       all, cases);
+                       all, groups, cases);
   }
 
   const Commands& commands_;

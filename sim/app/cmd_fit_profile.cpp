@@ -49,27 +49,30 @@ SoftwareProfile start_of_servers(const std::string& name) {
 class FitProfile final : public Command {
  public:
   std::string_view name() const override { return "fit-profile"; }
-  std::string_view summary() const override { return "how a software drives the hardware, fitted to published steps"; }
+  std::string_view summary() const override {
+    return "fit the parameters of a software profile (`orrery list profiles`) to published steps";
+  }
   std::string_view arguments() const override { return "PROFILE TABLE.csv…"; }
   Arity arity() const override { return {2, 1000}; }
   std::vector<Flag> flags() override {
     return {
-        {"--memory", "", "fits what the software takes of the memory beside its tensors, to published peaks",
+        {"--memory", "", "fit what the software takes of the memory beside its tensors, to published peaks",
          [this](const std::string&) { memory_ = true; }},
-        {"--deviations", "", "tells from published rows how far its predictions are off, and changes nothing else",
+        {"--deviations", "", "fit only how sure predictions with it are, from how far they are off on published rows",
          [this](const std::string&) { deviations_ = true; }},
-        {"--experts", "", "fits the host's time per layer of experts in place of that of a launch",
+        {"--experts", "", "fit the host's time per layer of experts in place of its time per launch",
          [this](const std::string&) { experts_ = true; }},
-        {"--sequences", "", "fits the host's time per sequence that chooses a token in place of that per pass",
+        {"--sequences", "", "fit the host's time per sequence that gets a token in place of its time per pass",
          [this](const std::string&) { sequences_ = true; }},
-        {"--out", "FILE", "writes the parameter file", [this](const std::string& v) { out_ = v; }},
-        {"--most", "N", "rows of servers that are fitted at most; default 60",
+        {"--out", "FILE", "write the profile's parameter file", [this](const std::string& v) { out_ = v; }},
+        {"--most", "N", "most rows of servers that are fitted; default 60",
          [this](const std::string& v) { most_ = static_cast<std::size_t>(integer_option("--most", v, 1)); }},
-        {"--date", "DAY", "day that the file names, such as 2026-01-31", [this](const std::string& v) { date_ = v; }}};
+        {"--date", "DAY", "day to write into the file, such as 2026-01-31; default: unknown",
+         [this](const std::string& v) { date_ = v; }}};
   }
   std::string details() const override {
-    return "Fits on at most 30 % of the rows, by a hash of their ids, and on none of the models that are held out "
-           "whole.";
+    return "At most 30 % of the rows are fitted, chosen by a hash of their ids, and none of a few models, which are\n"
+           "kept to judge the fit by.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {

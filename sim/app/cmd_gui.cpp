@@ -13,14 +13,6 @@
 namespace orrery {
 namespace {
 
-bool has_display() {
-  const auto is_set = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value && *value;
-  };
-  return is_set("DISPLAY") || is_set("WAYLAND_DISPLAY") || is_set("QT_QPA_PLATFORM");
-}
-
 class Gui final : public Command {
  public:
   std::string_view name() const override { return "gui"; }
@@ -39,9 +31,7 @@ class Gui final : public Command {
       throw MissingError{
           "this build has no orrery-gui: `apt-get install qt6-base-dev`, then configure with -DORRERY_GUI=ON and build "
           "again"};
-    if (!has_display())
-      throw MissingError{
-          "there is no display: set DISPLAY or WAYLAND_DISPLAY, or QT_QPA_PLATFORM=offscreen with --exec"};
+    need_display();
     std::vector<std::string> words = {viewer};
     words.insert(words.end(), arguments.begin(), arguments.end());
     if (!commands_.empty()) words.insert(words.end(), {"--exec", commands_});
@@ -57,6 +47,12 @@ class Gui final : public Command {
 };
 
 }  // namespace
+
+void need_display() {
+  for (const char* name : {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"})
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return;
+  throw MissingError{"there is no display: set DISPLAY or WAYLAND_DISPLAY, or QT_QPA_PLATFORM=offscreen with --exec"};
+}
 
 std::unique_ptr<Command> make_gui() { return std::make_unique<Gui>(); }
 

@@ -124,6 +124,7 @@ class List final : public Command {
   }
   std::string_view arguments() const override { return "KIND"; }
   Arity arity() const override { return {1, 1}; }
+  std::vector<std::string> choices() const override { return kind_names(); }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const Rows rows = rows_of(arguments[0], context.wiring.locations());

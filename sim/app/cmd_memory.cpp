@@ -80,7 +80,7 @@ class Memory final : public Command {
     all.push_back({"--rank", "N", "rank, of a snapshot device; default: the rank that needs most, device 0",
                    [this](const std::string& v) { rank_ = integer_option("--rank", v, 0); }});
     all.push_back({"--capacity", "SIZE", "memory of the device; default: the cluster's, of a snapshot not limited",
-                   [this](const std::string& v) { capacity_ = parse<Bytes>(v); }});
+                   [this](const std::string& v) { capacity_ = size_option("--capacity", v); }});
     all.push_back({"--steps", "N", "steps to simulate; default 2",
                    [this](const std::string& v) { steps_ = integer_option("--steps", v, 1); }});
     all.push_back({"--plan", "", "also fixed places for all blocks, planned layer by layer, then for the whole",
@@ -127,6 +127,9 @@ class Memory final : public Command {
       std::string ranks;
       for (const auto& [rank, trace] : s.allocations)
         ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank.value);
+      if (*rank_ >= s.recording.timeline.num_ranks)
+        throw UserError{fmt::format("there is no rank {}", *rank_),
+                        fmt::format("ranks are 0 to {}", s.recording.timeline.num_ranks - 1)};
       throw UserError{fmt::format("rank {} is not simulated", *rank_),
                       fmt::format("ranks {} stand for all; `--set ranks=expanded` simulates each", ranks)};
     }

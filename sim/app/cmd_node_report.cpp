@@ -64,7 +64,7 @@ class ReportNode final : public Command {
             {"--quick", "", "fewer points and plans",
              [this](const std::string&) { options_.quick = true, options_.clocks = Seconds{10}; }},
             {"--budget", "TIME", "what is not begun by then is left to another run with the same folder (450 s)",
-             [this](const std::string& v) { options_.budget = parse<Seconds>(v); }},
+             [this](const std::string& v) { options_.budget = time_option("--budget", v); }},
             {"--seed", "N", "of the sizes that are measured",
              [this](const std::string& v) { options_.seed = integer_option("--seed", v, 0); }}};
   }

@@ -70,6 +70,11 @@ class Reproduce final : public Command {
   std::string_view summary() const override { return "published results beside what is predicted here"; }
   std::string_view arguments() const override { return "[NAME…]"; }
   Arity arity() const override { return {0, 100}; }
+  std::vector<std::string> choices() const override {
+    std::vector<std::string> names;
+    for (const ReproductionEntry& e : reproductions()) names.emplace_back(e.name);
+    return names;
+  }
   std::vector<Flag> flags() override {
     return {{"--all", "", "all reproductions", [this](const std::string&) { all_ = true; }},
             {"--fail", "", "exit with 1 when a claim does not hold", [this](const std::string&) { fail_ = true; }}};
@@ -112,16 +117,10 @@ class Reproduce final : public Command {
     for (const std::string& a : arguments) out.push_back(&find_reproduction(a));
     if (all_ && !out.empty()) throw UserError{"--all and names exclude each other"};
     if (!all_ && out.empty())
-      throw UserError{"which reproduction is missing", fmt::format("give {}, or --all", names())};
+      throw UserError{"which reproduction is missing", fmt::format("give {}, or --all", fmt::join(choices(), ", "))};
     if (all_)
       for (const ReproductionEntry& e : reproductions()) out.push_back(&e);
     return out;
-  }
-
-  static std::string names() {
-    std::string text;
-    for (const ReproductionEntry& e : reproductions()) text += (text.empty() ? "" : ", ") + std::string{e.name};
-    return text;
   }
 
   bool all_ = false, fail_ = false;

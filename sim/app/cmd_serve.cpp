@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
+#include "sim/app/partial_file.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/serving/serve_report.hpp"
 #include "sim/app/serving/serve_trace.hpp"
@@ -15,17 +15,18 @@ namespace {
 /// One line per answer, as they come: the file grows, memory does not.
 class AnswerFile {
  public:
-  explicit AnswerFile(const std::string& path) : out_{path} {
-    if (!out_) throw DeviceError{fmt::format("cannot write {}", orrery::quoted(path))};
-    out_ << "request_id,replica,arrival_s,input_tokens,output_tokens,shared_tokens,preemptions,ttft_s,tpot_s,e2e_s\n";
+  explicit AnswerFile(const std::string& path) : file_{path} {
+    file_.stream()
+        << "request_id,replica,arrival_s,input_tokens,output_tokens,shared_tokens,preemptions,ttft_s,tpot_s,e2e_s\n";
   }
   void add(const Answer& a) {
-    out_ << fmt::format("{},{},{:.6f},{},{},{},{},{:.6f},{:.6f},{:.6f}\n", a.id, a.replica, a.arrival, a.prompt,
-                        a.output, a.shared, a.preemptions, a.ttft(), a.tpot(), a.e2e());
+    file_.stream() << fmt::format("{},{},{:.6f},{},{},{},{},{:.6f},{:.6f},{:.6f}\n", a.id, a.replica, a.arrival,
+                                  a.prompt, a.output, a.shared, a.preemptions, a.ttft(), a.tpot(), a.e2e());
   }
+  void close() { file_.close(); }
 
  private:
-  std::ofstream out_;
+  PartialFile file_;
 };
 
 class Serve final : public Command {
@@ -35,9 +36,9 @@ class Serve final : public Command {
   std::string_view arguments() const override { return "[SCENARIO]"; }
   Arity arity() const override { return {0, 1}; }
   std::string details() const override {
-    return "The scenario's workload is `serve`. Requests come from a trace or are drawn; the report has times to the "
-           "first token, between tokens and to the last one, goodput under an SLO, and how full the pool of keys and "
-           "values was.";
+    return "The scenario's workload is `serve`. Requests come from a trace or are drawn; the report has times to the\n"
+           "first token, between tokens and to the last one, goodput under an SLO, and how full the pool of keys and\n"
+           "values was.\n";
   }
 
   std::vector<Flag> flags() override {
@@ -46,7 +47,7 @@ class Serve final : public Command {
                    [this](const std::string& v) { requests_ = v; }});
     all.push_back({"--trace", "FILE.json", "also write the steps of each replica as Chrome JSON",
                    [this](const std::string& v) { trace_ = v; }});
-    all.push_back({"--no-interval", "", "leaves out the 90 % intervals, which take two more simulations",
+    all.push_back({"--no-interval", "", "leave out the 90 % intervals, which take two more simulations",
                    [this](const std::string&) { interval_ = false; }});
     all.push_back({"--fail", "", "exit with 1 when it does not fit or is overloaded",
                    [this](const std::string&) { fail_ = true; }});
@@ -64,6 +65,7 @@ class Serve final : public Command {
     if (trace) request.on_step = [&](const ServedStep& s) { trace->add(s); };
     request.check = [&] { context.interrupt.check(); };
     const ServeReport report = serve_scenario(request);
+    if (file) file->close();
     if (trace) trace->close();
     context.console.out(context.json ? to_json(report).dump(2) + "\n" : to_text(report, context.console));
     return fail_ && (!report.fits() || report.result.is_overloaded()) ? exit_code::kMissed : exit_code::kOk;

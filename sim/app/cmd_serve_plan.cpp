@@ -40,8 +40,8 @@ class ServePlan final : public Command {
   std::string_view arguments() const override { return "MODEL"; }
   Arity arity() const override { return {1, 1}; }
   std::string details() const override {
-    return "Searches ranks per replica, replicas, schedulers, limits of a step, and prompts on replicas of their own. "
-           "Each candidate is simulated under the whole traffic; the cheapest has the fewest GPUs.";
+    return "Searches ranks per replica, replicas, schedulers, limits of a step, and prompts on replicas of their own.\n"
+           "Each candidate is simulated under the whole traffic; the cheapest has the fewest GPUs.\n";
   }
 
   std::vector<Flag> flags() override {

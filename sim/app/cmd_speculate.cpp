@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sim/app/commands.hpp"
+#include "sim/app/scenario_flags.hpp"
 #include "sim/app/speculation_plot.hpp"
 #include "sim/app/speculation_study.hpp"
 #include "sim/app/wiring.hpp"
@@ -87,8 +88,13 @@ class Speculate final : public Command {
     return {
         {"--cluster", "CLUSTER", "a file or one of `orrery list clusters`; left out: this computer", into(cluster_)},
         {"--batch", "SIZES", "1..64 (powers of two), or a list like 1,8,24; left out: 1..64", into(batch_)},
-        {"--prompt", "TOKENS", "context before the tokens that are timed; left out: 512", into(prompt_)},
-        {"--dtype", "TYPE", "f32, bf16 or f16; left out: bf16, on this computer f32", into(dtype_)},
+        {"--prompt", "TOKENS", "context before the tokens that are timed; left out: 512",
+         [this](const std::string& v) { prompt_ = integer_option("--prompt", v, 1); }},
+        {"--dtype", "TYPE", "f32, bf16 or f16; left out: bf16, on this computer f32",
+         [this](const std::string& v) {
+           check_choice("--dtype", v, {"f32", "bf16", "f16"});
+           dtype_ = v;
+         }},
         {"--profile", "NAME", "of the software, one of `orrery list profiles`", into(profile_)},
         {"--methods", "FILE", "what is compared; left out: scenarios/speculation_methods.yaml", into(methods_)},
         {"--plot", "FILE", "speed-ups over batch sizes as SVG", into(plot_)}};
@@ -107,7 +113,7 @@ class Speculate final : public Command {
                       to_json_text(cluster_),
                       profile_,
                       1,
-                      number(prompt_),
+                      prompt_,
                       !dtype_.empty()      ? dtype_
                       : cluster_ == "host" ? "f32"
                                            : "bf16"};
@@ -202,7 +208,7 @@ class Speculate final : public Command {
                        {"model", model},
                        {"cluster", cluster_},
                        {"batches", batches},
-                       {"prompt", number(prompt_)}};
+                       {"prompt", prompt_}};
     for (std::size_t i = 0; i < batches.size(); ++i) {
       out["plain"].push_back({{"batch", batches[i]},
                               {"step", plain[i].step},
@@ -236,7 +242,8 @@ class Speculate final : public Command {
         plot_, speculation_svg(fmt::format("{} on {}: speed-up by speculation", model, cluster_), batches, curves));
   }
 
-  std::string cluster_ = "host", batch_ = "1..64", prompt_ = "512", dtype_, profile_, methods_, plot_;
+  std::string cluster_ = "host", batch_ = "1..64", dtype_, profile_, methods_, plot_;
+  std::int64_t prompt_ = 512;
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
@@ -25,7 +27,8 @@ class Version final : public Command {
                               .dump(2) +
                           "\n");
     else
-      context.console.out(tool_version() + "\n");
+      context.console.out(fmt::format("{}\n  scenarios   {}\n  parameters  {}\n", tool_version(), l.scenarios(),
+                                      fmt::join(l.parameter_folders(), ", then ")));
     return exit_code::kOk;
   }
 };

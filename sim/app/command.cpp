@@ -3,10 +3,12 @@
 #include "sim/app/command.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/table.hpp"
@@ -14,13 +16,15 @@
 namespace orrery {
 namespace {
 
-/// What is known of, but not in this build: the package and the option that bring it.
+/// What people look for and is not there yet, and what does its work.
 struct Absent {
-  std::string_view name, package, option;
+  std::string_view name, instead;
 };
 constexpr Absent kAbsent[] = {
-    {"sweep", "libopenmpi-dev and libtbb-dev", "-DORRERY_SWEEP=ON"},
+    {"sweep", "give `orrery simulate` several --what-if, or call it once for each point with --set and --json"},
 };
+
+constexpr std::size_t kHelpWidth = 120;  // columns
 
 struct Found {
   Command* command = nullptr;
@@ -28,6 +32,13 @@ struct Found {
 };
 
 std::vector<std::string> words_of(const std::vector<std::string>& line) { return {line.begin() + 1, line.end()}; }
+
+/// The words of a command's name.
+std::vector<std::string> split(const std::string& name) {
+  const std::size_t space = name.find(' ');
+  if (space == std::string::npos) return {name};
+  return {name.substr(0, space), name.substr(space + 1)};
+}
 
 Found find_command(const Commands& commands, const std::vector<std::string>& words) {
   for (const std::size_t n : {std::size_t{2}, std::size_t{1}}) {
@@ -55,12 +66,13 @@ std::vector<std::string> names_below(const Commands& commands, const std::string
 
 [[noreturn]] void fail_unknown(const Commands& commands, const std::vector<std::string>& words) {
   for (const Absent& a : kAbsent)
-    if (a.name == words[0])
-      throw MissingError{
-          fmt::format("'orrery {}' is not in this build: install {}, then build with {}", a.name, a.package, a.option)};
+    if (a.name == words[0]) throw MissingError{fmt::format("there is no 'orrery {}' yet: {}", a.name, a.instead)};
   const std::vector<std::string> below = names_below(commands, words[0]);
   if (below.empty()) throw unknown_name("command", words[0], names_of(commands));
-  throw unknown_name("command", words.size() > 1 ? words[0] + " " + words[1] : words[0], below);
+  if (words.size() == 1)
+    throw UserError{fmt::format("'orrery {}' needs one more word", words[0]),
+                    fmt::format("known commands: {}", fmt::join(below, ", "))};
+  throw unknown_name("command", words[0] + " " + words[1], below);
 }
 
 const Flag& find_flag(const std::vector<Flag>& flags, std::string_view name, const Command& command) {
@@ -108,8 +120,13 @@ void check_arity(const Command& command, const std::vector<std::string>& argumen
   const Arity a = command.arity();
   if (arguments.size() >= a.least && arguments.size() <= a.most) return;
   const std::string usage = fmt::format("usage: orrery {} {}", command.name(), command.arguments());
-  if (arguments.size() < a.least)
-    throw UserError{fmt::format("'orrery {}' needs {} more", command.name(), command.arguments()), usage};
+  if (arguments.size() < a.least) {
+    const std::vector<std::string> choices = command.choices();
+    throw UserError{
+        fmt::format("'orrery {}' needs {}{}", command.name(), command.arguments(),
+                    arguments.empty() ? "" : fmt::format(", given is only {}", orrery::quoted(arguments.front()))),
+        choices.empty() ? usage : fmt::format("{} is one of {}", command.arguments(), fmt::join(choices, ", "))};
+  }
   throw UserError{fmt::format("unexpected argument {}", orrery::quoted(arguments[a.most])), usage};
 }
 
@@ -137,7 +154,14 @@ int dispatch(const Commands& commands, AppContext& context) {
     return dispatch(commands, context);
   }
   const Found found = find_command(commands, words);
-  if (found.command == nullptr) fail_unknown(commands, words);
+  if (found.command == nullptr) {
+    const std::vector<std::string> below = names_below(commands, words[0]);
+    if (below.empty() || words.size() < 2 || words[1][0] != '-' || !asks_for_help(words)) fail_unknown(commands, words);
+    for (const std::string& name : below)
+      context.console.out((name == below.front() ? "" : "\n") +
+                          help_of(*find_command(commands, split(name)).command, context));
+    return exit_code::kOk;
+  }
   if (asks_for_help(words)) {
     context.console.out(help_of(*found.command, context));
     return exit_code::kOk;
@@ -150,6 +174,19 @@ int dispatch(const Commands& commands, AppContext& context) {
 }
 
 std::string flag_text(const Flag& f) { return f.value.empty() ? f.name : f.name + " " + f.value; }
+
+/// Lines of whole words that are at most so wide.
+std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines{""};
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t space = std::min(text.find(' ', at), text.size());
+    const std::string word{text.substr(at, space - at)};
+    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+    at = space + 1;
+  }
+  return lines;
+}
 
 }  // namespace
 
@@ -177,9 +214,14 @@ std::string help_of(Command& command, AppContext& context) {
   std::string text =
       fmt::format("orrery {}: {}\n\nusage: orrery {} [options]{}{}\n\n", command.name(), command.summary(),
                   command.name(), command.arguments().empty() ? "" : " ", command.arguments());
+  std::vector<Flag> flags = command.flags();
+  for (Flag& f : common_flags(context)) flags.push_back(std::move(f));
+  std::size_t widest = 0;
+  for (const Flag& f : flags) widest = std::max(widest, display_width(flag_text(f)));
   Table table{{{"option"}, {"meaning"}}};
-  for (const Flag& f : command.flags()) table.add({flag_text(f), f.summary});
-  for (const Flag& f : common_flags(context)) table.add({flag_text(f), f.summary});
+  for (const Flag& f : flags)
+    for (bool is_first = true; const std::string& line : wrapped(f.summary, kHelpWidth - widest - 2))
+      table.add({std::exchange(is_first, false) ? flag_text(f) : "", line});
   text += table.text();
   const std::string details = command.details();
   return details.empty() ? text : text + "\n" + details;

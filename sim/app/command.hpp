@@ -54,6 +54,8 @@ class Command {
   virtual std::string_view summary() const = 0;
   virtual std::string_view arguments() const { return {}; }
   virtual Arity arity() const { return {}; }
+  /// Words that an argument can be, where there are only these.
+  virtual std::vector<std::string> choices() const { return {}; }
   virtual std::vector<Flag> flags() { return {}; }
   /// Text below the options in the help.
   virtual std::string details() const { return {}; }

@@ -35,6 +35,8 @@ std::unique_ptr<Command> make_trace_render();
 std::unique_ptr<Command> make_gui();
 std::unique_ptr<Command> make_node_report();
 std::unique_ptr<Command> make_version();
+/// Throws MissingError where the environment names no place for a window.
+void need_display();
 /// Completes the other commands: reads the list when it runs.
 std::unique_ptr<Command> make_completion(const Commands& commands);
 

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "sim/base/error.hpp"
 
@@ -74,7 +76,10 @@ std::string Console::styled(std::string_view text, std::string_view code) const 
 
 void Console::out(std::string_view text) {
   end_progress();
+  errno = 0;
   write_to(facts_.out, text);
+  if (std::ferror(facts_.out) != 0)
+    throw DeviceError{fmt::format("cannot write the result: {}", std::generic_category().message(errno))};
 }
 
 void Console::note(std::string_view text) {

@@ -36,7 +36,7 @@ class Console {
   void set_colour(ColourMode mode) { colour_ = mode; }
   void set_progress(ProgressMode mode) { progress_ = mode; }
 
-  /// Part of the result.
+  /// Part of the result. Throws DeviceError where it cannot be written.
   void out(std::string_view text);
   /// A remark on stderr; ends the line of progress.
   void note(std::string_view text);

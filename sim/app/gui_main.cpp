@@ -4,7 +4,10 @@
 #include <QSettings>
 #include <QStyleFactory>
 #include <QTimer>
+#include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string_view>
 
 #include "gui/window/main_window.hpp"
 #include "sim/app/commands.hpp"
@@ -23,7 +26,7 @@ constexpr const char* kUsage =
 struct Arguments {
   QStringList files;
   QString commands;
-  bool lists = false, is_wrong = false, asks_help = false;
+  bool lists = false, is_wrong = false;
 };
 
 Arguments read(const QStringList& words) {
@@ -33,8 +36,6 @@ Arguments read(const QStringList& words) {
       a.commands = words[++i];
     else if (words[i] == "--list-commands")
       a.lists = true;
-    else if (words[i] == "--help" || words[i] == "-h")
-      a.asks_help = true;
     else if (words[i].startsWith("--") || a.files.size() == 2)
       a.is_wrong = true;
     else
@@ -43,18 +44,44 @@ Arguments read(const QStringList& words) {
   return a;
 }
 
+/// Whether one of these words is among the arguments, before Qt has looked at them.
+bool has(int argc, char** argv, std::initializer_list<std::string_view> words) {
+  return std::any_of(argv + 1, argv + argc, [&](const char* argument) {
+    return std::find(words.begin(), words.end(), std::string_view{argument}) != words.end();
+  });
+}
+
+/// What needs no window, or says that there can be none; nothing where one is to be opened.
+std::optional<int> before_window(int argc, char** argv) {
+  using namespace orrery;
+  if (has(argc, argv, {"--help", "-h"})) {
+    std::fputs(kUsage, stdout);
+    return exit_code::kOk;
+  }
+  if (has(argc, argv, {"--list-commands"})) qputenv("QT_QPA_PLATFORM", "offscreen");
+  if (has(argc, argv, {"-platform", "--platform"})) return {};
+  try {
+    need_display();
+  } catch (const MissingError& e) {
+    std::fprintf(stderr, "orrery-gui: %s\n", e.what());
+    return exit_code::kMissing;
+  }
+  return {};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace orrery;
+  if (const std::optional<int> code = before_window(argc, argv)) return *code;
   QApplication application{argc, argv};
   QApplication::setApplicationName("orrery-gui");
   QApplication::setOrganizationName("orrery");
   QApplication::setStyle(QStyleFactory::create("Fusion"));
   const Arguments arguments = read(QApplication::arguments());
-  if (arguments.is_wrong || arguments.asks_help) {
-    std::fputs(kUsage, arguments.asks_help ? stdout : stderr);
-    return arguments.asks_help ? exit_code::kOk : exit_code::kWrongInput;
+  if (arguments.is_wrong) {
+    std::fputs(kUsage, stderr);
+    return exit_code::kWrongInput;
   }
   const Environment environment = process_environment();
   const Wiring wiring{environment};

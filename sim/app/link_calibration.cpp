@@ -152,6 +152,9 @@ const TableFit& fit_of(const CsvTable& table) {
 }  // namespace
 
 int fit_tables(const std::vector<std::string>& paths, const std::string& folder, AppContext& context) {
+  if (paths.empty())
+    throw UserError{"--from without tables to fit",
+                    "name tables of collectives or expert exchanges, or of kernels with --device and -o"};
   std::map<const TableFit*, Tables> tables;
   for (const std::string& path : paths) {
     CsvTable table = read_csv(path);

@@ -43,7 +43,11 @@ class TreeBuilder final : public YAML::EventHandler {
  public:
   TreeBuilder(SourceText& source, const ReadLimits& limits) : source_{source}, limits_{limits} {}
 
-  Node take() { return std::move(root_); }
+  /// A text without anything in it is a null at its beginning.
+  Node take() {
+    if (documents_ == 0) root_.origin = source_.origin(1, 1);
+    return std::move(root_);
+  }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) fail(mark, "a second document starts here", "one file holds one document");

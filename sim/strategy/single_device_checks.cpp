@@ -86,7 +86,8 @@ void check_train(const Model& model, const TrainOptions& o) {
   if (o.batch % o.microbatches != 0)
     throw UserError{
         fmt::format("{} microbatches do not divide a batch of {}", o.microbatches, o.batch),
-        fmt::format("batch can be {} or {}", std::max<std::int64_t>(o.batch / o.microbatches, 1) * o.microbatches,
+        fmt::format("batch can be {}{}",
+                    o.batch > o.microbatches ? fmt::format("{} or ", o.batch / o.microbatches * o.microbatches) : "",
                     (o.batch / o.microbatches + 1) * o.microbatches)};
   if (o.microbatches > 65535) throw UserError{fmt::format("{} microbatches are more than 65535", o.microbatches)};
   check_dropout(o);

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 
 #include "sim/base/error.hpp"
 
@@ -20,26 +19,21 @@ std::string_view name_of(const BatchShape& s) {
 std::string time(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-}  // namespace
-
-ServeTrace::ServeTrace(const std::string& path) : path_{path}, partial_{path + ".partial"} {
+const std::string& with_suffix(const std::string& path) {
   if (!path.ends_with(".json"))
     throw UserError{fmt::format("{} is not the name of a Chrome JSON file", orrery::quoted(path)),
                     "steps of served replicas are written as Chrome JSON: let the name end in .json"};
-  out_.open(partial_);
-  if (!out_) throw DeviceError{fmt::format("cannot write {}", orrery::quoted(path))};
-  out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  return path;
 }
 
-ServeTrace::~ServeTrace() {
-  if (!out_.is_open()) return;
-  out_.close();
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);
+}  // namespace
+
+ServeTrace::ServeTrace(const std::string& path) : file_{with_suffix(path)} {
+  file_.stream() << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 }
 
 void ServeTrace::event(const std::string& json) {
-  out_ << (first_ ? "\n" : ",\n") << json;
+  file_.stream() << (first_ ? "\n" : ",\n") << json;
   first_ = false;
 }
 
@@ -65,11 +59,8 @@ void ServeTrace::add(const ServedStep& s) {
 }
 
 void ServeTrace::close() {
-  out_ << "\n]}\n";
-  out_.close();
-  std::error_code failure;
-  if (out_) std::filesystem::rename(partial_, path_, failure);
-  if (!out_ || failure) throw DeviceError{fmt::format("cannot write {}", orrery::quoted(path_))};
+  file_.stream() << "\n]}\n";
+  file_.close();
 }
 
 }  // namespace orrery

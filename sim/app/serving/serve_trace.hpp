@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fstream>
 #include <string>
 
+#include "sim/app/partial_file.hpp"
 #include "sim/program/serving/serving.hpp"
 
 namespace orrery {
@@ -19,16 +19,12 @@ class ServeTrace {
   void add(const ServedStep& step);
   /// Ends the file; throws DeviceError when not all of it could be written. Without it the file is deleted.
   void close();
-  ~ServeTrace();
-  ServeTrace(const ServeTrace&) = delete;
-  ServeTrace& operator=(const ServeTrace&) = delete;
 
  private:
   void event(const std::string& json);
   void name_replica(std::size_t replica);
 
-  std::string path_, partial_;
-  std::ofstream out_;
+  PartialFile file_;
   std::size_t named_ = 0;  // replicas
   bool first_ = true;
 };
