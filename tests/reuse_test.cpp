@@ -198,10 +198,10 @@ TEST_CASE("between two executions of a plan lies what others touched, and it is 
     CHECK(bindings.working_set == working_set(plan, {}).base());
     return bindings.before;
   };
-  CHECK(next(target) == Interlude{});
-  CHECK(next(target) == Interlude{});
-  CHECK(next(draft) == Interlude{});  // nobody has touched d
-  CHECK(next(draft) == Interlude{});
+  CHECK(next(target) == Interlude{kBeyondCaches, 1});  // nobody has touched w
+  CHECK(next(target) == Interlude{kBeyondCaches, 2});
+  CHECK(next(draft) == Interlude{kBeyondCaches, 1});  // nor d, which is most of it
+  CHECK(next(draft) == Interlude{kBeyondCaches, 2});
   // Most of what it touches is w, behind which d was touched; the head is what both share.
   CHECK(next(target) == Interlude{16 * kKiB, 1});
   for (std::int32_t i = 1; i <= 32; ++i) CHECK(next(draft) == Interlude{64 * kKiB, i});

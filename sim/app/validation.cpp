@@ -88,6 +88,14 @@ class Measuring {
   MeasuredRound told_;
 };
 
+/// Of the tokens that stand for a generation, the first behind its prompt left out: what is measured is a median too.
+double median_token(const Timeline& t) {
+  const std::vector<InstanceTime> times = instance_times(t);
+  std::vector<double> tokens;
+  for (const std::uint32_t i : steady_instances(t)) tokens.push_back(times[i].seconds());
+  return median(std::move(tokens));
+}
+
 ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
   machine.software = machine.experts = 0;
@@ -99,7 +107,8 @@ ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   ValidatedPlan p;
   p.name = scenario.name;
   p.report = make_report({scenario, *s.program, s.recording, &machine});
-  p.predicted = p.report.step, p.low = p.report.low, p.high = p.report.high;
+  p.predicted = is_generation && !scenario.speculates() ? median_token(s.recording.timeline) : p.report.step;
+  p.low = p.report.low * (p.predicted / p.report.step), p.high = p.report.high * (p.predicted / p.report.step);
   p.peak_predicted = p.report.memory.bytes;
   p.plans = digests_of(*s.program);
   p.ops = predicted_ops(machine, *s.program, s.recording);

@@ -48,7 +48,10 @@ Interlude ExecutionHistory::came_before(const std::vector<TouchedTensor>& touche
   for (const TouchedTensor& t : touched) {
     all += t.bytes;
     const auto known = tensors_.find(t.name);
-    if (known == tensors_.end()) continue;
+    if (known == tensors_.end()) {
+      between.emplace_back(Bytes{kBeyondCaches}, t.bytes);
+      continue;
+    }
     Bytes passed;
     for (auto later = others.upper_bound(known->second.last); later != others.end(); ++later) passed += later->second;
     between.emplace_back(passed, t.bytes);

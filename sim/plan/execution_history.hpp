@@ -12,14 +12,18 @@
 
 namespace orrery {
 
+/// More than any cache holds: what lies between an execution and one that there never was.
+constexpr double kBeyondCaches = 1e15;  // bytes
+
 /// Executions of plans that share persistent tensors by name, one after another on one rank: its first class stands for
 /// all. Memory in proportion to the tensors of the plans, time times the executions that they were touched last by.
 class ExecutionHistory {
  public:
   /// Tells of the next execution; fills in its working set and what came before it. Bytes between are those of the
   /// middle one of the plan's bytes: of tensors that it does not touch and that were touched since. Where less came
-  /// between than a 64th of what it touches, it counts as executed again. What nobody has touched counts as if the plan
-  /// were executed all along. Leaves out what plans take and give back.
+  /// between than a 64th of what it touches, it counts as executed again. What nobody has touched is in no cache: the
+  /// first execution, a prompt as a rule, is cold, and what follows with the same weights settles from there. Leaves
+  /// out what plans take and give back, so that a long prompt leaves more of the weights than it does.
   void next(const Plan& plan, Bindings& bindings);
 
  private:
