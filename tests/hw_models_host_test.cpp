@@ -143,7 +143,8 @@ TEST_CASE("a step keeps in a cache all or nothing of what it walks over", "[hw_m
 TEST_CASE("weights that the last cache may or may not hold make a prediction doubtful", "[hw_models]") {
   std::string text = kHost;
   text +=
-      "  gemm.few_nt:\n    coefficients: {b_cold_2: 60 us}\n    range: {m: [1, 8], n: [32, 4096], k: [32, 4096], mflop: "
+      "  gemm.few_nt:\n    coefficients: {b_cold_2: 60 us}\n    range: {m: [1, 8], n: [32, 4096], k: [32, 4096], "
+      "mflop: "
       "[0, 100]}\n"
       "    deviation: 0\n    bias: 0.01\n    floor: 10 ns\n";
   const HostModel model = host(text);
@@ -260,16 +261,49 @@ TEST_CASE("a rank loses time to ranks on other cores, as far as these work", "[h
   CHECK(against_one(8) == Approx(1 / 0.88 / 0.8));
 }
 
-TEST_CASE("a head of 24 numbers leaves half a vector over for each key and value, one of 64 nothing", "[hw_models]") {
+TEST_CASE("half a vector of a key counts as one, half of a value is left over", "[hw_models]") {
   const LawForm& form = attention_decode_form();
-  const auto tail = [&](std::int64_t dim) {
+  const auto feature = [&](std::string_view name, std::int64_t dim) {
     const Work decode{AttentionForward{
         .shape = {.heads = 4, .kv_heads = 2, .q = 1, .kv = 100, .qk_dim = dim, .v_dim = dim}, .keep_lse = false}};
     const FeatureRow row = features_of(form, {decode, {}}, {1.0_MiB, 16.0_MiB});
     for (std::size_t i = 0; i < form.features.size(); ++i)
-      if (form.features[i].name == "tail") return 1e6 * row[i];
+      if (form.features[i].name == name) return 1e6 * row[i];
     return -1.0;
   };
-  CHECK(tail(24) == Approx(4 * 100 * (8 + 8)));
-  CHECK(tail(64) == 0);
+  CHECK(feature("tail", 24) == Approx(4 * 100 * 8));
+  CHECK(feature("math", 24) == Approx(2 * 4 * 100 * (32 + 24)));
+  CHECK(feature("tail", 64) == 0);
+  CHECK(feature("math", 64) == Approx(2 * 4 * 100 * (64 + 64)));
+}
+
+TEST_CASE("what a few rows wait for falls with their number, and sums begin anew as often as A is used up",
+          "[hw_models]") {
+  const LawForm& form = few_rows_form();
+  const auto feature = [&](std::string_view name, const Gemm& g) {
+    Bindings far;
+    far.working_set = 1e9;
+    const FeatureRow row = features_of(form, {Work{g}, far}, {1.0_MiB, 16.0_MiB});
+    for (std::size_t i = 0; i < form.features.size(); ++i)
+      if (form.features[i].name == name) return 1e6 * row[i];
+    return -1.0;
+  };
+  const auto of = [](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed) {
+    return Gemm{.m = m, .n = n, .k = k, .transpose_b = transposed};
+  };
+  const double elements = 64 * 512;
+  CHECK(feature("few", of(1, 64, 512, true)) == Approx(elements));
+  CHECK(feature("few", of(2, 64, 512, true)) == Approx(elements / 2));
+  CHECK(feature("few", of(3, 64, 512, true)) == 0);
+  for (const auto& [m, name] : {std::pair{2, "b_cold_2"}, {4, "b_cold_4"}, {8, "b_cold_8"}})
+    for (const std::string_view other : {"b_cold_2", "b_cold_4", "b_cold_8"})
+      CHECK(feature(other, of(m, 64, 512, true)) == Approx(other == name ? 4 * elements : 0));
+  // 8 rows of 512 f32 are 16 KB, of 513 more
+  CHECK(feature("column", of(8, 64, 512, true)) == Approx(8 * 64));
+  CHECK(feature("column", of(8, 64, 513, true)) == Approx(2 * 8 * 64));
+  CHECK(feature("tail", of(8, 64, 512, true)) == 0);
+  CHECK(feature("tail", of(8, 64, 513, true)) == Approx(8 * 64));
+  CHECK(feature("tail", of(8, 67, 512, false)) == Approx(8 * 512 * 3));
+  CHECK(feature("split", of(8, 64, 513, true)) == Approx(64 * 513));
+  CHECK(feature("split", of(8, 64, 512, true)) == 0);
 }

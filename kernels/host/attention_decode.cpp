@@ -36,12 +36,13 @@ void load_queries(const AttentionArgs<T>& args, const Sequence& s, std::int64_t 
   }
 }
 
-constexpr std::int64_t kAhead = 32;  // keys between what is fetched and what is read
+constexpr std::int64_t kAhead = 8;  // rows between a prefetch and its use
 
-/// Heads lie in pieces of a few lines in a token, too short for the hardware to run ahead.
+/// Heads lie in pieces of a few lines in a token, too short for the hardware to run ahead. GCC takes what only fetches
+/// for what does nothing, unless it is inlined.
 template <class T>
-[[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += kLanes<T>) __builtin_prefetch(row + i, 0, 2);
+[[gnu::always_inline]] inline void prefetch_row(const T* row, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes<T>) __builtin_prefetch(row + i);
 }
 
 /// scores[r, j] = q_r·k_j of four keys, which all rows share.
@@ -62,21 +63,15 @@ void score_four(const Rows<T>& x, const T* const (&k)[4], T* scores) {
   }
 }
 
-/// scores[r, j − j0] = q_r·k_j. Values of the same keys are fetched for `add_values`. GCC takes what only fetches for
-/// what does nothing, unless it is inlined.
+/// scores[r, j − j0] = q_r·k_j.
 template <class T>
-void score_keys(const KeyRows<T>& keys, const KeyRows<T>& values, std::int64_t j0, std::int64_t n, const Rows<T>& x) {
-  const auto fetch = [&](std::int64_t j) __attribute__((always_inline)) {
-    if (j + kAhead < n) fetch_row(keys(j0 + j + kAhead), x.dim);
-    fetch_row(values(j0 + j), x.v_dim);
-  };
+void score_keys(const KeyRows<T>& keys, std::int64_t j0, std::int64_t n, const Rows<T>& x) {
   std::int64_t j = 0;
   for (; x.dim >= kLanes<T> && j + 4 <= n; j += 4) {
-    for (std::int64_t i = j; i < j + 4; ++i) fetch(i);
+    for (std::int64_t i = j + kAhead; i < std::min(j + kAhead + 4, n); ++i) prefetch_row(keys(j0 + i), x.dim);
     score_four<T>(x, {keys(j0 + j), keys(j0 + j + 1), keys(j0 + j + 2), keys(j0 + j + 3)}, x.scores + j);
   }
   for (; j < n; ++j) {
-    fetch(j);
     const T* k = keys(j0 + j);
     for (std::int64_t r = 0; r < x.count; ++r) {
       const T* q = x.query + r * x.dim;
@@ -98,29 +93,25 @@ void softmax_row(const Rows<T>& x, std::int64_t r, std::int64_t n) {
   x.max[r] = m;
 }
 
-/// out[r,:] += Σ_j p[r,j]·v_j, four keys at a time. Keys of the tile behind this one, of which there are `next`, are
-/// fetched.
+/// out[r,:] += Σ_j p[r,j]·v_j, four keys at a time.
 template <class T>
-void add_values(const KeyRows<T>& keys, const KeyRows<T>& values, std::int64_t j0, std::int64_t n, std::int64_t next,
-                const Rows<T>& x) {
-  for (std::int64_t j = 0; j < n; j += 4) {
-    for (std::int64_t i = j; i < std::min(j + 4, next); ++i) fetch_row(keys(j0 + n + i), x.dim);
-    const T* p = x.scores + j;
-    if (j + 4 <= n) {
-      const T *v0 = values(j0 + j), *v1 = values(j0 + j + 1), *v2 = values(j0 + j + 2), *v3 = values(j0 + j + 3);
-      for (std::int64_t r = 0; r < x.count; ++r, p += kKeyTile) {
-        T* o = x.out + r * x.v_dim;
-        map(x.v_dim, o,
-            [&](auto at) { return at(o) + (at(v0) * p[0] + at(v1) * p[1] + (at(v2) * p[2] + at(v3) * p[3])); });
-      }
-      continue;
+void add_values(const KeyRows<T>& values, std::int64_t j0, std::int64_t n, const Rows<T>& x) {
+  std::int64_t j = 0;
+  for (; j + 4 <= n; j += 4) {
+    const T *v0 = values(j0 + j), *v1 = values(j0 + j + 1), *v2 = values(j0 + j + 2), *v3 = values(j0 + j + 3);
+    for (std::int64_t i = j + kAhead; i < std::min(j + kAhead + 4, n); ++i) prefetch_row(values(j0 + i), x.v_dim);
+    for (std::int64_t r = 0; r < x.count; ++r) {
+      T* o = x.out + r * x.v_dim;
+      const T* p = x.scores + r * kKeyTile + j;
+      map(x.v_dim, o,
+          [&](auto at) { return at(o) + (at(v0) * p[0] + at(v1) * p[1] + (at(v2) * p[2] + at(v3) * p[3])); });
     }
-    for (std::int64_t i = j; i < n; ++i) {
-      const T* v = values(j0 + i);
-      for (std::int64_t r = 0; r < x.count; ++r) {
-        T* o = x.out + r * x.v_dim;
-        map(x.v_dim, o, [&](auto at) { return at(o) + at(v) * x.scores[r * kKeyTile + i]; });
-      }
+  }
+  for (; j < n; ++j) {
+    const T* v = values(j0 + j);
+    for (std::int64_t r = 0; r < x.count; ++r) {
+      T* o = x.out + r * x.v_dim;
+      map(x.v_dim, o, [&](auto at) { return at(o) + at(v) * x.scores[r * kKeyTile + j]; });
     }
   }
 }
@@ -156,12 +147,12 @@ void decode_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t k
   for (std::int64_t j0 = begin / kKeyTile * kKeyTile; j0 < end; j0 += kKeyTile) {
     if (!sees_tile(args.mask, s, 0, s.q_len, j0)) continue;
     const std::int64_t n = std::min(kKeyTile, s.kv_len - j0);
-    score_keys(keys, values, j0, n, rows);
+    score_keys(keys, j0, n, rows);
     for (std::int64_t r = 0; r < rows.count; ++r) {
       mask_scores(args.mask, s, first_head + r / s.q_len, r % s.q_len, j0, n, rows.scores + r * kKeyTile);
       softmax_row(rows, r, n);
     }
-    add_values(keys, values, j0, n, std::min(kKeyTile, s.kv_len - j0 - n), rows);
+    add_values(values, j0, n, rows);
   }
   store_outputs(args, s, first_head, rows);
 }
