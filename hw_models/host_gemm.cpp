@@ -133,14 +133,14 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
   const double tail = g.transpose_b ? n * (left > 0 ? 1 : 0) : k * left;
   const Bytes size{b * k * n * item}, step = reuse_distance(in, size);
   const Moved moved{size.base() / kMillion};
-  const double cold = lost(in, caches, CacheLevel::Last, moved, {1, 2}).read;
+  const double cold = lost(in, caches, CacheLevel::Last, moved, {1, 2}).read, elements = b * k * n / kMillion;
   return {1,
           b,
           2 * b * m * n * k / kMillion,
           b * m * k / kMillion,
-          b * k * n / kMillion,
-          b * k * n / kMillion * std::max(0.0, (3 - m) / 2),
-          std::fmod(row * item, kLine) > 0 ? b * k * n / kMillion : 0,
+          elements,
+          elements * std::max(0.0, (3 - m) / 2),
+          std::fmod(row * item, kLine) > 0 ? elements : 0,
           g.transpose_b ? 0 : b * m * n * std::ceil(k / kFewDepth) / kMillion,
           g.transpose_b ? b * m * n * std::ceil(m * k * item / kRowsInCache) / kMillion : 0,
           g.transpose_b ? b * m * n * k / columns / kMillion : 0,

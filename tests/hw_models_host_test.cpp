@@ -34,6 +34,15 @@ HostModel host(const std::string& text = kHost) {
   return HostModel{"host", read_host_parameters(parse_yaml(text, "h.yaml"))};
 }
 
+/// A feature that is counted in millions, of an op under caches of 1 and 16 MiB.
+double millions(const LawForm& form, std::string_view name, const LawInput& input) {
+  const FeatureRow row = features_of(form, input, {1.0_MiB, 16.0_MiB});
+  const auto found =
+      std::find_if(form.features.begin(), form.features.end(), [&](const Feature& f) { return f.name == name; });
+  REQUIRE(found != form.features.end());
+  return 1e6 * row[static_cast<std::size_t>(found - form.features.begin())];
+}
+
 }  // namespace
 
 TEST_CASE("a pass over memory costs its call and its elements", "[hw_models]") {
@@ -262,14 +271,10 @@ TEST_CASE("a rank loses time to ranks on other cores, as far as these work", "[h
 }
 
 TEST_CASE("half a vector of a key counts as one, half of a value is left over", "[hw_models]") {
-  const LawForm& form = attention_decode_form();
-  const auto feature = [&](std::string_view name, std::int64_t dim) {
+  const auto feature = [](std::string_view name, std::int64_t dim) {
     const Work decode{AttentionForward{
         .shape = {.heads = 4, .kv_heads = 2, .q = 1, .kv = 100, .qk_dim = dim, .v_dim = dim}, .keep_lse = false}};
-    const FeatureRow row = features_of(form, {decode, {}}, {1.0_MiB, 16.0_MiB});
-    for (std::size_t i = 0; i < form.features.size(); ++i)
-      if (form.features[i].name == name) return 1e6 * row[i];
-    return -1.0;
+    return millions(attention_decode_form(), name, {decode, {}});
   };
   CHECK(feature("tail", 24) == Approx(4 * 100 * 8));
   CHECK(feature("math", 24) == Approx(2 * 4 * 100 * (32 + 24)));
@@ -279,14 +284,10 @@ TEST_CASE("half a vector of a key counts as one, half of a value is left over", 
 
 TEST_CASE("what a few rows wait for falls with their number, and sums begin anew as often as A is used up",
           "[hw_models]") {
-  const LawForm& form = few_rows_form();
-  const auto feature = [&](std::string_view name, const Gemm& g) {
+  const auto feature = [](std::string_view name, const Gemm& g) {
     Bindings far;
     far.working_set = 1e9;
-    const FeatureRow row = features_of(form, {Work{g}, far}, {1.0_MiB, 16.0_MiB});
-    for (std::size_t i = 0; i < form.features.size(); ++i)
-      if (form.features[i].name == name) return 1e6 * row[i];
-    return -1.0;
+    return millions(few_rows_form(), name, {Work{g}, far});
   };
   const auto of = [](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed) {
     return Gemm{.m = m, .n = n, .k = k, .transpose_b = transposed};

@@ -45,6 +45,18 @@ void check_blocks(const Timeline& timeline, const Plan& plan) {
   CHECK(differ == 0);
 }
 
+/// The first step of a program's first plan, executed.
+Timeline executed_step(Program& program, const Model& model) {
+  const Plan& plan = program.plans().front();
+  auto executor = make_host_executor();
+  executor->prepare(plan);
+  fill(*executor, plan, model, 1, 0);
+  const Step step = *program.next();
+  put(*executor, plan, step.inputs);
+  executor->execute(plan, step.bindings);
+  return executor->take();
+}
+
 }  // namespace
 
 TEST_CASE("the predicted peak of a training step equals the arena's count to the byte", "[memory]") {
@@ -65,13 +77,7 @@ TEST_CASE("the predicted peak of a training step equals the arena's count to the
   Bindings bindings;
   bindings[Symbol::Step] = 1;
   const Timeline predicted = simulate(plan, bindings, cost, sharing);
-  auto executor = make_host_executor();
-  executor->prepare(plan);
-  fill(*executor, plan, model, 1, 0);
-  const Step step = *program->next();
-  put(*executor, plan, step.inputs);
-  executor->execute(plan, step.bindings);
-  const Timeline measured = executor->take();
+  const Timeline measured = executed_step(*program, model);
   check_equal_peaks(predicted, measured);
   check_blocks(predicted, plan);
   check_blocks(measured, plan);
@@ -90,13 +96,7 @@ TEST_CASE("parts of tensors that each rank has elsewhere take no storage of thei
   Bindings bindings;
   bindings[Symbol::Step] = 1;
   const Timeline predicted = simulate(plan, bindings, UnitCost{}, NoSharing{});
-  auto executor = make_host_executor();
-  executor->prepare(plan);
-  fill(*executor, plan, model, 1, 0);
-  const Step step = *program->next();
-  put(*executor, plan, step.inputs);
-  executor->execute(plan, step.bindings);
-  const Timeline measured = executor->take();
+  const Timeline measured = executed_step(*program, model);
   REQUIRE(predicted.peaks.size() == 1);  // of both ranks
   REQUIRE(measured.peaks.size() == 2);
   for (const Peak& p : measured.peaks) CHECK(p.bytes == predicted.peaks.front().bytes);

@@ -56,7 +56,7 @@ template <class T>
 void key_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& t, const Buffers<T>& x,
               std::int64_t tile) {
   const std::int64_t dim = args.dims.qk_dim, width = padded_cols<T>(args.dims.v_dim), j0 = tile * kKeyTile;
-  const std::int64_t rows = (t.rows + kTileRows - 1) / kTileRows * kTileRows;
+  const std::int64_t rows = round_up(t.rows, kTileRows);
   multiply_panels<Write::Overwrite>(
       rows, kKeyTile, dim,
       [&](std::int64_t i) {
@@ -77,8 +77,7 @@ void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile
   const std::int64_t dim = args.dims.qk_dim, width = padded_cols<T>(args.dims.v_dim);
   const T* q = args.q + query_at(s, args.layout, args.q_strides, t.h) + t.first * args.q_strides.token;
   pack_row_tiles(t.rows, dim, q, {1, args.q_strides.token}, x.query);
-  map((t.rows + kTileRows - 1) / kTileRows * kTileRows * dim, x.query,
-      [&](auto at) { return at(x.query) * args.scale; });
+  map(round_up(t.rows, kTileRows) * dim, x.query, [&](auto at) { return at(x.query) * args.scale; });
   std::fill(x.out, x.out + kQueryTile * width, T(0));
   std::fill(x.sum, x.sum + kQueryTile, T(0));
   std::fill(x.max, x.max + kQueryTile, -std::numeric_limits<T>::infinity());
@@ -109,7 +108,7 @@ void kv_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t kv, c
 
 std::size_t attention_workspace(const AttentionDims& d, std::size_t element_size) {
   const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile, lanes = 128 / static_cast<std::int64_t>(element_size);
-  const std::int64_t v = (d.v_dim + lanes - 1) / lanes * lanes;
+  const std::int64_t v = round_up(d.v_dim, lanes);
   const std::int64_t elements = padded * (d.qk_dim + v) + kQueryTile * (d.qk_dim + kKeyTile + v + 2);
   return std::max(static_cast<std::size_t>(elements) * element_size + 7 * 64, decode_workspace(d, element_size));
 }

@@ -39,7 +39,7 @@ struct QueryTile {
   std::int64_t h, first, rows;
   const T* lse;
 
-  std::int64_t padded_rows() const { return (rows + kTileRows - 1) / kTileRows * kTileRows; }
+  std::int64_t padded_rows() const { return round_up(rows, kTileRows); }
 };
 
 /// Q and dO in both packed forms, δ_i = dO_i·o_i, dQ = 0.
@@ -169,7 +169,7 @@ void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64
 
 std::size_t attention_backward_workspace(const AttentionDims& d, std::size_t element_size) {
   const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile, lanes = 128 / static_cast<std::int64_t>(element_size);
-  const std::int64_t w = (d.qk_dim + lanes - 1) / lanes * lanes, v = (d.v_dim + lanes - 1) / lanes * lanes;
+  const std::int64_t w = round_up(d.qk_dim, lanes), v = round_up(d.v_dim, lanes);
   const std::int64_t elements =
       padded * (d.qk_dim + d.v_dim + 2 * w + v) + kQueryTile * (d.qk_dim + d.v_dim + 2 * w + v + 1 + 2 * kKeyTile);
   return static_cast<std::size_t>(elements) * element_size + 13 * 64;

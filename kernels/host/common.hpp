@@ -13,6 +13,9 @@ namespace orrery::kernels {
 /// Whether a result replaces what the output holds or is added to it.
 enum class Write : bool { Overwrite, Accumulate };
 
+/// n, at least 0, up to the next multiple of `unit`.
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+
 /// Distance in elements from one row to the next; absent means the rows are contiguous.
 using RowStride = std::optional<std::int64_t>;
 

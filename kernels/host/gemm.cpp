@@ -108,7 +108,7 @@ std::size_t gemm_workspace(GemmDims dims, std::size_t element_size) {
   const auto [m, n, k] = dims;
   const std::int64_t lanes2 = 128 / static_cast<std::int64_t>(element_size);
   if (m <= kSmallRows) return static_cast<std::size_t>(kSmallRows * k) * element_size + kSmallRows * 64;
-  const std::int64_t depth = std::min(k, kDepth), width = std::min((n + lanes2 - 1) / lanes2 * lanes2, kWidth);
+  const std::int64_t depth = std::min(k, kDepth), width = std::min(round_up(n, lanes2), kWidth);
   return cache_lines(static_cast<std::size_t>(kHeight * depth) * element_size) +
          cache_lines(static_cast<std::size_t>(depth * width) * element_size);
 }

@@ -30,7 +30,7 @@ void start_rows(const FewRowsArgs<T>& s) {
 template <class T>
 std::int64_t look_ahead(std::int64_t group) {
   constexpr std::int64_t kSize = sizeof(T), kLeast = 16384 / kSize, kMost = 131072 / kSize, kWithin = 2048 / kSize;
-  return group > kMost ? kWithin : (kLeast + group - 1) / group * group;
+  return group > kMost ? kWithin : round_up(kLeast, group);
 }
 
 template <class T>
@@ -144,7 +144,7 @@ void stream_dots(const FewRowsArgs<T>& s, const T* a, T* c) {
   constexpr int kCols = (Rows > (kRegisters == 2 ? 6 : 4) ? 1 : 2) * kRegisters;
   constexpr std::int64_t kMost = kRowsInCache / (Rows * static_cast<std::int64_t>(sizeof(T)));
   const std::int64_t ahead = look_ahead<T>(kCols * s.ldb), blocks = (s.k + kMost - 1) / kMost,
-                     depth = ((s.k + blocks - 1) / blocks + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+                     depth = round_up((s.k + blocks - 1) / blocks, kLanes<T>);
   for (std::int64_t p = 0; p < s.k; p += depth) {
     const std::int64_t k = std::min(depth, s.k - p);
     const T* b = s.b + p;

@@ -17,7 +17,7 @@ constexpr std::int64_t kTileCols = kTileVectors* kLanes<T>;
 /// Width in columns after padding to whole panels of kTileCols.
 template <class T>
 constexpr std::int64_t padded_cols(std::int64_t n) {
-  return (n + kTileCols<T> - 1) / kTileCols<T> * kTileCols<T>;
+  return round_up(n, kTileCols<T>);
 }
 
 /// The accumulators: eight rows of vectors.

@@ -36,14 +36,18 @@ std::vector<bool> windowed_layers(ConfigReader& c, WindowRule rule, std::int64_t
   return windowed;
 }
 
+Norm build_norm(const DecoderSettings& s, const std::string& prefix, ParameterSet& p) {
+  return s.norm == NormKind::Rms ? p.rms_norm(prefix, s.hidden, s.epsilon) : p.layer_norm(prefix, s.hidden, s.epsilon);
+}
+
 Block build_block(const DecoderSettings& s, std::int64_t layer, const DecoderParts& parts, ParameterSet& p) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   p.enter_block(layer);
   Block block;
   block.attention = parts.attention(layer, prefix);
   block.ffn = parts.ffn(layer, prefix);
-  block.attention_norm = p.rms_norm(prefix + "input_layernorm", s.hidden, s.epsilon);
-  block.ffn_norm = p.rms_norm(prefix + "post_attention_layernorm", s.hidden, s.epsilon);
+  block.attention_norm = build_norm(s, prefix + "input_layernorm", p);
+  block.ffn_norm = build_norm(s, prefix + "post_attention_layernorm", p);
   p.leave_block();
   return block;
 }
@@ -123,11 +127,19 @@ Mlp build_gated_mlp(const DecoderSettings& s, std::int64_t inner, const std::str
   return mlp;
 }
 
+DecoderParts with_grouped_attention(const DecoderSettings& s, ParameterSet& p) {
+  DecoderParts parts;
+  parts.attention = [&](std::int64_t layer, const std::string& prefix) {
+    return build_grouped_attention(s, layer, prefix + "self_attn.", p);
+  };
+  return parts;
+}
+
 Transformer build_decoder(const DecoderSettings& s, const DecoderParts& parts, ParameterSet& p) {
   Transformer t{.hidden = s.hidden, .max_positions = s.max_positions};
   t.tokens = p.embedding("model.embed_tokens", s.vocab, s.hidden);
   for (std::int64_t i = 0; i < s.layers; ++i) t.decoder.push_back(build_block(s, i, parts, p));
-  t.decoder_norm = p.rms_norm("model.norm", s.hidden, s.epsilon);
+  t.decoder_norm = build_norm(s, "model.norm", p);
   t.tied = s.tied;
   t.output = s.tied ? Linear{.weight = t.tokens->table, .in = s.hidden, .out = s.vocab}
                     : p.linear("lm_head", s.hidden, s.vocab);
@@ -137,10 +149,7 @@ Transformer build_decoder(const DecoderSettings& s, const DecoderParts& parts, P
 void build_grouped_decoder(const BuildInput& input, const DecoderSettings& s, Model& model) {
   input.config.finish();
   ParameterSet p{model, input.config.config(), s.deviation};
-  DecoderParts parts;
-  parts.attention = [&](std::int64_t layer, const std::string& prefix) {
-    return build_grouped_attention(s, layer, prefix + "self_attn.", p);
-  };
+  DecoderParts parts = with_grouped_attention(s, p);
   parts.ffn = [&](std::int64_t, const std::string& prefix) -> std::variant<Mlp, MoE> {
     return build_gated_mlp(s, s.intermediate, prefix + "mlp.", p);
   };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the Llama-like families have in common: a decoder of pre-norm RMSNorm blocks under the names of
-// LlamaForCausalLM.
+// What the Llama-like families have in common: a decoder of pre-norm blocks, of RMSNorm but for StarCoder 2, under the
+// names of LlamaForCausalLM.
 
 #include <functional>
 #include <string>
@@ -22,6 +22,7 @@ struct DecoderSettings {
   double epsilon = 1e-6, deviation = 0.02, theta = 10000;
   bool tied = false, qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
   ActivationKind activation = ActivationKind::Silu;
+  NormKind norm = NormKind::Rms;
   std::vector<std::optional<std::int64_t>> windows;  // per layer
   std::vector<Rope> ropes;                           // per layer
 };
@@ -52,6 +53,9 @@ struct DecoderParts {
   std::function<Attention(std::int64_t, const std::string&)> attention;
   std::function<std::variant<Mlp, MoE>(std::int64_t, const std::string&)> ffn;
 };
+
+/// Grouped-query attention in every layer; the caller adds `ffn`. Refers to both arguments.
+DecoderParts with_grouped_attention(const DecoderSettings& s, ParameterSet& p);
 
 /// Embedding, blocks, final norm and head.
 Transformer build_decoder(const DecoderSettings& s, const DecoderParts& parts, ParameterSet& p);

@@ -15,10 +15,7 @@ void build_mixtral(const BuildInput& input, Model& model) {
   c.finish();
 
   ParameterSet p{model, c.config(), s.deviation};
-  DecoderParts parts;
-  parts.attention = [&](std::int64_t layer, const std::string& prefix) {
-    return build_grouped_attention(s, layer, prefix + "self_attn.", p);
-  };
+  DecoderParts parts = with_grouped_attention(s, p);
   parts.ffn = [&](std::int64_t, const std::string& prefix) -> std::variant<Mlp, MoE> {
     return build_mixtral_experts(s, e, prefix + "block_sparse_moe.", p);
   };

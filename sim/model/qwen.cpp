@@ -42,10 +42,7 @@ void build_qwen_moe(const BuildInput& input, const DecoderSettings& s, ExpertSet
   read_experts(c, std::count(sparse.begin(), sparse.end(), true), e);
   c.finish();
   ParameterSet p{model, c.config(), s.deviation};
-  DecoderParts parts;
-  parts.attention = [&](std::int64_t layer, const std::string& prefix) {
-    return build_grouped_attention(s, layer, prefix + "self_attn.", p);
-  };
+  DecoderParts parts = with_grouped_attention(s, p);
   parts.ffn = [&](std::int64_t layer, const std::string& prefix) -> std::variant<Mlp, MoE> {
     if (!sparse[static_cast<std::size_t>(layer)]) return build_gated_mlp(s, s.intermediate, prefix + "mlp.", p);
     return build_qwen_experts(s, e, prefix + "mlp.", p);

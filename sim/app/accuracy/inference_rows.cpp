@@ -9,6 +9,7 @@
 #include "hw_models/software_profile.hpp"
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/pass_model.hpp"
+#include "sim/app/accuracy/row_recipe.hpp"
 #include "sim/app/accuracy/row_software.hpp"
 #include "sim/strategy/kernel_fusion.hpp"
 #include "sim/strategy/strategy.hpp"
@@ -63,9 +64,8 @@ std::string_view profile_of(const CsvRow& row) {
 
 /// What no plan here does: weights on the host or a disk, or of 4 bits.
 std::optional<Skip> unsupported(const CsvRow& row) {
-  const std::string precision = lower_case(row["precision"]);
-  for (const std::string_view narrow : {"nf4", "int4", "4-bit", "fp4"})
-    if (contains(precision, narrow)) return Skip{SkipReason::UnsupportedPrecision, std::string{row["precision"]}};
+  if (widens_weights(row) || contains(lower_case(row["precision"]), "fp4"))
+    return Skip{SkipReason::UnsupportedPrecision, std::string{row["precision"]}};
   for (const std::string_view tier : {"lowest_memory_tier=cpu", "lowest_memory_tier=disk"})
     if (contains(row["extra"], tier)) return Skip{SkipReason::UnsupportedFeature, std::string{tier}};
   return {};

@@ -62,9 +62,7 @@ ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations) {
     return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   if (row.integer("pp").value_or(1) > 1) return Skip{SkipReason::UnsupportedFeature, "stages of a server"};
   const auto prompt = row.integer("isl"), output = row.integer("osl");
-  constexpr std::int64_t kMost = 10'000'000;
-  if (!prompt || !output || *prompt < 1 || *output < 1 || *prompt > kMost || *output > kMost)
-    return Skip{SkipReason::Incomplete, "isl or osl is empty"};
+  if (!is_count(prompt) || !is_count(output)) return Skip{SkipReason::Incomplete, "isl or osl is empty"};
   const auto all = row.number("tokens_per_s"), each = row.number("tokens_per_s_per_gpu");
   if (all.value_or(0) <= 0 && each.value_or(0) <= 0) return Skip{SkipReason::NoMeasurement, "tokens_per_s is empty"};
   r.measured = {{"rate", all.value_or(0) > 0 ? *all : *each * double(r.tp)}};

@@ -66,6 +66,11 @@ Precision precision_of(const CsvRow& row) {
   return text.empty() && is_old ? Precision::F16 : Precision::BF16;
 }
 
+bool widens_weights(const CsvRow& row) {
+  const std::string precision = lower_case(row["precision"]);
+  return contains(precision, "nf4") || contains(precision, "int4") || contains(precision, "4-bit");
+}
+
 bool is_torchtitan(const CsvRow& row) { return contains(lower_case(row["software"]), "torchtitan"); }
 
 double release_of(const CsvRow& row) {

@@ -21,6 +21,9 @@ Recomputed recompute_of(const CsvRow& row, std::int64_t layers, std::int64_t sta
 
 bool is_torchtitan(const CsvRow& row);
 
+/// A type that no op of a plan has: weights of 4 bits that are widened in front of each product.
+bool widens_weights(const CsvRow& row);
+
 /// The first number of a row's version: its year, or the release of a container; 0 where it has none.
 double release_of(const CsvRow& row);
 

@@ -9,10 +9,6 @@
 namespace orrery {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// Of a flat copy of gradients, B a parameter that a rank updates, which plans with owners have themselves.
-constexpr double kFlatInPlan = 2;
-/// reduce_bucket_size of InternEvo's configurations, 512 Mi elements of 2 bytes.
-constexpr std::int64_t kOwnersBucket = std::int64_t{1} << 30;
 
 /// Software by a part of its name: its profile, and what it did when nothing else is said.
 struct Software {

@@ -163,6 +163,11 @@ bool rounds_weights(const CsvRow& row, const PublishedStep& s) {
          !contains(lower_case(row["precision"]), "mx") && s.parallel.data.kind != DataKind::Zero3;
 }
 
+/// reduce_bucket_size of InternEvo's configurations, 512 Mi elements of 2 bytes.
+constexpr std::int64_t kOwnersBucket = std::int64_t{1} << 30;
+/// Of the flat copies that `cached_per_state` counts, B a parameter: the one that plans with owners have themselves.
+constexpr double kFlatInPlan = 2;
+
 void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   DataOptions& d = s.parallel.data;
   d.kind = software.data;
@@ -206,12 +211,6 @@ bool trains_adapters(const CsvRow& row) {
   for (const std::string_view column : {"model", "notes", "section", "software"})
     if (contains(lower_case(row[column]), "lora")) return true;
   return contains(lower_case(row["software"]), "adapter");
-}
-
-/// A type that no op of a plan has: weights of 4 bits that are widened in front of each product.
-bool widens_weights(const CsvRow& row) {
-  const std::string precision = lower_case(row["precision"]);
-  return contains(precision, "nf4") || contains(precision, "int4") || contains(precision, "4-bit");
 }
 
 /// Products of PyTorch and TensorFlow in single precision are TF32 where the device has it, from Ampere on.

@@ -39,11 +39,10 @@ std::optional<RunName> parse_run(std::string_view run) {
 
 /// Nothing where the row does not say when it came or how long it is.
 std::optional<Request> request_of(const CsvRow& row) {
-  constexpr std::int64_t kMost = 10'000'000;
+  constexpr double kLatest = 1e7;  // seconds
   const auto arrival = row.number(row.has("queued_s") ? "queued_s" : "arrival_s");
   const auto prompt = row.integer("input_tokens"), output = row.integer("output_tokens");
-  const auto is_count = [](const std::optional<std::int64_t>& n) { return n && *n >= 1 && *n <= kMost; };
-  if (!arrival || *arrival < 0 || *arrival > double(kMost) || !is_count(prompt) || !is_count(output)) return {};
+  if (!arrival || *arrival < 0 || *arrival > kLatest || !is_count(prompt) || !is_count(output)) return {};
   Request r;
   r.arrival = *arrival, r.prompt = *prompt, r.output = *output;
   return r;

@@ -62,11 +62,6 @@ bool lacks_a_place(const CsvRow& row) {
 }
 
 bool is_positive(const std::optional<double>& v) { return v && *v > 0; }
-/// Of requests, or of tokens of one.
-bool is_count(const std::optional<double>& v) {
-  constexpr double kMost = 1e7;
-  return v && *v >= 1 && *v <= kMost;
-}
 
 LengthOptions length_of(const CsvRow& row, std::int64_t tokens) {
   if (!is_drawn(row)) return {.mean = double(tokens)};

@@ -223,6 +223,11 @@ std::unique_ptr<RowPredictor> make_offline_predictor(const Wiring& wiring) {
   return std::make_unique<ServedPredictor>(wiring, read_offline_row);
 }
 
+bool is_count(const std::optional<double>& v) {
+  constexpr double kMost = 1e7;
+  return v && *v >= 1 && *v <= kMost;
+}
+
 ReadServed served_reader(std::string_view kind) {
   if (kind == "served_clients") return read_silicon_row;
   if (kind == "served_runs") return read_serving_run;

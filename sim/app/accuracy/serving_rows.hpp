@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 
 #include "sim/app/accuracy/row_kind.hpp"
@@ -46,6 +47,9 @@ using ServedRowOf = std::variant<ServedRow, Skip>;
 ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations);
 ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations);
 ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations);
+/// Whether it is a number of requests, of clients, or of tokens of a request: 1 to ten million.
+bool is_count(const std::optional<double>& v);
+
 /// A reader of rows of one kind of table; null for kinds that tell of no server's rows.
 using ReadServed = ServedRowOf (*)(const CsvRow& row, const Locations& locations);
 ReadServed served_reader(std::string_view kind);
