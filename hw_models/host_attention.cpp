@@ -172,7 +172,7 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
           lost(in, caches, CacheLevel::Second, cached, kKeysAndValues).read,
           cold,
           rows * cold / std::max(cached.read, kLeast),
-          evicted(step, caches.l2)};
+          evicted(step, caches, CacheLevel::Second)};
 }
 
 AxisRow attention_sizes(const LawInput& in) {

@@ -81,7 +81,7 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           lost(in, caches, CacheLevel::Last, {mb * m * k}, {0, 1}).read,
           lost(in, caches, CacheLevel::Last, {0, mb * m * n}, {2}).written,
           mb * (m * k + k * n + m * n) * spill(b * (a_size + b_size + c_size), caches.l3),
-          evicted(reuse_distance(in, b * (a_size + b_size + c_size)), caches.l2)};
+          evicted(reuse_distance(in, b * (a_size + b_size + c_size)), caches, CacheLevel::Second)};
 }
 
 AxisRow gemm_sizes(const LawInput& in) {
@@ -150,7 +150,7 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           m > 2 && m <= 4 ? cold : 0,
           m > 4 ? cold : 0,
           b * (g.transpose_b ? n : k) / kMillion * cold / std::max(moved.read, kLeast),
-          evicted(step, caches.l2)};
+          evicted(step, caches, CacheLevel::Second)};
 }
 
 }  // namespace

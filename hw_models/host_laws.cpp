@@ -85,18 +85,21 @@ std::span<const std::string_view> variants_at(std::size_t kind, std::index_seque
   return found;
 }
 
+Bytes capacity(const Caches& caches, CacheLevel level) { return level == CacheLevel::Last ? caches.l3 : caches.l2; }
+
 /// The part of what an op touches that has left a cache since, of what passes through it. What the execution before
 /// touched meets what other plans did in between, and the executions behind it find less than they would in the end: in
 /// a cache that drops lines at random, one that had to bring in the part m of what passes leaves 1 −
 /// exp(−m·passed/cache) of it to be brought in by the next, until that is the part of executions which follow one
 /// another for long.
-double part_lost(const Touch& t, const LawInput& input, double foreign, Bytes cache) {
+double part_lost(const Touch& t, const LawInput& input, const Caches& caches, CacheLevel level) {
+  const double foreign = level == CacheLevel::Last ? caches.foreign : 0;
   const Bytes passed = input.crowd * t.distance + Bytes{foreign * t.work.base()};
   const Interlude& before = input.bindings.before;
-  const double settled = evicted(passed, cache);
+  const double settled = evicted(passed, caches, level);
   if (!t.carried || before.executions == 0) return settled;
-  double part = evicted(passed + Bytes{input.crowd * before.bytes}, cache);
-  for (std::int32_t i = 1; i < before.executions; ++i) part = -std::expm1(-part * (passed / cache));
+  double part = evicted(passed + Bytes{input.crowd * before.bytes}, caches, level);
+  for (std::int32_t i = 1; i < before.executions; ++i) part = -std::expm1(-part * (passed / capacity(caches, level)));
   return std::max(settled, part);
 }
 
@@ -169,16 +172,14 @@ Bytes reuse_distance(const LawInput& input, Bytes size) {
 }
 
 Moved lost(const LawInput& input, const Caches& caches, CacheLevel level, const Moved& moved, const OperandRange& of) {
-  const Bytes cache = level == CacheLevel::Last ? caches.l3 : caches.l2;
-  const double foreign = level == CacheLevel::Last ? caches.foreign : 0;
   if (input.bindings.reuse == nullptr) {
-    const double part = evicted(reuse_distance(input, Bytes{kMegabyte * moved.all()}), cache);
+    const double part = evicted(reuse_distance(input, Bytes{kMegabyte * moved.all()}), caches, level);
     return {part * moved.read, part * moved.written};
   }
   Moved out;
   for (const Touch& t : input.bindings.reuse->touches) {
     if (t.operand < of.first || t.operand >= of.end) continue;
-    const double mb = t.bytes.base() / kMegabyte * part_lost(t, input, foreign, cache);
+    const double mb = t.bytes.base() / kMegabyte * part_lost(t, input, caches, level);
     if (t.reads) out.read += mb;
     if (t.writes) out.written += mb;
   }
@@ -190,8 +191,9 @@ double spill(Bytes size, Bytes cache) {
   return x * x / (1 + x * x);
 }
 
-double evicted(Bytes distance, Bytes cache) {
-  const double x = std::pow(distance / cache, 8);
+double evicted(Bytes distance, const Caches& caches, CacheLevel level) {
+  const double times = distance / capacity(caches, level);
+  const double x = std::pow(times, level == CacheLevel::Second ? 8 : times < 1 ? 4 : 2);
   return x / (1 + x);
 }
 

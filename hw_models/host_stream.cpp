@@ -133,8 +133,8 @@ FeatureRow stream_values(const LawInput& in, const Caches& caches) {
           p.rows / kMillion * std::min(1.0, cold.all() / all),
           start * std::min(1.0, warm.all() / all),
           start * std::min(1.0, cold.all() / all),
-          evicted(step, caches.l2),
-          evicted(step, caches.l3)};
+          evicted(step, caches, CacheLevel::Second),
+          evicted(step, caches, CacheLevel::Last)};
 }
 
 AxisRow stream_sizes(const LawInput& in) {

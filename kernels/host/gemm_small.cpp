@@ -13,6 +13,7 @@ namespace {
 constexpr int kRegisters = kVectorBytes == 64 ? 2 : 1;
 
 constexpr std::int64_t kRowsInCache = 16384;  // bytes of a that stay near while b passes
+constexpr std::int64_t kTile = 131072;        // bytes of b that wait in a second-level cache, while as many are fetched
 
 /// c = 0 or c, plus bias: what the products are added to.
 template <class T>
@@ -99,10 +100,10 @@ template <class T, int Cols>
   }
 }
 
-/// sum[i][j] += a[i,at:]·x_of(row j of b), lane by lane.
+/// sum[i][j] += a[i,at:]·x_of(row j of b), lane by lane; rows of a are k apart.
 template <class T, int Rows, int Cols, class XOf>
-[[gnu::always_inline]] inline void add_vectors(const FewRowsArgs<T>& s, std::int64_t ahead, const T* a, const T* b,
-                                               XOf&& x_of, Vec<T> (&sum)[Rows][Cols]) {
+[[gnu::always_inline]] inline void add_vectors(const FewRowsArgs<T>& s, std::int64_t ahead, std::int64_t k, const T* a,
+                                               const T* b, XOf&& x_of, Vec<T> (&sum)[Rows][Cols]) {
   Vec<T> x[Cols];
 #pragma GCC unroll 4
   for (int j = 0; j < Cols; ++j) {
@@ -111,56 +112,79 @@ template <class T, int Rows, int Cols, class XOf>
   }
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i) {
-    const Vec<T> y = in_register(load<Vec<T>>(a + i * packed_stride<T>(s.k)));
+    const Vec<T> y = in_register(load<Vec<T>>(a + i * k));
 #pragma GCC unroll 4
     for (int j = 0; j < Cols; ++j) sum[i][j] += y * x[j];
   }
 }
 
-/// c[i,j] += a[i,:]·b[j,:] for Rows × Cols dots of length k. What does not fill a vector is read as the last one of the
-/// row, without the lanes that are done.
+/// c[i,j] += a[i,:]·b[j,:] for Rows × Cols dots of length k, a with its rows k apart. What does not fill a vector is
+/// read as the last one of the row, without the lanes that are done.
 template <class T, int Rows, int Cols>
 void add_dots(const FewRowsArgs<T>& s, std::int64_t ahead, std::int64_t k, const T* a, const T* b, T* c) {
   if (k < kLanes<T>) {
     for (int i = 0; i < Rows; ++i)
       for (int j = 0; j < Cols; ++j)
-        for (std::int64_t p = 0; p < k; ++p) c[i * s.ldc + j] += a[i * packed_stride<T>(s.k) + p] * b[j * s.ldb + p];
+        for (std::int64_t p = 0; p < k; ++p) c[i * s.ldc + j] += a[i * k + p] * b[j * s.ldb + p];
     return;
   }
   Vec<T> sum[Rows][Cols] = {};
   std::int64_t p = 0;
-  for (; p + kLanes<T> <= k; p += kLanes<T>) add_vectors<T, Rows, Cols>(s, ahead, a + p, b + p, load<Vec<T>>, sum);
+  for (; p + kLanes<T> <= k; p += kLanes<T>) add_vectors<T, Rows, Cols>(s, ahead, k, a + p, b + p, load<Vec<T>>, sum);
   if (const std::int64_t left = k - p; left > 0)
     add_vectors<T, Rows, Cols>(
-        s, ahead, a + k - kLanes<T>, b + k, [&](const T* end) { return last_lanes<T>(end, left); }, sum);
+        s, ahead, k, a + k - kLanes<T>, b + k, [&](const T* end) { return last_lanes<T>(end, left); }, sum);
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i) add_sums<T, Cols>(sum[i], c + i * s.ldc);
 }
 
-/// B as [n,k]: up to four rows of b at a time, two where sums with seven or eight rows of a would not fit in registers,
-/// and of each as much as leaves a in half of a first-level cache.
+/// Of each row of a as much as leaves m of them in half of a first-level cache.
+template <class T>
+std::int64_t block_depth(std::int64_t m, std::int64_t k) {
+  const std::int64_t most = kRowsInCache / (m * static_cast<std::int64_t>(sizeof(T))), blocks = (k + most - 1) / most;
+  return round_up((k + blocks - 1) / blocks, kLanes<T>);
+}
+
+/// B as [n,k]: up to four rows of b at a time, two where sums with seven or eight rows of a would not fit in registers.
+/// Where a does not stay near, of some rows of b, which lie together, first one block of k, then the next, while the
+/// rows behind them are fetched.
 template <class T, int Rows>
 void stream_dots(const FewRowsArgs<T>& s, const T* a, T* c) {
   constexpr int kCols = (Rows > (kRegisters == 2 ? 6 : 4) ? 1 : 2) * kRegisters;
-  constexpr std::int64_t kMost = kRowsInCache / (Rows * static_cast<std::int64_t>(sizeof(T)));
-  const std::int64_t ahead = look_ahead<T>(kCols * s.ldb), blocks = (s.k + kMost - 1) / kMost,
-                     depth = round_up((s.k + blocks - 1) / blocks, kLanes<T>);
-  for (std::int64_t p = 0; p < s.k; p += depth) {
-    const std::int64_t k = std::min(depth, s.k - p);
-    const T* b = s.b + p;
-    std::int64_t j = 0;
-    for (; j + kCols <= s.n; j += kCols) add_dots<T, Rows, kCols>(s, ahead, k, a + p, b + j * s.ldb, c + j);
-    for (; j < s.n; ++j) add_dots<T, Rows, 1>(s, ahead, k, a + p, b + j * s.ldb, c + j);
+  const std::int64_t depth = block_depth<T>(s.m, s.k), group = kCols * s.ldb;
+  const std::int64_t groups = kTile / (static_cast<std::int64_t>(sizeof(T)) * group);
+  const bool tiled = depth < s.k && groups > 0;
+  const std::int64_t tile = tiled ? groups * kCols : s.n, ahead = tiled ? groups * group : look_ahead<T>(group);
+  for (std::int64_t j0 = 0; j0 < s.n; j0 += tile) {
+    const std::int64_t end = std::min(j0 + tile, s.n);
+    for (std::int64_t p = 0; p < s.k; p += depth) {
+      const std::int64_t k = std::min(depth, s.k - p);
+      const T* b = s.b + p;
+      std::int64_t j = j0;
+      for (; j + kCols <= end; j += kCols) add_dots<T, Rows, kCols>(s, ahead, k, a + p * Rows, b + j * s.ldb, c + j);
+      for (; j < end; ++j) add_dots<T, Rows, 1>(s, ahead, k, a + p * Rows, b + j * s.ldb, c + j);
+    }
   }
 }
 
-/// alpha·op(a) as [m,k] with the packed stride.
+/// alpha·op(a)[i,p:p + count] to `out`.
+template <class T>
+void pack_row(const FewRowsArgs<T>& s, std::int64_t i, std::int64_t p, std::int64_t count, T* out) {
+  const bool no = s.transpose_a == Transpose::No;
+  for (std::int64_t q = p; q < p + count; ++q) *out++ = s.alpha * (no ? s.a[i * s.lda + q] : s.a[q * s.lda + i]);
+}
+
+/// alpha·op(a): rows with the packed stride, or with b as [n,k] one behind the other within each block of k. Rows a
+/// power of two apart would share a few sets of the first-level cache with those of b.
 template <class T>
 void pack_rows(const FewRowsArgs<T>& s) {
-  const bool no = s.transpose_a == Transpose::No;
-  for (std::int64_t i = 0; i < s.m; ++i)
-    for (std::int64_t p = 0; p < s.k; ++p)
-      s.packed_a[i * packed_stride<T>(s.k) + p] = s.alpha * (no ? s.a[i * s.lda + p] : s.a[p * s.lda + i]);
+  const bool blocks = s.transpose_b == Transpose::Yes;
+  const std::int64_t depth = blocks ? block_depth<T>(s.m, s.k) : s.k, stride = packed_stride<T>(s.k);
+  for (std::int64_t p = 0; p < s.k; p += depth) {
+    const std::int64_t count = std::min(depth, s.k - p);
+    for (std::int64_t i = 0; i < s.m; ++i)
+      pack_row(s, i, p, count, s.packed_a + (blocks ? p * s.m + i * count : i * stride));
+  }
 }
 
 template <class T, int Rows>
@@ -179,7 +203,7 @@ void multiply_rows(const FewRowsArgs<T>& s) {
 template <class T>
 void multiply_few_rows(const FewRowsArgs<T>& s) {
   start_rows(s);
-  if (s.k == 0) return;
+  if (s.k == 0 || s.m == 0) return;
   pack_rows(s);
   multiply_rows<T, kSmallRows>(s);
 }
