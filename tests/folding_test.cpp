@@ -112,6 +112,7 @@ constexpr LoweredCase kCases[] = {
     {"{mesh: dp64, data: {kind: zero2, bucket: 0}}", 64, 2},
     {"{mesh: dp128, data: {kind: zero3, bucket: 0}}", 128, 1, Recompute::Full},
     {"{mesh: dp8 fsdp8, data: {kind: zero3}}", 64, 2},
+    {"{mesh: dp8 fsdp4, data: {kind: zero3, owners: true}}", 32, 2},
     {"{mesh: fsdp8 dp8, data: {kind: zero2}}", 64, 1},
     {"{mesh: tp8}", 1, 2},
     {"{mesh: tp8, sequence_parallel: true}", 1, 2, Recompute::Full},

@@ -34,6 +34,13 @@ constexpr Composition kCases[] = {
     {"gpt2", "{mesh: pp2 dp2, schedule: chimera, data: {kind: zero1, owners: true}}"},
     {"gpt2", "{mesh: dp2 tp2, sequence_parallel: true, data: {kind: zero1, owners: true}}", "{optimizer: {clip: 0}}"},
     {"dlrm-tiny", "{mesh: dp4, data: {kind: zero1, owners: true}}", "{batch: 16, microbatches: 2}"},
+    // Ranks that keep whole buckets in turn: several each and none, in parts, beside replicas, over several passes.
+    {"gpt2", "{mesh: dp3, data: {kind: zero3, owners: true, bucket: 0}}", "{batch: 12, dropout: 0.1}"},
+    {"llama", "{mesh: dp2 fsdp2, data: {kind: zero3, owners: true, part: 900}}", "{batch: 16, recompute: full}"},
+    {"tied", "{mesh: fsdp3, data: {kind: zero3, owners: true, bucket: 1000000}}",
+     "{batch: 12, optimizer: {kind: sgd}}"},
+    {"mixtral", "{mesh: fsdp2 dp2, data: {kind: zero3, owners: true, part: 500}}", "{batch: 16, recompute: whole}"},
+    {"dlrm-tiny", "{mesh: dp4, data: {kind: zero3, owners: true}}", "{batch: 16, microbatches: 2}"},
     {"mixtral", "{mesh: dp2 fsdp2, data: {kind: zero3}}", "{batch: 16, recompute: full}"},
     {"mixtral", "{mesh: dp2 fsdp2, data: {kind: zero3, part: 500}}", "{batch: 16, recompute: full}"},
     {"tied", "{mesh: fsdp3, data: {kind: zero3, part: 700, bucket: 0}}", "{batch: 12, recompute: whole, dropout: 0.1}"},

@@ -34,6 +34,7 @@ constexpr Case kCases[] = {
     {"{mesh: dp2, data: {kind: zero1, owners: true}}"},
     {"{mesh: fsdp2 dp2, data: {kind: zero2, bucket: 0}}"},
     {"{mesh: dp3, data: {kind: zero3, bucket: 0}}"},
+    {"{mesh: dp3, data: {kind: zero3, owners: true, bucket: 0}}"},
     {"{mesh: dp2 tp2}"},
     {"{mesh: tp2 dp2, sequence_parallel: true, data: {kind: zero3}}"},
     {"{mesh: pp2 dp2}", 3},

@@ -172,8 +172,14 @@ constexpr Refusal kRefusals[] = {
      "the ranks of fsdp split nothing under `data: {kind: ddp}`\n"
      "  hint: kind can be zero1, zero2 or zero3; use dp for replicas that keep all"},
     {"parallel", "{mesh: dp2, data: {owners: true}}", "gpt2", "{}",
-     "owners of weights are for `data: {kind: zero1}`\n"
+     "owners of weights are for `data: {kind: zero1}` and zero3\n"
      "  hint: leave `owners` out, or say `kind: zero1`"},
+    {"parallel", "{mesh: dp2 tp2, data: {kind: zero3, owners: true}}", "gpt2", "{}",
+     "owners of whole buckets of zero3 need ranks that are all replicas\n"
+     "  hint: use a mesh of dp and fsdp alone, without `layers`, or leave `owners` out"},
+    {"parallel", "{mesh: dp2, data: {kind: zero3, owners: true}, layers: [{blocks: 0, recompute: full}]}", "gpt2", "{}",
+     "owners of whole buckets of zero3 need ranks that are all replicas\n"
+     "  hint: use a mesh of dp and fsdp alone, without `layers`, or leave `owners` out"},
     {"zero-offload", "{parallel: {mesh: dp2, data: {kind: zero1, owners: true}}}", "gpt2", "{}",
      "owners of weights update on their devices: zero-offload updates on the host\n"
      "  hint: leave `owners` out"},

@@ -49,6 +49,8 @@ TEST_CASE("chunks of several ranks give the same weights", "[offload]") {
       "{device_memory: 1 GB, parallel: {mesh: dp2, data: {kind: zero3, bucket: 4000}}}",
       "{usable: 1, reserve: 0, device_memory: 600 kB, chunk: 4000, parallel: {mesh: fsdp2, data: {kind: zero3, bucket: "
       "1000000, part: 4000}}}",
+      "{usable: 1, reserve: 0, device_memory: 600 kB, chunk: 4000, parallel: {mesh: fsdp4, data: {kind: zero3, owners: "
+      "true, bucket: 1000000, part: 4000}}}",
       "{device_memory: 1 GB, hybrid: false}", "{device_memory: 1 GB}");
   CAPTURE(options);
   const Model model = small_model("gpt2");
@@ -257,6 +259,23 @@ TEST_CASE("the cache evicts by the rules of its policies") {
   CHECK(plan_cache(bytes, steps, Eviction::Static).misses == 5);
 }
 
+TEST_CASE("chunks come before the first step where there is room for them until they are needed") {
+  // Room for two of three chunks of size 1, needed one after another: 1 comes with 0; 2 not, it takes the place of 0.
+  const std::vector<std::int64_t> bytes(3, 1);
+  std::vector<CacheStep> steps;
+  for (const std::uint32_t c : {0u, 1u, 2u}) steps.push_back({{c}, {}, 2});
+  const auto arrivals = [&](const std::vector<bool>& marked) {
+    CachePlan plan = plan_cache(bytes, steps, Eviction::Belady);
+    come_first(plan, bytes, steps, marked);
+    std::vector<std::uint32_t> out;
+    for (const CacheEvent& e : plan.events)
+      if (e.comes) out.push_back(e.step);
+    return out;
+  };
+  CHECK(arrivals({true, true, true}) == std::vector<std::uint32_t>{0, 0, 2});
+  CHECK(arrivals({true, false, true}) == std::vector<std::uint32_t>{0, 1, 2});
+}
+
 TEST_CASE("weights that are gathered no bucket ahead take no more room than those that are", "[offload]") {
   const Model model = deep_model("gpt2");
   TrainOptions o = offload_options();
@@ -315,5 +334,71 @@ TEST_CASE("weights that are gathered in parts take less room, and what is planne
     const auto [tight, comes] = peak(1200, in_parts - less * 4000);
     CHECK(tight < in_parts);
     CHECK(comes > 0);
+  }
+}
+
+/// Chunk k of rank k mod n comes right before its broadcast, for which all others wait: no two ranks fetch at once, and
+/// nobody computes what comes behind the broadcast. What was on the devices until its update has come before the passes,
+/// on all ranks at once.
+TEST_CASE("owners of chunks fetch them one after another while the others wait", "[offload]") {
+  const Model model = deep_model("gpt2");
+  TrainOptions o = offload_options();
+  o.batch = 3;
+  o.steps = 1;
+  o.recompute = Recompute::Whole;
+  const auto lowered = [&](std::int64_t memory) {
+    return strategy_of("patrickstar",
+                       fmt::format("{{usable: 1, reserve: 0, hybrid: false, chunk: 1300, device_memory: {} B, parallel: "
+                                   "{{mesh: dp3, data: {{kind: zero3, owners: true, bucket: 1000000, prefetch: 0, part: "
+                                   "1300}}}}}}",
+                                   memory))
+        ->train_step(model, o, &host_workspaces());
+  };
+  const std::int64_t roomy = peak_of(simulate_steps(lowered(1'000'000'000), 1), Tier::Device);
+  const Plan plan = lowered(roomy - 100'000);
+  REQUIRE(plan.classes.size() == 3);
+  const Timeline simulated = simulate_steps(plan, 1);
+  const OffloadRun run = train_capped(model, o, plan);
+  CHECK(difference(run.trained, train(model, o, *single())) < 1e-9);
+  CHECK(simulated.transfers == run.timeline.transfers);
+  CHECK(peak_of(simulated, Tier::Device) == peak_of(run.timeline, Tier::Device));
+  CHECK(peak_of(simulated, Tier::Device) <= roomy - 100'000);
+
+  std::vector<int> sent(plan.ops.size());  // per op: broadcasts of its rank before it
+  const auto is_broadcast = [&](std::size_t i) {
+    const auto* c = std::get_if<Collective>(&plan.work(OpId{i}));
+    return c != nullptr && c->kind == CollectiveKind::Broadcast;
+  };
+  for (const RankClass& c : plan.classes)
+    for (std::size_t i = c.first_op + 1; i < c.first_op + c.num_ops; ++i) sent[i] = sent[i - 1] + is_broadcast(i - 1);
+  std::vector<Span> comes, others, before, fetches;
+  for (const Span& s : simulated.spans)
+    if (plan.name_of(plan[s.op]).starts_with("come."))
+      comes.push_back(s);
+    else if (plan[s.op].stream == Stream::Compute && !std::holds_alternative<Copy>(plan.work(s.op)))
+      others.push_back(s);
+  std::int64_t begin = others.front().start_ps;
+  for (const Span& s : others) begin = std::min(begin, s.start_ps);
+  for (const Span& s : comes)
+    if (s.start_ps < begin)
+      before.push_back(s);
+    else if (is_broadcast(s.op.index() + 1))  // else for a gradient
+      fetches.push_back(s);
+  const auto meet = [](const Span& a, const Span& b) { return a.start_ps < b.end_ps && b.start_ps < a.end_ps; };
+  const auto ranks_of = [](const std::vector<Span>& spans) {
+    std::set<std::size_t> ranks;
+    for (const Span& s : spans) ranks.insert(s.rank.index());
+    return ranks.size();
+  };
+  CHECK(ranks_of(before) == 3);
+  CHECK(std::any_of(before.begin(), before.end(), [&](const Span& s) {
+    return s.rank != before.front().rank && meet(s, before.front());
+  }));
+  CHECK(ranks_of(fetches) == 3);
+  CHECK(fetches.size() > 20);
+  for (std::size_t i = 0; i < fetches.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) CHECK_FALSE(meet(fetches[i], fetches[k]));
+    for (const Span& s : others)
+      if (sent[s.op.index()] > sent[fetches[i].op.index()]) CHECK(s.start_ps >= fetches[i].end_ps);
   }
 }

@@ -148,6 +148,16 @@ void cut_batch(std::vector<Arrangement>& arrangements, const TrainOptions& o) {
   }
 }
 
+void check_owners(const ParallelOptions& p, const std::vector<Roles>& roles, const Mesh& mesh) {
+  if (!p.data.owners || p.data.kind == DataKind::Zero1) return;
+  if (p.data.kind != DataKind::Zero3)
+    throw UserError{"owners of weights are for `data: {kind: zero1}` and zero3",
+                    "leave `owners` out, or say `kind: zero1`"};
+  if (roles.size() > 1 || roles.front().dp.ranks * roles.front().fsdp.ranks != mesh.size())
+    throw UserError{"owners of whole buckets of zero3 need ranks that are all replicas",
+                    "use a mesh of dp and fsdp alone, without `layers`, or leave `owners` out"};
+}
+
 }  // namespace
 
 std::int64_t block_count(const Model& model) {
@@ -158,8 +168,7 @@ std::int64_t block_count(const Model& model) {
 Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOptions& o, const ParallelOptions& p,
                                std::vector<Roles> roles) {
   Arrangements out;
-  if (p.data.owners && p.data.kind != DataKind::Zero1)
-    throw UserError{"owners of weights are for `data: {kind: zero1}`", "leave `owners` out, or say `kind: zero1`"};
+  check_owners(p, roles, b.plan().mesh);
   for (std::size_t i = 0; i < roles.size(); ++i) {
     const LayerOptions layer = i == 0 ? LayerOptions{} : p.layers[i - 1];
     check_layer(layer, roles[i]);

@@ -5,7 +5,8 @@
 //          owners see owned_parts.cpp
 //   zero2  reduce-scatter behind each backward pass, added up in the part of the rank; where gradients of weights are
 //          deferred, behind the last pass of those that overlap
-//   zero3  and all-gather of the weights before each use, one bucket ahead, in both passes
+//   zero3  and all-gather of the weights before each use, one bucket ahead, in both passes; with owners broadcasts
+//          from the rank that keeps a bucket, and sums that it alone gets
 // On a mesh with an axis `fsdp` beside others, parts are split over it and all-reduced over the others (hybrid shard).
 #include <algorithm>
 
@@ -33,14 +34,35 @@ OpId ParameterStorage::collect(CollectiveKind kind, const std::string& name, Gro
   return builder_->add(name, work, {reads(in), writes(out)}, Stream::Comm);
 }
 
+/// Between the rank that keeps a bucket and those that use it; `in` and `out` are none where a rank has nothing to give
+/// or to get.
+OpId ParameterStorage::meet_root(CollectiveKind kind, const std::string& name, const Bucket& b, TensorId in,
+                                 TensorId out) {
+  const DType dtype = builder_->plan().tensors[(in.is_none() ? out : in).index()].dtype;
+  const Collective work{.kind = kind,
+                        .group = builder_->group_over(b.scatter),
+                        .root = static_cast<std::int32_t>(*b.root),
+                        .bytes = size_of(dtype, b.elements),
+                        .dtype = dtype};
+  std::vector<Operand> operands;
+  if (!in.is_none()) operands.push_back(reads(in));
+  if (!out.is_none()) operands.push_back(writes(out));
+  return builder_->add(name, work, operands, Stream::Comm);
+}
+
+OpId ParameterStorage::gather(const Bucket& b) {
+  const std::string name = "gather." + b.name;
+  if (b.root) return meet_root(CollectiveKind::Broadcast, name, b, b.own_weight, b.weight);
+  return collect(CollectiveKind::AllGather, name, b.scatter, b.own_weight, b.weight, b.elements);
+}
+
 void ParameterStorage::gather_unit(Unit& unit, bool ahead) {
   if (unit.gathered) return;
   for (const std::size_t i : unit.buckets) {
     Bucket& b = buckets_[i];
     if (kind_of(b) != DataKind::Zero3) continue;
     bind_weights(b, make(b, ".gathered", b.elements, TensorRole::Parameter, false));
-    const OpId op =
-        collect(CollectiveKind::AllGather, "gather." + b.name, b.scatter, b.own_weight, b.weight, b.elements);
+    const OpId op = gather(b);
     const bool waits = ahead || data_.prefetch == 0;  // what comes in its turn else has been ahead before
     if (waits && !op.is_none() && !gather_limit_.is_none()) builder_->order(gather_limit_);
   }
@@ -174,10 +196,10 @@ void ParameterStorage::reduce(Bucket& b, bool last) {
   if (b.frozen) return;
   const std::string name = "sum." + b.name;
   const DataKind kind = kind_of(b);
-  const std::int64_t own = b.elements / ranks_over(b.scatter);
+  const std::int64_t own = b.elements / parts_of(b);
   const bool splits = kind == DataKind::Zero2 || kind == DataKind::Zero3;
   if ((splits || last) && complete_gradient(b)) {
-    b.has_gradient = true;
+    b.has_gradient = is_kept(b);
     if (splits)
       add_part(b, name, own);
     else if (data_.overlap)
@@ -204,9 +226,13 @@ void ParameterStorage::sum_whole(Bucket& b) {
 
 /// The rank's part of the gradients of a pass, added to what it has.
 void ParameterStorage::add_part(Bucket& b, const std::string& name, std::int64_t own) {
-  const TensorId part = b.accumulates ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
-  collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
-  if (b.accumulates)
+  const bool adds = b.accumulates && is_kept(b);
+  const TensorId part = adds ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
+  if (b.root)
+    meet_root(CollectiveKind::Reduce, name, b, b.gradient, part);
+  else
+    collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
+  if (adds)
     builder_->add("add." + b.name, Add{1, own, gradient_}, {updates(b.own_gradient), reads(part)}, Stream::Compute);
   b.accumulates = true;
   b.gradient = {};

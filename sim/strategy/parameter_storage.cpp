@@ -99,8 +99,9 @@ void ParameterStorage::bind_gradients(const Bucket& b, const std::vector<TensorI
 }
 
 void ParameterStorage::add_storage(Bucket& b) {
+  if (!is_kept(b)) return;
   const DataKind kind = kind_of(b);
-  const std::int64_t n = ranks_over(b.scatter), own = b.elements / n;
+  const std::int64_t n = parts_of(b), own = b.elements / n;
   RankView where;
   std::copy(b.scatter.begin(), b.scatter.end(), where.axes.begin());
   where.stride = own;
@@ -138,14 +139,14 @@ Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id,
   }
   const DataKind kind = kind_of(b);
   const bool split = gradient ? kind != DataKind::Ddp : kind == DataKind::Zero3;
-  if (split) {
+  if (split && !b.root) {
     std::copy(b.scatter.begin(), b.scatter.end(), s.flat_axes.begin());
     s.flat_first = p.first + first;
     s.in_place = kind == DataKind::Zero1;
     s.tensor = gradient ? (s.in_place ? b.gradient : b.own_gradient) : b.own_weight;
     return s;
   }
-  const TensorId base = gradient ? b.gradient : b.weight;
+  const TensorId base = b.root ? (gradient ? b.own_gradient : b.own_weight) : gradient ? b.gradient : b.weight;
   const Shape shape = p.experts.empty() ? p.shape : Shape{p.shape[1], p.shape[2]};
   Layout layout = Layout::contiguous(shape);
   layout.offset = begin_in(b, base) + p.first + first;
@@ -155,6 +156,7 @@ Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id,
 }
 
 void ParameterStorage::place(const Bucket& b) {
+  if (!is_kept(b)) return;
   for (const Piece& p : b.pieces) {
     const std::vector<ParameterId> one{p.parameter};
     for (const ParameterId id : p.experts.empty() ? one : p.experts) {

@@ -59,6 +59,7 @@ ParameterStorage::ParameterStorage(PlanBuilder& builder, const Model& model, con
       ties_{std::move(options.ties)} {
   builder.rank_class();
   make_units(options);
+  choose_roots();
   for (Bucket& b : buckets_) lay_out(b);
   make_owned();
   for (Bucket& b : buckets_)
@@ -208,6 +209,26 @@ void ParameterStorage::set_axes(Bucket& b, const Cut& cut) const {
     if (!distinct[a]) b.copies *= double(builder_->plan().mesh.axes[a].size);
 }
 
+/// Whole buckets are kept by the ranks that share them, one after another in the order of their use.
+void ParameterStorage::choose_roots() {
+  if (!data_.owners || data_.kind != DataKind::Zero3) return;
+  std::int64_t next = 0;
+  for (Bucket& b : buckets_)
+    if (const std::int64_t n = ranks_over(b.scatter); n > 1 && kind_of(b) == DataKind::Zero3) {
+      b.root = next++ % n;
+      b.starts.assign(static_cast<std::size_t>(n), 0);
+    }
+}
+
+/// Whether the ranks of the class keep the bucket, or a part of it.
+bool ParameterStorage::is_kept(const Bucket& b) const {
+  if (!b.root) return true;
+  const Plan& plan = builder_->plan();
+  std::vector<std::int64_t> coordinates;
+  for (const CoordRange& r : plan.classes[builder_->rank_class().index()].ranges) coordinates.push_back(r.first);
+  return position(plan.mesh, b.scatter, coordinates).at == *b.root;
+}
+
 /// Elements of a bucket: pieces with weight decay first, padding behind so that all ranks have equal parts.
 void ParameterStorage::lay_out(Bucket& b) {
   std::stable_partition(b.pieces.begin(), b.pieces.end(), [](const Piece& p) { return p.decay; });
@@ -216,7 +237,7 @@ void ParameterStorage::lay_out(Bucket& b) {
     b.elements += p.shape.elements();
     if (p.decay) b.decayed = b.elements;
   }
-  const std::int64_t n = b.is_owned ? 1 : ranks_over(b.scatter);
+  const std::int64_t n = parts_of(b);
   b.filled = b.elements;
   b.elements = share(b.elements, n) * n;
   if (b.tie) {

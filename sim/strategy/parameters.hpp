@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -41,7 +42,8 @@ struct DataOptions {
         "ddp, zero1: sum gradients of a bucket while earlier blocks compute theirs, in place of all behind the passes");
     v.field("owners", owners,
             "zero1: gradients are summed whole; a rank updates whole parameters, and ranks broadcast theirs one after "
-            "another (InternEvo)");
+            "another (InternEvo); zero3: ranks keep whole buckets in turn, which their owner broadcasts before they are "
+            "used, and whose gradients add up there (PatrickStar)");
   }
 };
 
@@ -126,6 +128,7 @@ class ParameterStorage {
     const Group* tie = nullptr;
     bool frozen = false;
     double copies = 1;                       // ranks of the mesh that hold the same part of the complete gradient
+    std::optional<std::int64_t> root;        // zero3: who of those that share it keeps all of it, if not all a part
     bool is_owned = false, is_rest = false;  // see Owned; rest: what has no weight decay, of all units
     std::int64_t begin = 0;                  // element of the weights that are owned together
     std::vector<std::int64_t> starts;  // per position: element of the bucket that it updates first, if not own · r
@@ -166,6 +169,8 @@ class ParameterStorage {
   Bucket& used_by(Unit& unit, std::size_t bucket);
   bool has_room(const Bucket& b, ParameterId id) const;
   void set_axes(Bucket& b, const Cut& cut) const;
+  void choose_roots();
+  bool is_kept(const Bucket& b) const;
   void lay_out(Bucket& b);
   Shape local_shape(const Arrangement& arrangement, ParameterId id) const;
   // parameter_storage.cpp: tensors
@@ -195,6 +200,9 @@ class ParameterStorage {
   DataKind kind_of(const Bucket& b) const {
     return b.scatter.empty() || b.is_owned ? DataKind::Ddp : b.arrangement->data;
   }
+  std::int64_t parts_of(const Bucket& b) const { return b.root || b.is_owned ? 1 : ranks_over(b.scatter); }
+  OpId gather(const Bucket& b);
+  OpId meet_root(CollectiveKind kind, const std::string& name, const Bucket& b, TensorId in, TensorId out);
   void gather_ahead(std::size_t unit, int direction);
   void gather_unit(Unit& unit, bool ahead);
   Used used_weights(const Unit& unit) const;

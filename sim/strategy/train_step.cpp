@@ -172,19 +172,25 @@ struct ClassSpec {
   std::vector<CoordRange> ranges;
 };
 
-/// A class per stage of the pipeline, and per rank of cp where these differ.
-std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Roles& roles) {
-  const bool uneven = ring_is_uneven(model, roles);
+/// A class per stage of the pipeline, and there per rank of cp where these differ, or per owner of buckets.
+std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Roles& roles, const DataOptions& data) {
+  const Split one;
+  const bool owned = data.owners && data.kind == DataKind::Zero3;
+  const Split& own = owned ? (roles.fsdp ? roles.fsdp : roles.dp) : ring_is_uneven(model, roles) ? roles.cp : one;
   std::vector<ClassSpec> out;
   for (std::int64_t s = 0; s < roles.pp.ranks; ++s)
-    for (std::int64_t c = 0; c < (uneven ? roles.cp.ranks : 1); ++c) {
+    for (std::int64_t c = 0; c < own.ranks; ++c) {
       ClassSpec spec{static_cast<int>(s), "", all_of(mesh)};
-      const auto narrow = [&](const Split& axis, std::string_view what, std::int64_t at) {
-        spec.ranges[static_cast<std::size_t>(axis.axes.front())] = {at, at + 1};
+      const auto narrow = [&](const Split& split, std::string_view what, std::int64_t at) {
         spec.name += fmt::format("{}{} {}", spec.name.empty() ? "" : " ", what, at);
+        for (auto a = split.axes.rbegin(); a != split.axes.rend(); ++a) {  // the last varies fastest
+          const std::int64_t size = mesh.axes[static_cast<std::size_t>(*a)].size;
+          spec.ranges[static_cast<std::size_t>(*a)] = {at % size, at % size + 1};
+          at /= size;
+        }
       };
       if (roles.pp) narrow(roles.pp, "stage", s);
-      if (uneven) narrow(roles.cp, "chunk", c);
+      if (own) narrow(own, owned ? "owner" : "chunk", c);
       if (spec.name.empty()) spec.name = "all";
       out.push_back(std::move(spec));
     }
@@ -252,7 +258,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_has_layers(model, o, p);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
-  std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());
+  std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles(), p.data);
   for (ClassSpec& c : classes) {
     b.begin_class(std::move(c.name), std::move(c.ranges));
     StageLowering{b, step, c.stage}.run();

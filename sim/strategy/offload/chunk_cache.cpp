@@ -185,13 +185,29 @@ class Ahead {
       if (static_cast<std::int64_t>(came.size()) > ahead) came.pop_front();
     }
     std::erase_if(plan_.events, [&](const CacheEvent& e) { return e.chunk == kDropped; });
+    finish();
+  }
+
+  void run_first(const std::vector<bool>& marked) {
+    std::vector<bool> came(bytes_.size());
+    for (CacheEvent& event : plan_.events) {
+      if (!event.comes || came[event.chunk]) continue;
+      came[event.chunk] = true;
+      if (!marked[event.chunk] || earliest(event, 0) > 0) continue;
+      for (std::uint32_t s = 0; s < event.step; ++s) held_[s] += bytes_[event.chunk];
+      event.step = 0;
+    }
+    finish();
+  }
+
+ private:
+  void finish() {
     std::stable_sort(plan_.events.begin(), plan_.events.end(), [](const CacheEvent& a, const CacheEvent& b) {
       return a.step != b.step ? a.step < b.step : a.comes < b.comes;
     });
     plan_.most_bytes = held_.empty() ? 0 : *std::max_element(held_.begin(), held_.end());
   }
 
- private:
   static constexpr std::uint32_t kDropped = UINT32_MAX;
 
   bool was_banned(std::uint32_t chunk, std::uint32_t step) const {
@@ -226,6 +242,11 @@ class Ahead {
 void come_ahead(CachePlan& plan, std::span<const std::int64_t> bytes, std::span<const CacheStep> steps,
                 std::int64_t ahead, bool stays) {
   Ahead{plan, bytes, steps}.run(ahead, stays);
+}
+
+void come_first(CachePlan& plan, std::span<const std::int64_t> bytes, std::span<const CacheStep> steps,
+                const std::vector<bool>& marked) {
+  Ahead{plan, bytes, steps}.run_first(marked);
 }
 
 }  // namespace orrery

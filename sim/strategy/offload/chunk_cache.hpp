@@ -57,4 +57,9 @@ CachePlan plan_cache(std::span<const std::int64_t> bytes, std::span<const CacheS
 void come_ahead(CachePlan& plan, std::span<const std::int64_t> bytes, std::span<const CacheStep> steps,
                 std::int64_t ahead, bool stays = false);
 
+/// Lets chunks that are marked come before the first step, where there is room from there on until they are needed
+/// first. Nothing leaves for it.
+void come_first(CachePlan& plan, std::span<const std::int64_t> bytes, std::span<const CacheStep> steps,
+                const std::vector<bool>& marked);
+
 }  // namespace orrery

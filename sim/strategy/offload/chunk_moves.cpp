@@ -103,7 +103,10 @@ void Chunks::decide(const ChunkRules& rules, const WorkspaceModel* workspaces) {
   }
   if (!counts_.cached) counts_.resident = 0;
   counts_.cache = std::move(d.cache);
-  if (travel_.first == FirstArrival::MasterOfUpdated) wide_ = leaves_for_update(actions_, layout_, counts_.cache);
+  if (travel_.first == FirstArrival::MasterOfUpdated) {
+    wide_ = leaves_for_update(actions_, layout_, counts_.cache);
+    if (travel_.in == Stream::Compute) come_first(counts_.cache, known.weight_bytes, d.steps, wide_);
+  }
   if (travel_.first == FirstArrival::Master) wide_.assign(chunks_.size(), true);
   counts_.steps = std::move(d.steps);
   in_blocks_ = d.blocks > 0;

@@ -9,7 +9,8 @@
 namespace orrery {
 
 /// What a chunk comes as when it first comes in a step: its weights; its master copy, which the device rounds; the one
-/// or the other, as it was on the device when its update began in the step before or was not.
+/// or the other, as it was on the device when its update began in the step before or was not. What comes as such a
+/// master copy comes before the passes where these have room for it: all ranks at once, as behind their updates.
 enum class FirstArrival : std::uint8_t { Weights, Master, MasterOfUpdated };
 
 /// How chunks move.

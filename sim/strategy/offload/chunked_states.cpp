@@ -60,9 +60,11 @@ void check_updates(const ChunkTrace& trace, const ChunkOptions& o) {
                     "allow more memory, use more ranks, or keep less of the device free"};
 }
 
-/// Per step: room that master copies take, beside what is kept free, where a chunk is needed for the first time.
+/// Per step: room that master copies take, beside what is kept free, where a chunk is needed for the first time, and
+/// before the first step.
 std::vector<std::int64_t> rounding_room(const ChunkTrace& trace, std::int64_t reserve) {
   std::vector<std::int64_t> out(trace.steps.size(), 0);
+  for (std::uint32_t k = 0; k < trace.layout.size(); ++k) out[0] = std::max(out[0], trace.master_bytes(k) - reserve);
   std::vector<bool> needed(trace.layout.size());
   for (std::size_t s = 0; s < out.size(); ++s)
     for (const std::uint32_t k : trace.steps[s].needed) {

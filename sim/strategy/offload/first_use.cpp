@@ -2,6 +2,7 @@
 #include "sim/strategy/offload/first_use.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -47,24 +48,27 @@ class FirstUse {
   std::span<const Operand> operands(std::uint32_t i) const { return plan_.operands_of(plan_[id(i)]); }
   const Tensor& owner(const Operand& o) const { return plan_.tensors[plan_.owner(o.tensor()).index()]; }
 
-  const Collective* collective(std::uint32_t i, CollectiveKind kind) const {
+  bool is_collective(std::uint32_t i, std::initializer_list<CollectiveKind> kinds) const {
     const auto* work = std::get_if<Collective>(&plan_.work(plan_[id(i)]));
-    return work != nullptr && work->kind == kind && operands(i).size() == 2 ? work : nullptr;
+    return work != nullptr && std::find(kinds.begin(), kinds.end(), work->kind) != kinds.end();
+  }
+  bool gathers(std::uint32_t i) const {
+    return is_collective(i, {CollectiveKind::AllGather, CollectiveKind::Broadcast});
   }
 
   /// Sums gradients of a pass, which nobody needs afterwards.
   bool is_sum(std::uint32_t i) const {
-    if (!collective(i, CollectiveKind::ReduceScatter)) return false;
+    if (!is_collective(i, {CollectiveKind::ReduceScatter, CollectiveKind::Reduce})) return false;
     const Tensor& from = owner(operands(i)[0]);
     return from.role == TensorRole::Gradient && !from.persistent;
   }
 
   /// What an op fills that can wait for the first use of it: gathered weights, padding of gradients.
   std::optional<TensorId> filled_late(std::uint32_t i) const {
-    const bool gathers = collective(i, CollectiveKind::AllGather) != nullptr;
-    if (!gathers && !std::holds_alternative<Fill>(plan_.work(plan_[id(i)]))) return {};
+    const bool weights = gathers(i);
+    if (!weights && !std::holds_alternative<Fill>(plan_.work(plan_[id(i)]))) return {};
     const Operand& to = operands(i).back();
-    if (owner(to).persistent || owner(to).role != (gathers ? TensorRole::Parameter : TensorRole::Gradient)) return {};
+    if (owner(to).persistent || owner(to).role != (weights ? TensorRole::Parameter : TensorRole::Gradient)) return {};
     return plan_.owner(to.tensor());
   }
 
@@ -87,7 +91,7 @@ class FirstUse {
       const auto uses = [&](const Operand& o) { return plan_.owner(o.tensor()) == w.filled; };
       if (std::none_of(operands(i).begin(), operands(i).end(), uses)) return false;
       fill(w.op, i);
-      if (collective(w.op, CollectiveKind::AllGather)) gathered_[w.filled.value] = {w.op, is_forward(i)};
+      if (gathers(w.op)) gathered_[w.filled.value] = {w.op, is_forward(i)};
       return true;
     });
     for (const Operand& o : operands(i)) gather_again(i, plan_.owner(o.tensor()));
