@@ -16,8 +16,8 @@
 // is taken, for smaller networks on A100 of 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory
 // rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100; attention with
 // its scores in memory and dropout, as PyTorch ran it then; ranks that update on one host together as its author
-// measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. A chunk of ours
-// is made of parts, one of each of so many chunks as there are ranks, where there a rank has one of these whole.
+// measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks have
+// owners, who bring them up and broadcast them one after another, as there.
 // Calibrated, on the two rows of each machine that say so: the rate of products, and that of copies and updates on the
 // host.
 #include <fmt/format.h>

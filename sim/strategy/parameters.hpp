@@ -40,10 +40,11 @@ struct DataOptions {
     v.field(
         "overlap", overlap,
         "ddp, zero1: sum gradients of a bucket while earlier blocks compute theirs, in place of all behind the passes");
-    v.field("owners", owners,
-            "zero1: gradients are summed whole; a rank updates whole parameters, and ranks broadcast theirs one after "
-            "another (InternEvo); zero3: ranks keep whole buckets in turn, which their owner broadcasts before they are "
-            "used, and whose gradients add up there (PatrickStar)");
+    v.field(
+        "owners", owners,
+        "zero1: gradients are summed whole; a rank updates whole parameters, and ranks broadcast theirs one after "
+        "another (InternEvo); zero3: ranks keep whole buckets in turn, which their owner broadcasts before they are "
+        "used, and whose gradients add up there (PatrickStar)");
   }
 };
 

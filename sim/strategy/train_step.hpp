@@ -82,7 +82,7 @@ Schedule schedule_of(const ParallelOptions& parallel, std::int64_t stages, std::
 enum class Repeats : std::uint8_t { Copied, Lowered };
 
 /// Lowers one training step on a mesh; on a mesh of one rank it is the plan of a single device. Every rank class is one
-/// stage of the pipeline, or what one rank of cp does in it where these have unequal work.
+/// stage of the pipeline, or what one rank of cp does in it where these have unequal work, or an owner of buckets.
 Plan lower_train_step(const Model& model, const TrainOptions& train, const ParallelOptions& parallel,
                       const WorkspaceModel* workspaces, Repeats repeats = Repeats::Copied);
 
