@@ -108,9 +108,7 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
   return text;
 }
 
-Node read_yaml(const std::string& path, const ReadLimits& limits) {
-  return parse_yaml(read_file(path, limits.bytes), path, limits);
-}
+Node read_yaml(const std::string& path) { return parse_yaml(read_file(path, ReadLimits{}.bytes), path); }
 
 Node read_json(const std::string& path, const ReadLimits& limits) {
   return parse_json(read_file(path, limits.bytes), path, limits);

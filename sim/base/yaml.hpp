@@ -76,7 +76,7 @@ Node parse_yaml(std::string_view text, std::string_view file_name, const ReadLim
 Node parse_json(std::string_view text, std::string_view file_name, const ReadLimits& limits = {});
 /// The whole file, or UserError ("cannot read 'x': No such file or directory").
 std::string read_file(const std::string& path, std::size_t max_bytes = 4ull << 30);
-Node read_yaml(const std::string& path, const ReadLimits& limits = {});
+Node read_yaml(const std::string& path);
 Node read_json(const std::string& path, const ReadLimits& limits = {});
 
 /// Writes `text` to a temporary file in the same folder, syncs it and renames it over `path`, so that no reader and no

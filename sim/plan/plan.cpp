@@ -26,7 +26,7 @@ std::string_view name_of(Stream s) {
 }
 
 std::string_view name_of(Phase p) {
-  constexpr std::string_view names[] = {"setup", "forward", "backward", "recompute", "optimizer", "prefill", "decode"};
+  constexpr std::string_view names[] = {"forward", "backward", "recompute", "optimizer", "prefill", "decode"};
   return names[static_cast<int>(p)];
 }
 

@@ -40,8 +40,8 @@ constexpr int kNumStreams = 11;
 std::string_view name_of(Stream s);
 
 /// The part of a step that an op belongs to.
-enum class Phase : std::uint8_t { Setup, Forward, Backward, Recompute, Optimizer, Prefill, Decode };
-constexpr int kNumPhases = 7;
+enum class Phase : std::uint8_t { Forward, Backward, Recompute, Optimizer, Prefill, Decode };
+constexpr int kNumPhases = 6;
 std::string_view name_of(Phase p);
 
 /// How an op touches an operand. A written operand is wholly defined by the op; ReadWrite covers accumulation and

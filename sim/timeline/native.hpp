@@ -12,7 +12,7 @@ namespace orrery {
 /// Orrery's own format: an SQLite database. Small tables are rows (`meta`, `notes`, `plans`, `names`, `works` …); what
 /// is long (ops, spans, memory samples) lies in `columns` as blobs of differences, in chunks of kNativeChunk rows.
 /// Nothing is lost: reading gives the same trace to the picosecond.
-constexpr std::int64_t kNativeVersion = 1;
+constexpr std::int64_t kNativeVersion = 2;
 constexpr std::size_t kNativeChunk = 65'536;
 
 /// The bytes of the file.

@@ -34,7 +34,4 @@ struct SwapBounds {
 SwapBounds swap_bounds(const SwappedLayer& layer, std::int64_t layers, Seconds forward, BytesPerSecond to_host,
                        Bytes host);
 
-/// Two layers' skeletal activations that stay on the device and are filled in turns.
-inline Bytes rounding_buffers(const SwappedLayer& layer) { return 2.0 * layer.bytes(1); }
-
 }  // namespace orrery
