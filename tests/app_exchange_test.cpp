@@ -79,6 +79,19 @@ TEST_CASE("a fit of a table writes the fabric, whose curve is what was measured"
   CHECK(p.curves[0].time(8.0_MB).base() == Approx(100e-6).epsilon(0.01));
 }
 
+TEST_CASE("a fit of a table is one JSON document where that is asked for") {
+  const TemporaryFolder folder;
+  const std::string table = folder.file("t.csv", measured_table());
+  const CommandResult r = testing::orrery({"calibrate", "--from", table, "-o", folder / "out", "--json"});
+  REQUIRE(r.code == 0);
+  const auto fits = nlohmann::json::parse(r.out)["fits"];
+  REQUIRE(fits.size() == 1);
+  CHECK(fits[0]["kind"] == "collectives");
+  CHECK(fits[0]["laws"][0]["name"] == "nvlink_4");
+  CHECK(fits[0]["laws"][0]["curves"] == 1);
+  CHECK(fits[0]["files"] == nlohmann::json::array({folder / "out/fabrics/nvlink_4.yaml"}));
+}
+
 TEST_CASE("tables that no fit reads are refused") {
   const TemporaryFolder folder;
   const std::string gemm = folder.file("g.csv", "gpu,dtype,m,n,k,latency_us\nH100,bf16,1,1,1,1\n");

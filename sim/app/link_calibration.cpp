@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "calibrate/published/exchanges.hpp"
@@ -23,10 +24,13 @@ namespace {
 namespace fs = std::filesystem;
 using Tables = std::vector<CsvTable>;
 
-/// Parameter files by name, and what was fitted.
+using nlohmann::json;
+
+/// Parameter files by name, and what was fitted, for people and for programs.
 struct Fitted {
   std::map<std::string, std::string> files;
   Table summary;
+  json rows = json::array();
 };
 
 std::string sources_of(const Tables& tables) {
@@ -91,6 +95,11 @@ Fitted fit_exchange_tables(const Tables& tables) {
     for (const CollectiveCurve& c : p.curves) segments += c.segments.size();
     out.summary.add(
         {name, std::to_string(rows.size()), std::to_string(p.curves.size()), std::to_string(segments), to_text(p.bus)});
+    out.rows.push_back({{"name", name},
+                        {"rows", rows.size()},
+                        {"curves", p.curves.size()},
+                        {"segments", segments},
+                        {"bus", p.bus.base()}});
     out.files[name] = fabric_file(p);
   }
   return out;
@@ -122,10 +131,12 @@ Fitted fit_expert_tables(const Tables& tables) {
   model.provenance = {FitStatus::Fitted, "8 " + machine + " on NVSwitch", today(), tool_version(),
                       sources_of(tables) + ", parts random and largest left out"};
   Fitted out{{}, Table{{{"law"}, {"deviation", Align::Right}}}};
-  for (const ExpertExchangeLaw& l : model.laws)
-    out.summary.add({fmt::format("{} {}", l.mode == ExpertMode::Normal ? "normal" : "low_latency",
-                                 l.direction == ExpertDirection::Dispatch ? "dispatch" : "combine"),
-                     fmt::format("{:.1f} %", 100 * l.deviation)});
+  for (const ExpertExchangeLaw& l : model.laws) {
+    const std::string name = fmt::format("{} {}", l.mode == ExpertMode::Normal ? "normal" : "low_latency",
+                                         l.direction == ExpertDirection::Dispatch ? "dispatch" : "combine");
+    out.summary.add({name, fmt::format("{:.1f} %", 100 * l.deviation)});
+    out.rows.push_back({{"name", name}, {"deviation", l.deviation}});
+  }
   out.files["deepep_h100"] = expert_exchange_file(model);
   return out;
 }
@@ -161,16 +172,23 @@ int fit_tables(const std::vector<std::string>& paths, const std::string& folder,
     const TableFit& fit = fit_of(table);
     tables[&fit].push_back(std::move(table));
   }
+  json fits = json::array();
   for (const auto& [fit, some] : tables) {
     context.interrupt.check();
     const Fitted fitted = fit->fit(some);
-    context.console.out(fitted.summary.text());
+    fits.push_back({{"kind", fit->kind}, {"laws", fitted.rows}, {"files", json::array()}});
+    if (!context.json) context.console.out(fitted.summary.text());
     if (folder.empty()) continue;
     const auto lock = context.interrupt.writing();
     const fs::path into = fs::path{folder} / fit->folder;
     fs::create_directories(into);
-    for (const auto& [name, text] : fitted.files) write_file_atomically((into / (name + ".yaml")).string(), text);
+    for (const auto& [name, text] : fitted.files) {
+      const std::string path = (into / (name + ".yaml")).string();
+      write_file_atomically(path, text);
+      fits.back()["files"].push_back(path);
+    }
   }
+  if (context.json) context.console.out(json{{"schema_version", kSchemaVersion}, {"fits", fits}}.dump(2) + "\n");
   return exit_code::kOk;
 }
 

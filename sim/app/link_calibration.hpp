@@ -9,7 +9,7 @@
 namespace orrery {
 
 /// Fits published tables (scenarios/tables.md) and writes the parameter files of what they measured into `folder`;
-/// empty: prints what would be written. Rows of the parts `random` and `largest` are not seen. Gives the exit code.
+/// empty: tells what would be fitted. Rows of the parts `random` and `largest` are not seen. Gives the exit code.
 int fit_tables(const std::vector<std::string>& paths, const std::string& folder, AppContext& context);
 
 }  // namespace orrery
