@@ -230,6 +230,9 @@ TEST_CASE("layers that no network here has are told from those that it has") {
   };
   CHECK(why(network("Nemotron_3_Nano", "relu2", "8", "1")) == "layers of Mamba");
   CHECK(why(network("Qwen3_Next_80B", "swiglu", "8", "1")) == "layers of linear attention");
+  CHECK(why(network("DeepSeek-V4", "swiglu", "8", "1")) == "sparse attention");
+  CHECK(why(network("DEEPSEEK_V3.2", "swiglu", "8", "1")) == "sparse attention");
+  CHECK(why(network("Llama 4 Maverick", "swiglu", "8", "1")) == "layers of experts between dense ones");
 }
 
 TEST_CASE("a layout that does not make its GPUs is incomplete") {

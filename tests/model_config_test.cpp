@@ -254,6 +254,26 @@ TEST_CASE("all problems of a configuration are reported at once", "[model][error
   }
 }
 
+TEST_CASE("a network that would be read as another one is refused by the key that tells", "[model][error]") {
+  // DeepSeek-V3.2 under the name of V3, whose attention it has not; a key that says nothing new is none.
+  const std::string v3 = R"({"model_type": "deepseek_v3", )";
+  CHECK(load_error(v3 + R"("index_topk": 2048})") ==
+        "c.json:1:31: index_topk: no network here has attention to the tokens that an indexer chooses (DeepSeek-V3.2)\n"
+        "  {\"model_type\": \"deepseek_v3\", \"index_topk\": 2048}\n"
+        "                                ^");
+  CHECK_THAT(
+      load_error(
+          R"({"model_type": "llama4", "text_config": {"model_type": "llama4_text", "interleave_moe_layer_step": 2}})"),
+      Catch::Contains("interleave_moe_layer_step: no network here has layers of experts between dense ones"));
+  CHECK_THAT(load_error(R"({"model_type": "llama", "no_rope_layers": [1, 1, 1, 0]})"),
+             Catch::Contains("no_rope_layers: "));
+  CHECK_THAT(load_error(R"({"model_type": "llama", "residual_multiplier": 0.22})"),
+             Catch::Contains("scaled residuals"));
+  CHECK(load_text(R"({"model_type": "llama", "residual_multiplier": 1.0, "attention_chunk_size": null,
+                      "final_logit_softcapping": null, "no_rope_layers": [], "interleave_moe_layer_step": 1})")
+            .family == "llama");
+}
+
 TEST_CASE("unknown families, classes, types and activations name the known ones", "[model][error]") {
   CHECK(message(R"({"model_type": "lama"})").substr(0, 58) ==
         "unknown model_type 'lama'; did you mean 'llama'? known mod");

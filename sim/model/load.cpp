@@ -45,6 +45,42 @@ constexpr FamilyEntry kFamilies[] = {
     {"dlrm", "DLRM", "deep learning recommendation model (our own configuration keys)", build_dlrm},
 };
 
+/// A key that changes what a network computes and that no family here reads, unless it has the neutral value or is
+/// off. Keys as in the configurations of transformers.
+struct ForeignKey {
+  std::string_view key, neutral, meaning;
+};
+
+constexpr ForeignKey kForeignKeys[] = {
+    {"index_topk", "", "attention to the tokens that an indexer chooses (DeepSeek-V3.2)"},
+    {"interleave_moe_layer_step", "1", "layers of experts between dense ones (Llama 4)"},
+    {"attention_chunk_size", "", "attention within chunks of the sequence (Llama 4)"},
+    {"no_rope_layers", "", "layers without positions (Llama 4, SmolLM 3)"},
+    {"attn_logit_softcapping", "", "bounded scores of attention (Gemma 2)"},
+    {"final_logit_softcapping", "", "bounded logits (Gemma 2)"},
+    {"embedding_multiplier", "1", "scaled embeddings (Granite)"},
+    {"attention_multiplier", "", "scores of attention with a scale of their own (Granite)"},
+    {"residual_multiplier", "1", "scaled residuals (Granite)"},
+    {"logits_scaling", "1", "scaled logits (Granite)"},
+    {"linear_num_key_heads", "", "layers of linear attention (Qwen3-Next)"},
+};
+
+bool is_off(const Node& value, std::string_view neutral) {
+  if (value.kind == Node::Kind::List) return value.items.empty();
+  if (value.kind != Node::Kind::Scalar) return value.kind == Node::Kind::Null;
+  const auto number = parse_number(value.scalar);
+  return value.scalar == "false" || (number && (*number == 0 || (!neutral.empty() && number == parse_number(neutral))));
+}
+
+/// Refuses networks that would be read as others, whatever family they say they are of.
+void check_keys(const Node& config) {
+  std::vector<Diagnostic> problems;
+  for (const ForeignKey& k : kForeignKeys)
+    if (const Node* value = config.find(k.key); value != nullptr && !is_off(*value, k.neutral))
+      problems.push_back(at_key(*value, fmt::format("{}: no network here has {}", k.key, k.meaning)));
+  if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
+}
+
 std::vector<std::string_view> words(std::string_view text) {
   std::vector<std::string_view> out;
   while (!text.empty()) {
@@ -125,6 +161,7 @@ std::string model_name(const std::filesystem::path& file) {
 Model model_from_config(const Node& document, std::string_view name) {
   if (document.kind != Node::Kind::Map) throw UserError{at(document, "a model configuration must be a map of keys")};
   const Node& config = language_part(document);
+  check_keys(config);
   std::string architecture = first_architecture(config);
   const FamilyEntry& family = find_family(config, architecture);
   if (architecture.empty()) architecture = words(family.architectures).front();

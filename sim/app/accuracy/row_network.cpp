@@ -76,6 +76,8 @@ std::string_view unknown_blocks(const CsvRow& row) {
   if (contains(row["extra"], "hybrid_override_pattern") || is("mamba") || is("nemotron_3") || is("nemotron-h") ||
       is("nemotronh") || is("nemotron_h"))
     return "layers of Mamba";
+  if (is("deepseek") && (is("v3.2") || is("v3_2") || is("v4"))) return "sparse attention";
+  if (is("maverick")) return "layers of experts between dense ones";
   if (is("qwen3-next") || is("qwen3_next") || is("qwen3.5")) return "layers of linear attention";
   const bool is_pair = contains(row["layers"], "+") && !is("t5");
   return is_pair ? "encoder and decoder of another kind than T5" : std::string_view{};
