@@ -56,11 +56,41 @@ TEST_CASE("later layers win: includes, file, environment, --set, flags") {
   CHECK(o.seed == 5);       // from the last override
 }
 
+TEST_CASE("files are included by files alone") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("s.yaml", kTiny);
+  CHECK(error_of(path, {{"include=[base.yaml]", "--set"}}) ==
+        "--set cannot include files\n  hint: write a scenario that does");
+  CHECK(error_of(path, {{"~include", "--set"}}) == error_of(path, {{"include+=base.yaml", "--set"}}));
+  CHECK_THROWS_WITH(load(path, {}, {{"ORRERY_INCLUDE", "[base.yaml]"}}),
+                    Catch::StartsWith("ORRERY_INCLUDE cannot include files"));
+}
+
 TEST_CASE("a workload of another kind replaces that of an include") {
   const TemporaryFolder folder;
   folder.file("base.yaml", kTiny);
   const Scenario s = load(folder.file("s.yaml", "include: [base.yaml]\nworkload: {generate: {tokens: 2}}\n"));
   CHECK(s.workload_name() == "generate");
+}
+
+TEST_CASE("every number of a scenario, a cluster and a strategy has a least, but for seeds") {
+  std::vector<OptionInfo> all = describe_options<ScenarioOptions>();
+  for (const OptionInfo& o : describe_options<Cluster>("cluster")) all.push_back(o);
+  for (const StrategyEntry& s : strategies())
+    for (OptionInfo o : s.options()) {
+      o.path = std::string{s.name} + "." + o.path;
+      all.push_back(std::move(o));
+    }
+  const std::regex number{"^(list of: |map of: )*(integer|number|size in bytes|duration|bandwidth|rate).*"};
+  const std::regex with_least{".*, (at least|more than|from) .*"};
+  std::size_t numbers = 0;
+  for (const OptionInfo& o : all) {
+    if (!std::regex_match(o.type, number)) continue;
+    ++numbers;
+    INFO(o.path << " (" << o.type << ")");
+    CHECK(std::regex_match(o.type, with_least) != o.path.ends_with("seed"));
+  }
+  CHECK(numbers > 100);
 }
 
 TEST_CASE("errors say file, line and column, and what would be right") {
@@ -77,6 +107,21 @@ TEST_CASE("errors say file, line and column, and what would be right") {
             "dropout, attention_dropout, dropout_masks, "
             "capacity_factor, capacity_groups, optimizer, "
             "steps, seed, text");
+  const auto of_value = [&](const std::string& option, const std::string& value) {
+    const std::string file =
+        folder.file("v.yaml", "model: gpt2-tiny\nworkload:\n  train:\n    " + option + ": " + value);
+    const std::string text = error_of(file);
+    return text.starts_with(file) ? text.substr(file.size()) : text;
+  };
+  CHECK(of_value("batch", "-4") == ":4:12: -4 is out of range\n  batch: -4\n         ^\n  hint: at least 1");
+  CHECK(of_value("batch", "9223372036854775807") ==
+        ":4:12: 9223372036854775807 is out of range\n  batch: 9223372036854775807\n         ^\n"
+        "  hint: from 1 to 1000000000000");
+  CHECK(of_value("optimizer", "{rate: -1}") ==
+        ":4:23: -1 is out of range\n  optimizer: {rate: -1}\n                    ^\n  hint: at least 0");
+  CHECK(
+      of_value("optimizer", "{beta2: 1}") ==
+      ":4:24: 1 is out of range\n  optimizer: {beta2: 1}\n                     ^\n  hint: at least 0 and less than 1");
 }
 
 TEST_CASE("a wrong scenario gives one clear error") {

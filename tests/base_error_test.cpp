@@ -80,6 +80,7 @@ TEST_CASE("an unknown name lists the known ones and proposes the nearest", "[bas
         "known strategies: data_parallel, pipeline_1f1b, tensor_parallel");
   CHECK(std::string{unknown_name("key", "x", known).what()} ==
         "unknown key 'x'; known keys: data_parallel, pipeline_1f1b, tensor_parallel");
+  CHECK(name_hint("type of weights", "x", {"fp8"}) == "known types of weights: fp8");
   CHECK(std::string{unknown_name("class", "x", {}).what()} == "unknown class 'x'; there are no classes");
 }
 

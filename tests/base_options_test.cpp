@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 #include "tests/user_error.hpp"
 
 using namespace orrery;
@@ -153,6 +155,9 @@ TEST_CASE("a value out of range is refused with the legal range", "[base][option
 
 TEST_CASE("ranges with an open lower end are named", "[base][options]") {
   CHECK(detail::range_text({.min = 0, .max = 1, .above_min = true}) == "more than 0 and at most 1");
+  CHECK(detail::range_text(less_than(1)) == "at least 0 and less than 1");
+  CHECK(detail::contains(less_than(1), 0));
+  CHECK_FALSE(detail::contains(less_than(1), 1));
   CHECK(detail::range_text({.max = 1}) == "at most 1");
   CHECK(detail::range_text({}).empty());
 }
@@ -195,9 +200,40 @@ TEST_CASE("help and manual derive from the declaration", "[base][options]") {
         "---------  -------  -----------------------------------------------\n"
         "latency    2 us     time of the first byte (duration, at least 0 s)\n"
         "bandwidth  50 GB/s  of one direction (bandwidth, more than 0 B/s)\n");
-  CHECK(markdown_table(options) ==
-        "| option      | type                       | default   | meaning                |\n"
-        "| ----------- | -------------------------- | --------- | ---------------------- |\n"
-        "| `latency`   | duration, at least 0 s     | `2 us`    | time of the first byte |\n"
-        "| `bandwidth` | bandwidth, more than 0 B/s | `50 GB/s` | of one direction       |\n");
+}
+
+TEST_CASE("meanings are wrapped, so that options fit the width of help", "[base][options]") {
+  // "option" takes 6 columns, "(required)" 10, the gaps 4: 100 are left of 120, and 20 words are 99 wide.
+  const std::string words =
+      "word word word word word word word word word word word word word word word word word word word word word";
+  CHECK(help_text({{"a", "text", "", words}}) ==
+        "option  default     meaning\n"
+        "------  ----------  "
+        "---------------------------------------------------------------------------------------------------\n"
+        "a       (required)  word word word word word word word word word word word word word word word word word word "
+        "word word\n"
+        "                    word (text)\n");
+}
+
+TEST_CASE("a number without a declared most has one all the same", "[base][options][error]") {
+  // 10^12 of what is counted, 10^18 of anything else; a seed, which has no least, may be any integer.
+  const auto with = [](std::string_view line) { return read_error("stages: 4\n" + std::string{line}); };
+  CHECK_THAT(read_error("stages: 1000000000001"), Catch::EndsWith("hint: from 1 to 1000000000000"));
+  CHECK(read("stages: 1000000000000").stages == 1'000'000'000'000);
+  CHECK_THAT(with("skew: 1e300"), Catch::EndsWith("hint: from -1e+18 to 1e+18"));
+  CHECK_THAT(with("skew: -1e300"), Catch::EndsWith("hint: from -1e+18 to 1e+18"));
+  CHECK_THAT(with("link: {latency: 1e300 s}"),
+             Catch::Contains("1e300 s is out of range") && Catch::Contains("from 0 s to"));
+}
+
+TEST_CASE("options that no file filled are checked by the same ranges", "[base][options][error]") {
+  const auto error = [](auto change) {
+    PipelineOptions o;
+    change(o);
+    return user_error([&] { check_ranges(o); });
+  };
+  CHECK(error([](PipelineOptions& o) { o.stages = -4; }) == "stages is -4, it must be at least 1");
+  CHECK(error([](PipelineOptions& o) { o.efficiency = std::nan(""); }) == "efficiency is nan, it must be from 0 to 1");
+  CHECK(error([](PipelineOptions& o) { o.cuts = {0, -1}; }) == "cuts is -1, it must be at least 0");
+  CHECK(error([](PipelineOptions& o) { o.link.latency = Seconds{-1}; }) == "latency is -1 s, it must be at least 0 s");
 }

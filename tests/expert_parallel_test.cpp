@@ -169,14 +169,12 @@ TEST_CASE("experts and capacities that do not divide are refused", "[expert]") {
   };
   CHECK(error("{mesh: ep3}", 0, 0) == "ep 3 does not divide 4 experts\n  hint: ep can be 1, 2, 4");
   CHECK(error("{mesh: ep2}", 0, 2) == "capacity_groups without a capacity\n  hint: set capacity_factor");
-  CHECK(error("{mesh: ep2}", -1, 0) == "capacity_factor is -1, it must be 0 or more");
-  CHECK(error("{mesh: ep2}", 1, -1) == "capacity_groups is -1, it must be 0 or more");
+  CHECK(error("{mesh: ep2}", -1, 0) == "capacity_factor is -1, it must be at least 0");
+  CHECK(error("{mesh: ep2}", 1, -1) == "capacity_groups is -1, it must be at least 0");
   CHECK(error("{mesh: ep2}", 1, 3) ==
         "capacity_groups 3 is not a multiple of 2, the replicas of the mesh\n  hint: capacity_groups can be 2 or 4");
   CHECK(error("{mesh: ep2}", 1, 6) ==
         "6 capacity_groups do not divide the 4 samples of a microbatch\n  hint: capacity_groups can be 2 or 4");
-  CHECK(error("{mesh: ep2, expert_buffer: -1}", 0, 0) ==
-        "expert_buffer is -1\n  hint: 1 has room for even experts, 0 for the worst case");
   CHECK(error("{mesh: dp2, expert_overlap: true}", 0, 0) ==
         "expert_overlap hides exchanges of experts, and no axis has any\n  hint: leave it out, or use an axis ep");
   CHECK(error("{mesh: dp2, expert_buffer: 1}", 0, 0) ==

@@ -52,6 +52,15 @@ TEST_CASE("a bandwidth in bytes is refused: it is a rate", "[machine][error]") {
   CHECK_THAT(user_error([&] { read_cluster(parse_yaml(text, "c.yaml"), "c"); }), Catch::Contains("c.yaml:2:26"));
 }
 
+TEST_CASE("a cluster has at most as many devices as a mesh has ranks", "[machine][error]") {
+  const auto error = [](const std::string& nodes) {
+    const std::string text = "{nodes: " + nodes + ", devices_per_node: 1000000000, device: v100}";
+    return user_error([&] { read_cluster(parse_yaml(text, "c.yaml"), "c"); });
+  };
+  CHECK_THAT(error("2"), Catch::Contains("a cluster of 2000000000 devices") && Catch::Contains("at most 10^7"));
+  CHECK_THAT(error("1000000000000"), Catch::Contains("a cluster of 1000000000000000000000 devices"));  // no overflow
+}
+
 TEST_CASE("an unknown key of a cluster names the nearest legal one", "[machine][error]") {
   CHECK_THAT(user_error([&] { read_cluster(parse_yaml("device: host\nnode: 2\n", "c.yaml"), "c"); }),
              Catch::Contains("c.yaml:2:1") && Catch::Contains("did you mean 'nodes'?"));

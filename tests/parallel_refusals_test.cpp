@@ -77,8 +77,19 @@ constexpr Refusal kRefusals[] = {
      "stage_layers has 3 entries that add up to 8\n"
      "  hint: it needs 2 entries that add up to the model's 8 blocks"},
     {"parallel", "{mesh: pp2, stage_layers: [-1, 9]}", "gpt2", "{}",
-     "stage_layers has 2 entries that add up to 8\n"
-     "  hint: it needs 2 entries that add up to the model's 8 blocks"},
+     "s:1:28: -1 is out of range\n"
+     "  {mesh: pp2, stage_layers: [-1, 9]}\n"
+     "                             ^\n"
+     "  hint: at least 0"},
+    {"parallel", "{mesh: dp2, stage_layers: [4, 4]}", "gpt2", "{}",
+     "stage_layers cuts the stages of a pipeline, and the mesh has no axis pp\n"
+     "  hint: leave it out, or give the mesh an axis pp"},
+    {"zero-offload", "{parallel: {mesh: dp2, chunks: 2}}", "gpt2", "{}",
+     "chunks cuts the stages of a pipeline, and the mesh has no axis pp\n"
+     "  hint: leave it out, or give the mesh an axis pp"},
+    {"zero-offload", "{parallel: {mesh: dp2, schedule: 1f2b}}", "gpt2", "{}",
+     "unknown schedule '1f2b'; did you mean '1f1b'? known schedules: gpipe, 1f1b, interleaved, chimera, zb-h1, zb-v, "
+     "dualpipe"},
     {"parallel", "{mesh: pp2, schedule: 1f2b}", "gpt2", "{}",
      "unknown schedule '1f2b'; did you mean '1f1b'? known schedules: gpipe, 1f1b, interleaved, chimera, zb-h1, zb-v, "
      "dualpipe"},
@@ -160,8 +171,16 @@ constexpr Refusal kRefusals[] = {
      "                                            ^\n"
      "  hint: from 0 to 1000"},
     {"parallel", "{mesh: ep2, expert_buffer: -1}", "mixtral", "{}",
-     "expert_buffer is -1\n"
-     "  hint: 1 has room for even experts, 0 for the worst case"},
+     "s:1:28: -1 is out of range\n"
+     "  {mesh: ep2, expert_buffer: -1}\n"
+     "                             ^\n"
+     "  hint: at least 0"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{capacity_factor: 1}",
+     "capacity_factor is for models of experts, and gpt2 has none\n"
+     "  hint: leave it out"},
+    {"single", "{}", "gpt2", "{target_sequence: 8}",
+     "target_sequence is for an encoder-decoder, and gpt2 is none\n"
+     "  hint: leave it out"},
     {"parallel", "{mesh: tp2, sequence_parallel: true}", "vit-tiny", "{}",
      "vit has no rows to split between blocks\n"
      "  hint: sequence_parallel needs a language model"},

@@ -24,8 +24,6 @@ constexpr Absent kAbsent[] = {
     {"sweep", "give `orrery simulate` several --what-if, or call it once for each point with --set and --json"},
 };
 
-constexpr std::size_t kHelpWidth = 120;  // columns
-
 struct Found {
   Command* command = nullptr;
   std::size_t words = 0;  // of the command line that name it
@@ -174,19 +172,6 @@ int dispatch(const Commands& commands, AppContext& context) {
 }
 
 std::string flag_text(const Flag& f) { return f.value.empty() ? f.name : f.name + " " + f.value; }
-
-/// Lines of whole words that are at most so wide.
-std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines{""};
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t space = std::min(text.find(' ', at), text.size());
-    const std::string word{text.substr(at, space - at)};
-    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-    at = space + 1;
-  }
-  return lines;
-}
 
 }  // namespace
 

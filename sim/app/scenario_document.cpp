@@ -83,15 +83,27 @@ std::string path_of_variable(const std::string& variable) {
   return is_known ? path : std::string{};
 }
 
+/// Files are read before anything is set.
+void refuse_include(std::string_view change, const std::string& source) {
+  if (change.starts_with('~')) change.remove_prefix(1);
+  if (change.substr(0, change.find_first_of(".[+=")) == "include")
+    throw UserError{fmt::format("{} cannot include files", source), "write a scenario that does"};
+}
+
 }  // namespace
 
 Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides) {
   Node merged = with_includes(std::move(document), 0);
   for (const auto& [variable, value] : environment) {
     const std::string path = path_of_variable(variable);
-    if (!path.empty()) set_path(merged, path + "=" + value, {variable, 0, 0, {}});
+    if (path.empty()) continue;
+    refuse_include(path, variable);
+    set_path(merged, path + "=" + value, {variable, 0, 0, {}});
   }
-  for (const Override& o : overrides) set_path(merged, o.change, {o.source, 0, 0, {}});
+  for (const Override& o : overrides) {
+    refuse_include(o.change, o.source);
+    set_path(merged, o.change, {o.source, 0, 0, {}});
+  }
   return merged;
 }
 

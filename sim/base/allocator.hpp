@@ -49,7 +49,8 @@ struct AllocatorOptions {
     v.field("max_non_split_rounding", max_non_split_rounding,
             "pytorch: how much larger than asked for a block that is given out whole may be", at_least(Bytes{}));
     v.field("large_segment_size", large_segment_size,
-            "pytorch: what is asked of the device for requests from 1 MiB to 10 MiB", more_than(Bytes{}));
+            "pytorch: what is asked of the device for requests from 1 MiB to 10 MiB",
+            {.min = 0, .max = 0x1p40, .above_min = true});
     v.field("expandable_segments", expandable_segments,
             "pytorch: segments grow page by page in a range of addresses of their own");
     v.field(

@@ -54,7 +54,10 @@ std::string place_of(const Diagnostic& d) {
   return fmt::format("{}:{}:{}: ", d.file, d.line, d.column);
 }
 
+/// Of "type of weights" the plural is "types of weights".
 std::string plural(std::string_view noun) {
+  if (const std::size_t of = noun.find(" of "); of != std::string_view::npos)
+    return plural(noun.substr(0, of)) + std::string{noun.substr(of)};
   const auto ends_with = [&](std::string_view end) { return noun.ends_with(end); };
   if (noun.size() > 1 && ends_with("y") &&
       std::string_view{"aeiou"}.find(noun[noun.size() - 2]) == std::string_view::npos)

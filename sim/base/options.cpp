@@ -36,10 +36,11 @@ std::string words_of(Range range, const std::string& min, const std::string& max
   const bool has_min = range.min > -std::numeric_limits<double>::infinity();
   const bool has_max = range.max < std::numeric_limits<double>::infinity();
   const std::string_view from = range.above_min ? "more than" : "at least";
-  if (has_min && has_max && !range.above_min) return fmt::format("from {} to {}", min, max);
-  if (has_min && has_max) return fmt::format("{} {} and at most {}", from, min, max);
+  const std::string_view to = range.below_max ? "less than" : "at most";
+  if (has_min && has_max && !range.above_min && !range.below_max) return fmt::format("from {} to {}", min, max);
+  if (has_min && has_max) return fmt::format("{} {} and {} {}", from, min, to, max);
   if (has_min) return fmt::format("{} {}", from, min);
-  return has_max ? fmt::format("at most {}", max) : "";
+  return has_max ? fmt::format("{} {}", to, max) : "";
 }
 
 }  // namespace
@@ -117,7 +118,9 @@ bool expect_map(const Node& n, std::vector<Diagnostic>& problems) {
   return false;
 }
 
-bool contains(Range range, double v) { return v <= range.max && (range.above_min ? v > range.min : v >= range.min); }
+bool contains(Range range, double v) {
+  return (range.below_max ? v < range.max : v <= range.max) && (range.above_min ? v > range.min : v >= range.min);
+}
 
 std::string range_text(Range range) { return words_of(range, number_text(range.min), number_text(range.max)); }
 
@@ -128,6 +131,10 @@ std::string range_text(Range range, Dimension dimension) {
 
 void report_outside(const Node& n, const std::string& legal, std::vector<Diagnostic>& problems) {
   problems.push_back(at(n, fmt::format("{} is out of range", n.scalar), legal));
+}
+
+void throw_outside(std::string_view name, const std::string& value, const std::string& legal) {
+  throw UserError{fmt::format("{} is {}, it must be {}", name, value, legal)};
 }
 
 void report_unknown_keys(const Node& map, const std::vector<std::string>& known, std::vector<Diagnostic>& problems) {
@@ -161,19 +168,22 @@ std::string number_text(double v) { return fmt::format("{}", v); }
 }  // namespace detail
 
 std::string help_text(const std::vector<OptionInfo>& options) {
+  const auto default_of = [](const OptionInfo& o) { return o.default_value.empty() ? "(required)" : o.default_value; };
+  std::size_t names = display_width("option"), defaults = display_width("default");
+  for (const OptionInfo& o : options) {
+    names = std::max(names, display_width(o.path));
+    defaults = std::max(defaults, display_width(default_of(o)));
+  }
+  constexpr std::size_t kGaps = 4, kNarrowest = 40;
+  const std::size_t width = std::max(kHelpWidth - std::min(kHelpWidth, names + defaults + kGaps), kNarrowest);
   Table table{{{"option"}, {"default"}, {"meaning"}}};
-  for (const OptionInfo& o : options)
-    table.add(
-        {o.path, o.default_value.empty() ? "(required)" : o.default_value, fmt::format("{} ({})", o.summary, o.type)});
+  for (const OptionInfo& o : options) {
+    const std::vector<std::string> lines = wrapped(fmt::format("{} ({})", o.summary, o.type), width);
+    for (const std::string& line : lines)
+      table.add(&line == &lines.front() ? std::vector{o.path, default_of(o), line}
+                                        : std::vector{std::string{}, std::string{}, line});
+  }
   return table.text();
-}
-
-std::string markdown_table(const std::vector<OptionInfo>& options) {
-  Table table{{{"option"}, {"type"}, {"default"}, {"meaning"}}};
-  for (const OptionInfo& o : options)
-    table.add({fmt::format("`{}`", o.path), o.type,
-               o.default_value.empty() ? "required" : fmt::format("`{}`", o.default_value), o.summary});
-  return table.markdown();
 }
 
 }  // namespace orrery

@@ -44,10 +44,17 @@ struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;  // the minimum itself is not legal
+  bool below_max = false;  // the maximum itself is not legal
 };
 constexpr Range at_least(double min) { return {.min = min}; }
 constexpr Range more_than(double min) { return {.min = min, .above_min = true}; }
 constexpr Range between(double min, double max) { return {.min = min, .max = max}; }
+/// From 0 on: probabilities of which 1 makes no sense, decays.
+constexpr Range less_than(double max) { return {.min = 0, .max = max, .below_max = true}; }
+
+/// The most of an integer with a least and of any other number where nothing is declared: beyond it arithmetic with
+/// counts overflows, and no clock and no memory reaches it.
+constexpr double kMostCount = 1e12, kMostAmount = 1e18;
 template <int B, int S, int F>
 constexpr Range at_least(Quantity<B, S, F> min) {
   return {.min = min.base()};
@@ -87,6 +94,7 @@ bool contains(Range range, double v);
 std::string range_text(Range range);
 std::string range_text(Range range, Dimension dimension);
 void report_outside(const Node& n, const std::string& legal, std::vector<Diagnostic>& problems);
+[[noreturn]] void throw_outside(std::string_view name, const std::string& value, const std::string& legal);
 
 void report_unknown_keys(const Node& map, const std::vector<std::string>& known, std::vector<Diagnostic>& problems);
 void report_missing_key(const Node& map, std::string_view name, const std::string& type, std::string_view summary,
@@ -152,9 +160,12 @@ Node write_options(O options);
 template <class O>
 std::vector<OptionInfo> describe_options(std::string_view prefix = {});
 
-/// The options as a table for `--help`, and as a Markdown table.
+/// Checks options that no file filled by the ranges of their declaration; throws UserError with the name.
+template <class O>
+void check_ranges(O options);
+
+/// The options as a table for people, as wide as help.
 std::string help_text(const std::vector<OptionInfo>& options);
-std::string markdown_table(const std::vector<OptionInfo>& options);
 
 }  // namespace orrery
 

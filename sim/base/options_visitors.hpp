@@ -8,12 +8,28 @@
 namespace orrery {
 namespace detail {
 
+/// The range with its usual most (kMostCount, kMostAmount) where none is declared.
+template <class T>
+constexpr Range bounded(Range range) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const bool is_count = std::is_integral_v<T>;
+  if (range.max == kNone && !(is_count && range.min == -kNone)) range.max = is_count ? kMostCount : kMostAmount;
+  if (!is_count && range.min == -kNone) range.min = -kMostAmount;
+  return range;
+}
+
+/// The range that a value misses: as declared, with the usual most only where that is what it misses.
+template <class T>
+Range missed(Range range, double v) {
+  return contains(range, v) ? bounded<T>(range) : range;
+}
+
 template <class T>
 void read_number(const Node& n, T& out, Range range, std::vector<Diagnostic>& problems) {
   if constexpr (std::is_floating_point_v<T>) {
     double v = 0;
     if (!read_scalar(n, v, problems)) return;
-    if (!contains(range, v)) return report_outside(n, range_text(range), problems);
+    if (!contains(bounded<T>(range), v)) return report_outside(n, range_text(missed<T>(range, v)), problems);
     out = static_cast<T>(v);
   } else {
     std::int64_t v = 0;
@@ -22,7 +38,8 @@ void read_number(const Node& n, T& out, Range range, std::vector<Diagnostic>& pr
       return report_outside(
           n, range_text(between(double(std::numeric_limits<T>::min()), double(std::numeric_limits<T>::max()))),
           problems);
-    if (!contains(range, static_cast<double>(v))) return report_outside(n, range_text(range), problems);
+    const auto number = static_cast<double>(v);
+    if (!contains(bounded<T>(range), number)) return report_outside(n, range_text(missed<T>(range, number)), problems);
     out = static_cast<T>(v);
   }
 }
@@ -31,7 +48,8 @@ template <class Q>
 void read_quantity_field(const Node& n, Q& out, Range range, std::vector<Diagnostic>& problems) {
   double base = 0;
   if (!read_quantity(n, base, dimension_of(Q{}), problems)) return;
-  if (!contains(range, base)) return report_outside(n, range_text(range, dimension_of(Q{})), problems);
+  if (!contains(bounded<Q>(range), base))
+    return report_outside(n, range_text(missed<Q>(range, base), dimension_of(Q{})), problems);
   out = Q{base};
 }
 
@@ -208,6 +226,37 @@ class OptionWriter {
   Node map_ = Node::map();
 };
 
+class RangeChecker {
+ public:
+  template <class T>
+  void field(std::string_view name, T& value, std::string_view, Range range = {}) {
+    check(name, value, range);
+  }
+  template <class T>
+  void required(std::string_view name, T& value, std::string_view, Range range = {}) {
+    check(name, value, range);
+  }
+
+ private:
+  template <class T>
+  void check(std::string_view name, T& value, Range range) {
+    if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+      const auto v = static_cast<double>(value);
+      if (!contains(bounded<T>(range), v)) throw_outside(name, number_text(v), range_text(missed<T>(range, v)));
+    } else if constexpr (is_quantity<T>) {
+      const double v = value.base();
+      const Dimension d = dimension_of(value);
+      if (!contains(bounded<T>(range), v)) throw_outside(name, to_exact_text(v, d), range_text(missed<T>(range, v), d));
+    } else if constexpr (is_optional<T>) {
+      if (value) check(name, *value, range);
+    } else if constexpr (is_vector<T>) {
+      for (typename T::value_type& item : value) check(name, item, range);
+    } else if constexpr (Visitable<T>) {
+      value.visit(*this);
+    }
+  }
+};
+
 class OptionDescriber {
  public:
   explicit OptionDescriber(std::string_view prefix) : prefix_{prefix} {}
@@ -257,6 +306,12 @@ Node write_options(O options) {
   detail::OptionWriter writer;
   options.visit(writer);
   return writer.take();
+}
+
+template <class O>
+void check_ranges(O options) {
+  detail::RangeChecker checker;
+  options.visit(checker);
 }
 
 template <class O>

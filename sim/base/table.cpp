@@ -15,12 +15,6 @@ std::string padded(const std::string& cell, std::size_t width, Align align) {
   return align == Align::Left ? cell + space : space + cell;
 }
 
-std::string escaped(std::string_view cell) {
-  std::string out;
-  for (char c : cell) out += c == '|' ? std::string{"\\|"} : std::string{c == '\n' ? ' ' : c};
-  return out;
-}
-
 std::string without_trailing_spaces(std::string line) {
   while (line.ends_with(' ')) line.pop_back();
   return line;
@@ -72,30 +66,16 @@ std::string Table::text(std::string_view indent) const {
   return text;
 }
 
-std::string Table::markdown() const {
-  constexpr std::size_t kNarrowest = 3;
-  const auto escape = [](Cells cells) {
-    for (std::string& cell : cells) cell = escaped(cell);
-    return cells;
-  };
-  std::vector<Cells> rows;
-  for (const Cells& row : rows_) rows.push_back(escape(row));
-  const Cells names = escape(head());
-  std::vector<std::size_t> widths = this->widths(names, rows);
-  for (std::size_t& width : widths) width = std::max(width, kNarrowest);
-
-  const auto framed = [&](const Cells& cells) {
-    std::string line = "|";
-    for (std::size_t i = 0; i < cells.size(); ++i)
-      line += fmt::format(" {} |", padded(cells[i], widths[i], columns_[i].align));
-    return line + "\n";
-  };
-  Cells rules;
-  for (std::size_t i = 0; i < widths.size(); ++i)
-    rules.push_back(std::string(widths[i] - 1, '-') + (columns_[i].align == Align::Right ? ":" : "-"));
-  std::string text = framed(names) + framed(rules);
-  for (const Cells& row : rows) text += framed(row);
-  return text;
+std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines{""};
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t space = std::min(text.find(' ', at), text.size());
+    const std::string word{text.substr(at, space - at)};
+    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+    at = space + 1;
+  }
+  return lines;
 }
 
 }  // namespace orrery

@@ -25,8 +25,6 @@ class Table {
 
   /// Columns two spaces apart, the head underlined; each line starts with `indent`.
   std::string text(std::string_view indent = {}) const;
-  /// GitHub Markdown; a '|' in a cell is escaped.
-  std::string markdown() const;
 
  private:
   using Cells = std::vector<std::string>;
@@ -37,6 +35,12 @@ class Table {
   std::vector<Column> columns_;
   std::vector<Cells> rows_;
 };
+
+/// Columns of help and of everything else that is text rather than figures.
+constexpr std::size_t kHelpWidth = 120;
+
+/// Lines of whole words that are at most so wide; a longer word has a line of its own.
+std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
 /// Columns that a text takes on a terminal, one for each code point.
 std::size_t display_width(std::string_view text);

@@ -20,7 +20,6 @@ class Parallel final : public Strategy {
  public:
   Parallel(std::string_view name, ParallelOptions options) : name_{name}, options_{std::move(options)} {
     stage_meshes(options_);
-    find_schedule(options_.schedule);
   }
 
   Plan train_step(const Model& model, const TrainOptions& o, const WorkspaceModel* workspaces) const override {

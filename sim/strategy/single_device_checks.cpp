@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
@@ -41,21 +42,26 @@ void check_decoder(const Model& model) {
                     "use `infer` for it"};
 }
 
-void check_capacity(const TrainOptions& o) {
-  if (!(o.capacity_factor >= 0))
-    throw UserError{fmt::format("capacity_factor is {}, it must be 0 or more", o.capacity_factor)};
-  if (o.capacity_groups < 0)
-    throw UserError{fmt::format("capacity_groups is {}, it must be 0 or more", o.capacity_groups)};
+bool is_pair(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  return t && !t->encoder.empty() && !t->decoder.empty();
+}
+
+void check_target(const Model& model, std::int64_t target) {
+  if (target > 0 && !is_pair(model))
+    throw UserError{fmt::format("target_sequence is for an encoder-decoder, and {} is none", model.name),
+                    "leave it out"};
+}
+
+void check_capacity(const Model& model, const TrainOptions& o) {
+  if (o.capacity_factor > 0 && !has_experts(model))
+    throw UserError{fmt::format("capacity_factor is for models of experts, and {} has none", model.name),
+                    "leave it out"};
   if (o.capacity_groups > 0 && o.capacity_factor <= 0)
     throw UserError{"capacity_groups without a capacity", "set capacity_factor"};
 }
 
 void check_dropout(const TrainOptions& o) {
-  const auto check = [](std::string_view name, double p) {
-    if (!(p >= 0 && p < 1)) throw UserError{fmt::format("{} is {}, it must be at least 0 and below 1", name, p)};
-  };
-  check("dropout", o.dropout);
-  check("attention_dropout", o.attention_dropout);
   if (o.attention_dropout > 0 && !o.stored_scores)
     throw UserError{"attention_dropout without scores in memory", "set stored_scores"};
 }
@@ -77,21 +83,16 @@ void check_train(const Model& model, const TrainOptions& o) {
       t && t->ways && (o.dropout > 0 || keeps_only_inputs(o.recompute)))
     throw UserError{fmt::format("layers of {} are sub-layers side by side", model.name),
                     "train them without dropout, and with recompute none or selective"};
-  check_positive("batch", o.batch);
-  check_positive("microbatches", o.microbatches);
-  check_positive("sequence", o.sequence);
-  check_positive("steps", o.steps);
-  if (o.target_sequence < 0)
-    throw UserError{fmt::format("target_sequence is {}, it must be 0 or more", o.target_sequence)};
+  check_ranges(o);
   if (o.batch % o.microbatches != 0)
     throw UserError{
         fmt::format("{} microbatches do not divide a batch of {}", o.microbatches, o.batch),
         fmt::format("batch can be {}{}",
                     o.batch > o.microbatches ? fmt::format("{} or ", o.batch / o.microbatches * o.microbatches) : "",
                     (o.batch / o.microbatches + 1) * o.microbatches)};
-  if (o.microbatches > 65535) throw UserError{fmt::format("{} microbatches are more than 65535", o.microbatches)};
   check_dropout(o);
-  check_capacity(o);
+  check_target(model, o.target_sequence);
+  check_capacity(model, o);
   check_narrow(o);
   check_rows(o.batch / o.microbatches, o.sequence);
   check_length(model, "sequence", o.sequence);
@@ -99,13 +100,7 @@ void check_train(const Model& model, const TrainOptions& o) {
 
 void check_generate(const Model& model, const GenerateOptions& o) {
   check_decoder(model);
-  check_positive("batch", o.batch);
-  check_positive("prompt", o.prompt);
-  check_positive("tokens", o.tokens);
-  if (!(o.temperature >= 0)) throw UserError{fmt::format("temperature is {}, it must be 0 or more", o.temperature)};
-  if (!(o.top_p > 0 && o.top_p <= 1))
-    throw UserError{fmt::format("top_p is {}, it must be above 0 and at most 1", o.top_p)};
-  if (o.top_k < 0) throw UserError{fmt::format("top_k is {}, it must be 0 or more", o.top_k)};
+  check_ranges(o);
   check_rows(o.batch, o.prompt + o.tokens);
   check_length(model, "prompt and tokens together,", o.prompt + o.tokens);
 }
@@ -124,9 +119,8 @@ void check_serving_step(const Model& model, const ServingStepOptions& o) {
 }
 
 void check_infer(const Model& model, const InferOptions& o) {
-  check_positive("batch", o.batch);
-  check_positive("sequence", o.sequence);
-  check_positive("steps", o.steps);
+  check_ranges(o);
+  check_target(model, o.target_sequence);
   check_rows(o.batch, o.sequence);
   check_length(model, "sequence", o.sequence);
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/strategy/pipeline/schedules.hpp"
 #include "sim/strategy/preset.hpp"
 #include "sim/strategy/train_step.hpp"
 
@@ -99,6 +100,16 @@ Roles roles_in(const Mesh& fine, const Mesh& written) {
   return roles;
 }
 
+/// Options of pipelines, where the mesh has none.
+void check_stages(const Mesh& mesh, const ParallelOptions& p) {
+  find_schedule(p.schedule);
+  const bool has_stages = std::any_of(mesh.axes.begin(), mesh.axes.end(), [](const Axis& a) { return a.name == "pp"; });
+  if (has_stages || (p.stage_layers.empty() && p.chunks == 0)) return;
+  throw UserError{fmt::format("{} cuts the stages of a pipeline, and the mesh has no axis pp",
+                              p.stage_layers.empty() ? "chunks" : "stage_layers"),
+                  "leave it out, or give the mesh an axis pp"};
+}
+
 }  // namespace
 
 Mesh parse_mesh(const std::string& text) {
@@ -127,6 +138,7 @@ Mesh parse_mesh(const std::string& text) {
 
 StageMeshes stage_meshes(const ParallelOptions& p) {
   const Mesh plan = parse_mesh(p.mesh);
+  check_stages(plan, p);
   std::vector<Mesh> written{plan};
   bool own = false;
   for (const LayerOptions& l : p.layers) {

@@ -99,9 +99,6 @@ Flops masked_flops(const Model& model, const TrainOptions& o, const Roles& roles
 }
 
 void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {
-  if (!(p.expert_buffer >= 0))
-    throw UserError{fmt::format("expert_buffer is {}", p.expert_buffer),
-                    "1 has room for even experts, 0 for the worst case"};
   if (p.expert_buffer > 0 && (!s.roles.experts || o.capacity_factor > 0))
     throw UserError{"expert_buffer is for experts on an axis ep that take all tokens",
                     o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};

@@ -53,10 +53,12 @@ struct ParallelOptions {
     v.field("schedule", schedule, "order of the passes of a pipeline");
     v.field("chunks", chunks, "interleaved: parts of the model per stage; 0: as many as the schedule has",
             between(0, 4096));
-    v.field("stage_layers", stage_layers, "blocks of each part of the pipeline, in order; empty: as even as can be");
+    v.field("stage_layers", stage_layers, "blocks of each part of the pipeline, in order; empty: as even as can be",
+            at_least(0));
     v.field(
         "expert_buffer", expert_buffer,
-        "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case");
+        "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case",
+        at_least(0));
     v.field("whole_experts", whole_experts,
             "sequence_parallel: experts lie whole on the ranks of ep and tp together, which route the rows that they "
             "have between blocks, where otherwise ranks of tp have stripes of the same experts (MoE parallel folding)");

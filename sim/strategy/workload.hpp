@@ -113,13 +113,13 @@ struct OptimizerOptions {
   template <class V>
   void visit(V& v) {
     v.field("kind", kind, "how gradients change weights");
-    v.field("rate", rate, "learning rate");
-    v.field("beta1", beta1, "adamw: decay of the first moment");
-    v.field("beta2", beta2, "adamw: decay of the second moment");
-    v.field("epsilon", epsilon, "adamw: added to the root of the second moment");
-    v.field("momentum", momentum, "sgd: decay of the velocity");
-    v.field("decay", decay, "weight decay of matrices; norms and biases have none");
-    v.field("clip", clip, "largest global norm of the gradient; 0: not clipped");
+    v.field("rate", rate, "learning rate", at_least(0));
+    v.field("beta1", beta1, "adamw: decay of the first moment", less_than(1));
+    v.field("beta2", beta2, "adamw: decay of the second moment", less_than(1));
+    v.field("epsilon", epsilon, "adamw: added to the root of the second moment", at_least(0));
+    v.field("momentum", momentum, "sgd: decay of the velocity", less_than(1));
+    v.field("decay", decay, "weight decay of matrices; norms and biases have none", at_least(0));
+    v.field("clip", clip, "largest global norm of the gradient; 0: not clipped", at_least(0));
     v.field("narrow_moments", narrow_moments,
             "adamw: both moments in the 16 bits of the weights, 8 bytes a parameter in place of 12 (Megatron-Core's "
             "precision-aware optimizer)");
@@ -157,10 +157,11 @@ struct TrainOptions {
 
   template <class V>
   void visit(V& v) {
-    v.field("batch", batch, "samples per step over all ranks; a multiple of `microbatches`");
-    v.field("microbatches", microbatches, "passes per step whose gradients are summed");
-    v.field("sequence", sequence, "tokens per sample (encoder side of an encoder-decoder)");
-    v.field("target_sequence", target_sequence, "tokens per sample on the decoder side; 0: as `sequence`");
+    v.field("batch", batch, "samples per step over all ranks; a multiple of `microbatches`", at_least(1));
+    v.field("microbatches", microbatches, "passes per step whose gradients are summed", between(1, 65535));
+    v.field("sequence", sequence, "tokens per sample (encoder side of an encoder-decoder)", at_least(1));
+    v.field("target_sequence", target_sequence,
+            "tokens per sample on the decoder side of an encoder-decoder; 0: as `sequence`", at_least(0));
     v.field("dtype", dtype, "type of weights and activations; bf16 and f16 keep a master copy of the weights in f32");
     v.field(
         "recompute", recompute,
@@ -175,7 +176,8 @@ struct TrainOptions {
     v.field("recompute_interval", recompute_interval,
             "full: the input of every n-th block stays, those between are computed again from it", at_least(1));
     v.field("activation_budget", activation_budget,
-            "rotor and checkmate: most bytes that activations of a rank may take in one pass of a microbatch");
+            "rotor and checkmate: most bytes that activations of a rank may take in one pass of a microbatch",
+            more_than(Bytes{0}));
     v.field("stored_scores", stored_scores,
             "attention as two products and a softmax between them, whose scores are kept, in place of one fused op");
     v.field("wide_gradients", wide_gradients,
@@ -205,23 +207,26 @@ struct TrainOptions {
     v.field("frozen", frozen,
             "matrices and tables stay as they are: only norms and biases are trained, and gradients pass through (what "
             "adapters of low rank leave of a step; the adapters themselves are not in it)");
-    visit_dropout(v);
-    v.field("capacity_factor", capacity_factor,
-            "rows that an expert takes, over those of even experts: later tokens are dropped; 0: it takes all");
-    v.field("capacity_groups", capacity_groups,
-            "runs of samples of a microbatch whose tokens share the capacity; 0: one per replica of the mesh");
+    visit_dropped(v);
     v.field("optimizer", optimizer, "the update");
-    v.field("steps", steps, "steps to run");
+    v.field("steps", steps, "steps to run", at_least(1));
     v.field("seed", seed, "of initial weights, data order and dropout");
     v.field("text", text, "file to train on, relative to the scenario; empty: random tokens");
   }
+  /// What is left out at random, and what does not fit.
   template <class V>
-  void visit_dropout(V& v) {
-    v.field("dropout", dropout, "probability, behind embeddings and each half of a block");
-    v.field("attention_dropout", attention_dropout, "probability, of stored scores behind their softmax");
+  void visit_dropped(V& v) {
+    v.field("dropout", dropout, "probability, behind embeddings and each half of a block", less_than(1));
+    v.field("attention_dropout", attention_dropout, "probability, of stored scores behind their softmax", less_than(1));
     v.field("dropout_masks", dropout_masks,
             "what dropouts keep is kept for the backward pass, a byte a number, as PyTorch does; else it is drawn "
             "again there");
+    v.field("capacity_factor", capacity_factor,
+            "rows that an expert takes, over those of even experts: later tokens are dropped; 0: it takes all",
+            at_least(0));
+    v.field("capacity_groups", capacity_groups,
+            "runs of samples of a microbatch whose tokens share the capacity; 0: one per replica of the mesh",
+            at_least(0));
   }
 };
 
@@ -255,9 +260,9 @@ struct GenerateOptions {
 
   template <class V>
   void visit(V& v) {
-    v.field("batch", batch, "sequences generated together");
-    v.field("prompt", prompt, "tokens of each prompt");
-    v.field("tokens", tokens, "tokens to generate per sequence");
+    v.field("batch", batch, "sequences generated together", at_least(1));
+    v.field("prompt", prompt, "tokens of each prompt", at_least(1));
+    v.field("tokens", tokens, "tokens to generate per sequence", at_least(1));
     v.field("microbatches", microbatches, "parts of the batch that go through a pipeline one behind another",
             between(1, 65535));
     v.field("chunk", chunk,
@@ -269,9 +274,10 @@ struct GenerateOptions {
             at_least(1));
     v.field("quantised", quantised, "what is kept in fewer bits (predicted, not executed)");
     v.field("dtype", dtype, "type of weights, activations and cache");
-    v.field("temperature", temperature, "0: the most likely token");
-    v.field("top_k", top_k, "draw from the k most likely tokens; 0: all");
-    v.field("top_p", top_p, "draw from the most likely tokens that together have this probability");
+    v.field("temperature", temperature, "0: the most likely token", at_least(0));
+    v.field("top_k", top_k, "draw from the k most likely tokens; 0: all", at_least(0));
+    v.field("top_p", top_p, "draw from the most likely tokens that together have this probability",
+            {.min = 0, .max = 1, .above_min = true});
     v.field("seed", seed, "of weights that are not loaded, and of the sampling");
     v.field("text", text, "prompt as text; empty: random tokens");
     v.field("speculate", speculate, "tokens that a drafter proposes and the model verifies several at a time");
@@ -308,9 +314,10 @@ struct InferOptions {
 
   template <class V>
   void visit(V& v) {
-    v.field("batch", batch, "samples per pass");
-    v.field("sequence", sequence, "tokens per sample");
-    v.field("target_sequence", target_sequence, "decoder tokens per sample of an encoder-decoder; 0: as `sequence`");
+    v.field("batch", batch, "samples per pass", at_least(1));
+    v.field("sequence", sequence, "tokens per sample", at_least(1));
+    v.field("target_sequence", target_sequence, "decoder tokens per sample of an encoder-decoder; 0: as `sequence`",
+            at_least(0));
     v.field("microbatches", microbatches, "batches that go through a pipeline one behind another", between(1, 65535));
     v.field("lengths", lengths,
             "valid tokens of each sample: what stands behind them is padding, which no token attends to; empty: all",
@@ -318,7 +325,7 @@ struct InferOptions {
     v.field("last", last, "logits of the last valid token of each sample only");
     v.field("quantised", quantised, "what is kept in fewer bits (predicted, not executed)");
     v.field("dtype", dtype, "type of weights and activations");
-    v.field("steps", steps, "passes to run");
+    v.field("steps", steps, "passes to run", at_least(1));
     v.field("seed", seed, "of weights that are not loaded and of the inputs");
   }
 };

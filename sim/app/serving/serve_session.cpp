@@ -22,9 +22,9 @@ const ServeOptions& options_of(const Scenario& s) {
 void check_room(const Scenario& s, const ServeOptions& o, std::int64_t ranks) {
   const std::int64_t replicas = o.replicas + o.prefill_replicas, have = s.cluster.num_ranks();
   if (replicas * ranks > have)
-    throw UserError{fmt::format("{} replicas of {} rank{} each, but the cluster has {} devices", replicas, ranks,
-                                ranks == 1 ? "" : "s", have),
-                    fmt::format("at most {} replicas fit", have / ranks)};
+    throw UserError{fmt::format("{} replicas of {} rank{} each, but the cluster has {} device{}", replicas, ranks,
+                                ranks == 1 ? "" : "s", have, have == 1 ? "" : "s"),
+                    fmt::format("replicas that fit: {}", have / ranks)};
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ struct DraftNetwork {
 
   template <class V>
   void visit(V& v) {
-    v.field("layers", layers, "blocks of the drafter; skip: blocks of the model that it runs", at_least(1));
+    v.field("layers", layers, "blocks of the drafter; skip: blocks of the model that it runs", between(1, 4096));
     v.field("hidden", hidden, "draft and glide: width; 0: the model's", at_least(0));
     v.field("heads", heads, "heads; 0: the model's", at_least(0));
     v.field("kv_heads", kv_heads, "heads of keys and values; 0: as many as the model has, or `heads`", at_least(0));
@@ -130,9 +130,9 @@ struct SpeculateOptions {
             "how drafts branch: not (chain), always the same way (static), by confidence (dynamic), the same but for "
             "paths that end early (beams), with alternatives beside a chain (caterpillar), or as far as a budget goes "
             "(budget); auto: as the method's authors have it");
-    v.field("depth", depth, "most tokens drafted one after another; 0: the method's", at_least(0));
-    v.field("nodes", nodes, "tokens of a tree; 0: the method's", at_least(0));
-    v.field("width", width, "dynamic, beams: nodes that are expanded per level; 0: the method's", at_least(0));
+    v.field("depth", depth, "most tokens drafted one after another; 0: the method's", between(0, 1024));
+    v.field("nodes", nodes, "tokens of a tree; 0: the method's", between(0, 65535));
+    v.field("width", width, "dynamic, beams: nodes that are expanded per level; 0: the method's", between(0, 65535));
     v.field("rule", rule,
             "with a temperature, which drafts are kept: those that leave the distribution as it is (rejection), or all "
             "that are likely enough (typical)");
