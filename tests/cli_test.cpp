@@ -311,9 +311,24 @@ TEST_CASE("the schema, explanations and completion come from the declarations") 
   CHECK(schema["properties"]["workload"]["properties"]["train"]["properties"]["batch"]["type"] == "integer");
   CHECK_THAT(orrery({"config", "explain", "workload.train.batch"}).out,
              Catch::Contains("samples per step over all ranks"));
-  CHECK(orrery({"config", "explain", "workload.train.bacth"}).code == 2);
+  CHECK_THAT(
+      orrery({"config", "explain", "workload.train.bacth"}).err,
+      Catch::StartsWith("orrery: unknown key 'workload.train.bacth'; did you mean 'workload.train.batch'? known keys: "
+                        "workload.train.batch, workload.train.microbatches, ") &&
+          !Catch::Contains("workload.serve"));
+  CHECK_THAT(
+      orrery({"config", "explain", "strategy.zero1.bucket"}).out,
+      Catch::Contains("strategy[].zero1.bucket") && Catch::Contains("bytes of gradients that are summed together"));
+  CHECK(orrery({"config", "explain", "strategy[].zero1.bucket"}).out ==
+        orrery({"config", "explain", "strategy.zero1.bucket"}).out);
+  CHECK_THAT(orrery({"config", "explain", "cluster.nic"}).out, Catch::Contains("cluster.nic.bandwidth"));
+  for (const char* key : {"workload", "strategy", "cluster"}) {
+    std::istringstream lines{orrery({"config", "explain", key}).out};
+    for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 120);
+  }
   CHECK_THAT(orrery({"completion", "bash"}).out, Catch::Contains("--what-if"));
   CHECK(orrery({"completion", "zsh"}).code == 2);
+  CHECK(orrery({"completion"}).err == "orrery: 'orrery completion' needs SHELL\n  hint: SHELL is one of bash\n");
   const std::string script = orrery({"completion", "bash"}).out;
   CHECK_THAT(script, Catch::Contains("choices='show import'") && Catch::Contains("choices='info convert render'"));
   CHECK_THAT(script, Catch::Contains("choices='strategies models clusters devices profiles scenarios "));

@@ -16,7 +16,7 @@ class Completion final : public Command {
   explicit Completion(const Commands& commands) : commands_{commands} {}
   std::string_view name() const override { return "completion"; }
   std::string_view summary() const override { return "a script that completes commands and options in a shell"; }
-  std::string_view arguments() const override { return "bash"; }
+  std::string_view arguments() const override { return "SHELL"; }
   Arity arity() const override { return {1, 1}; }
   std::vector<std::string> choices() const override { return {"bash"}; }
 

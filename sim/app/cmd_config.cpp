@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
@@ -9,6 +10,8 @@
 #include "sim/app/wiring.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/table.hpp"
+#include "sim/machine/cluster.hpp"
+#include "sim/strategy/strategy.hpp"
 
 namespace orrery {
 namespace {
@@ -119,7 +122,7 @@ json option_json(const OptionInfo& o) {
 class Explain final : public Command {
  public:
   std::string_view name() const override { return "config explain"; }
-  std::string_view summary() const override { return "what a key of a scenario means; without KEY, all of them"; }
+  std::string_view summary() const override { return "what a key of a scenario, of a cluster or of a strategy means"; }
   std::string_view arguments() const override { return "[KEY]"; }
   Arity arity() const override { return {0, 1}; }
 
@@ -133,15 +136,54 @@ class Explain final : public Command {
   }
 
  private:
-  static std::vector<OptionInfo> matching(const std::string& key) {
-    std::vector<OptionInfo> found;
-    std::vector<std::string> known;
-    for (const OptionInfo& o : describe_options<ScenarioOptions>()) {
-      if (key.empty() || o.path == key || o.path.starts_with(key + ".")) found.push_back(o);
-      known.push_back(o.path);
+  /// `strategy.zero1` is written as an element of a list: `strategy[].zero1`.
+  static std::string without_lists(std::string path) {
+    for (std::size_t at = path.find("[]"); at != std::string::npos; at = path.find("[]")) path.erase(at, 2);
+    return path;
+  }
+
+  /// What may stand in a scenario: its keys, those of a cluster in place of its name, and options of strategies.
+  static std::vector<OptionInfo> all_options() {
+    std::vector<OptionInfo> all = describe_options<ScenarioOptions>();
+    for (OptionInfo& o : describe_options<Cluster>("cluster")) all.push_back(std::move(o));
+    for (const StrategyEntry& s : strategies()) {
+      const std::string path = "strategy[]." + std::string{s.name};
+      all.push_back({path, "options", "{}", std::string{s.summary}});
+      for (OptionInfo& o : s.options()) {
+        o.path = path + "." + o.path;
+        all.push_back(std::move(o));
+      }
     }
-    if (found.empty()) throw unknown_name("key", key, known);
+    return all;
+  }
+
+  static std::vector<OptionInfo> matching(const std::string& key) {
+    if (key.empty()) return describe_options<ScenarioOptions>();
+    const std::string wanted = without_lists(key);
+    std::vector<OptionInfo> found;
+    for (OptionInfo& o : all_options()) {
+      const std::string path = without_lists(o.path);
+      if (path == wanted || path.starts_with(wanted + ".")) found.push_back(std::move(o));
+    }
+    if (found.empty()) throw unknown_name("key", key, known_beside(wanted));
     return found;
+  }
+
+  /// The keys below the longest part of a path that there is: those that may stand where it goes wrong.
+  static std::vector<std::string> known_beside(const std::string& wanted) {
+    for (std::string above = wanted;;) {
+      const std::size_t dot = above.rfind('.');
+      above = dot == std::string::npos ? "" : above.substr(0, dot);
+      const std::string prefix = above.empty() ? "" : above + ".";
+      std::vector<std::string> known;
+      for (const OptionInfo& o : all_options()) {
+        const std::string path = without_lists(o.path);
+        if (!path.starts_with(prefix)) continue;
+        std::string next = path.substr(0, path.find('.', prefix.size()));
+        if (std::find(known.begin(), known.end(), next) == known.end()) known.push_back(std::move(next));
+      }
+      if (!known.empty()) return known;
+    }
   }
 };
 

@@ -137,27 +137,11 @@ class List final : public Command {
   }
 
  private:
-  /// Strategies with the names of their options; nested ones by the outer name.
   static std::string text_of(const Rows& rows) {
+    Table table{{{"name"}, {"summary"}}};
+    for (const auto& row : rows) table.add({row["name"].get<std::string>(), row["summary"].get<std::string>()});
     const bool has_options = !rows.empty() && rows.front().contains("options");
-    Table table{has_options ? std::vector<Table::Column>{{"name"}, {"summary"}, {"options"}}
-                            : std::vector<Table::Column>{{"name"}, {"summary"}}};
-    for (const auto& row : rows) {
-      std::vector<std::string> cells{row["name"].get<std::string>(), row["summary"].get<std::string>()};
-      if (has_options) cells.push_back(option_names(row["options"]));
-      table.add(std::move(cells));
-    }
-    return table.text();
-  }
-
-  static std::string option_names(const Rows& options) {
-    std::string names, last;
-    for (const auto& o : options) {
-      const std::string path = o["name"].get<std::string>(), name = path.substr(0, path.find('.'));
-      if (name != last) names += (names.empty() ? "" : ", ") + name;
-      last = name;
-    }
-    return names;
+    return table.text() + (has_options ? "\n`orrery config explain strategy.NAME` tells the options of one.\n" : "");
   }
 
   static Rows rows_of(const std::string& kind, const Locations& locations) {

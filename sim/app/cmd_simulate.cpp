@@ -26,7 +26,8 @@ class Simulate final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--trace", "FILE", "also write the timeline to FILE (.orrery, .pftrace or .json)",
+    all.push_back({"--trace", "FILE",
+                   "also write the timeline, without changes of --what-if, to FILE (.orrery, .pftrace or .json)",
                    [this](const std::string& v) { trace_ = v; }});
     all.push_back({"--what-if", "PARAMETER=x2", "also predict with a parameter changed; repeatable",
                    [this](const std::string& v) { changes_.push_back(parse_change(v)); }});

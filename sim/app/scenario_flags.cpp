@@ -42,7 +42,9 @@ Scenario ScenarioFlags::load(const std::string& name, const AppContext& context)
   if (document.find("model") == nullptr)
     throw UserError{"there is no scenario and no --model", "name one of `orrery list scenarios`"};
   if (document.find("workload") == nullptr) set_path(document, "workload.infer={}", {"default", 0, 0, {}});
-  return make_scenario(std::move(document), "unnamed", locations);
+  const std::string model = document.find("model")->scalar;
+  const bool is_name = !model.empty() && model.find('/') == std::string::npos;
+  return make_scenario(std::move(document), is_name ? model : "unnamed", locations);
 }
 
 std::int64_t integer_option(const std::string& flag, const std::string& value, std::int64_t least) {
