@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -86,4 +90,15 @@ TEST_CASE("a file that cannot be written says why and leaves nothing behind", "[
         "cannot write '/dev/full': No space left on device");
 }
 
-TEST_CASE("devices are written directly", "[base][file]") { write_file_atomically("/dev/null", "x"); }
+TEST_CASE("pipes and devices are written directly", "[base][file]") {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomically(pipe, "x");
+  char got = 0;
+  CHECK(read(reader, &got, 1) == 1);
+  CHECK(got == 'x');
+  CHECK(fs::is_fifo(pipe));  // no file was put in its place
+  close(reader);
+}

@@ -32,14 +32,6 @@ struct Machine {
   ClusterResources resources;
 };
 
-Plan one_collective(const Cluster& c, CollectiveKind kind, Bytes bytes) {
-  RawPlan p{{{"r", c.num_ranks()}}};
-  const GroupId all = p.group("all", {0});
-  p.begin_class({{0, c.num_ranks()}});
-  p.add("all", Collective{.kind = kind, .group = all, .root = 1, .bytes = bytes}, Stream::Comm);
-  return p.plan;
-}
-
 /// Ranks `senders` each send to the rank that is as many above.
 Plan sends(std::int64_t ranks, std::int64_t senders, Bytes bytes) {
   RawPlan p{{{"r", ranks}}};
@@ -58,7 +50,7 @@ TEST_CASE("flows that share nothing take as long as the engine's own messages", 
   const Machine m{cluster_of(nodes, per_node)};
   for (const CollectiveKind kind : {CollectiveKind::AllReduce, CollectiveKind::AllToAll, CollectiveKind::Broadcast}) {
     CAPTURE(nodes, per_node, name_of(kind));
-    const Plan plan = one_collective(m.cluster, kind, 30.0_MB);
+    const Plan plan = one_collective(m.cluster.num_ranks(), kind, 30.0_MB);
     const Timeline flow = m.run(plan, true), own = m.run(plan, false);
     CHECK(std::abs(flow.makespan_ps - own.makespan_ps) <= 1000);
     CHECK(flow.spans.size() == own.spans.size());
@@ -81,7 +73,7 @@ TEST_CASE("flows share a node's card evenly", "[engine][flow][sharing]") {
 
 TEST_CASE("flows of contending collectives agree with the engine's own shares", "[engine][flow][sharing]") {
   const Machine m{cluster_of(3, 4, NicPlacement::PerNode)};
-  const Plan plan = one_collective(m.cluster, CollectiveKind::AllToAll, 48.0_MB);
+  const Plan plan = one_collective(m.cluster.num_ranks(), CollectiveKind::AllToAll, 48.0_MB);
   CHECK(static_cast<double>(m.run(plan, true).makespan_ps) ==
         Approx(static_cast<double>(m.run(plan, false).makespan_ps)).epsilon(1e-3));
 }
@@ -103,7 +95,7 @@ TEST_CASE("ops beside flows keep their own time", "[engine][flow]") {
 
 TEST_CASE("executions over flows follow each other on one clock", "[engine][flow]") {
   const Machine m{cluster_of(2, 2)};
-  const Plan plan = one_collective(m.cluster, CollectiveKind::AllReduce, 8.0_MB);
+  const Plan plan = one_collective(m.cluster.num_ranks(), CollectiveKind::AllReduce, 8.0_MB);
   Engine engine{m.cost, m.resources, m.options(true)};
   const ExecutionTotals first = engine.execute(plan, {}), second = engine.execute(plan, {});
   CHECK(second.start_ps == first.end_ps);
@@ -145,13 +137,14 @@ TEST_CASE("a measured collective flows as long as its closed form says", "[engin
   for (const CollectiveKind kind : {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::AllToAll})
     for (const Bytes bytes : {2.0_KB, 1.0_MB, 256.0_MB}) {
       CAPTURE(name_of(kind), bytes.base());
-      const Plan plan = one_collective(m.cluster, kind, bytes);
+      const Plan plan = one_collective(m.cluster.num_ranks(), kind, bytes);
       const double flow = static_cast<double>(m.run(plan, true).makespan_ps);
       std::vector<RankId> ranks;
       for (std::size_t r = 0; r < 8; ++r) ranks.push_back(RankId{r});
       const OpCost cost = m.cost.collective({.kind = kind, .root = 1, .bytes = bytes}, ranks);
-      const double launch = static_cast<double>(m.run(one_collective(m.cluster, kind, Bytes{0}), true).makespan_ps) -
-                            m.cost.collective({.kind = kind, .root = 1}, ranks).duration.base() * 1e12;
+      const double launch =
+          static_cast<double>(m.run(one_collective(m.cluster.num_ranks(), kind, Bytes{0}), true).makespan_ps) -
+          m.cost.collective({.kind = kind, .root = 1}, ranks).duration.base() * 1e12;
       CHECK(flow - launch == Approx(cost.duration.base() * 1e12).epsilon(1e-3).margin(1000));
     }
 }

@@ -172,4 +172,13 @@ inline Plan random_plan(std::uint32_t seed, int ops, std::int64_t kinds) {
   return raw.plan;
 }
 
+/// One collective of all ranks, rooted at rank 1 where it has a root.
+inline Plan one_collective(std::int64_t ranks, CollectiveKind kind, Bytes bytes) {
+  RawPlan p{{{"r", ranks}}};
+  const GroupId all = p.group("all", {0});
+  p.begin_class({{0, ranks}});
+  p.add("all", Collective{.kind = kind, .group = all, .root = 1, .bytes = bytes}, Stream::Comm);
+  return p.plan;
+}
+
 }  // namespace orrery

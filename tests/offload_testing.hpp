@@ -39,19 +39,9 @@ struct OffloadRun {
 };
 
 inline OffloadRun train_timed(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
-  auto program = training_program(model, o, std::move(lowered), {});
-  const Plan& plan = program->plans().front();
-  executor.prepare(plan);
-  fill(executor, plan, model, 3, 0.02);
   OffloadRun run;
-  while (auto step = program->next()) {
-    put(executor, plan, step->inputs);
-    executor.execute(plan, step->bindings);
-    run.trained.losses.push_back(read_port(executor, plan, "loss")[0]);
-  }
-  for (std::size_t i = 0; i < model.parameters.size(); ++i)
-    run.trained.weights.push_back(read_parameter(executor, plan, ParameterId{i}, model.parameters[i].elements()));
-  run.timeline = executor.take();
+  run.trained = train_steps(model, o, std::move(lowered), executor,
+                            [&](const Plan&, Trained&) { run.timeline = executor.take(); });
   return run;
 }
 

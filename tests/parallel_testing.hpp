@@ -40,7 +40,9 @@ inline TrainOptions double_steps(std::int64_t batch, std::int64_t microbatches, 
   return o;
 }
 
-inline Trained train(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
+/// Runs all steps and reads losses and weights; `done` may read more while the plan is there.
+template <class Done>
+Trained train_steps(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor, Done&& done) {
   auto program = training_program(model, o, std::move(lowered), {});
   const Plan& plan = program->plans().front();
   executor.prepare(plan);
@@ -51,12 +53,17 @@ inline Trained train(const Model& model, const TrainOptions& o, Plan lowered, Ex
     executor.execute(plan, step->bindings);
     t.losses.push_back(read_port(executor, plan, "loss")[0]);
   }
-  for (std::size_t i = 0; i < model.parameters.size(); ++i) {
-    const std::int64_t n = model.parameters[i].elements();
-    t.gradients.push_back(read_gradient(executor, plan, ParameterId{i}, n));
-    t.weights.push_back(read_parameter(executor, plan, ParameterId{i}, n));
-  }
+  for (std::size_t i = 0; i < model.parameters.size(); ++i)
+    t.weights.push_back(read_parameter(executor, plan, ParameterId{i}, model.parameters[i].elements()));
+  done(plan, t);
   return t;
+}
+
+inline Trained train(const Model& model, const TrainOptions& o, Plan lowered, Executor& executor) {
+  return train_steps(model, o, std::move(lowered), executor, [&](const Plan& plan, Trained& t) {
+    for (std::size_t i = 0; i < model.parameters.size(); ++i)
+      t.gradients.push_back(read_gradient(executor, plan, ParameterId{i}, model.parameters[i].elements()));
+  });
 }
 
 inline Trained train(const Model& model, const TrainOptions& o, Plan lowered) {
