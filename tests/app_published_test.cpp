@@ -45,9 +45,10 @@ TEST_CASE("a row becomes a mesh, a batch and a cluster", "[published]") {
 
 TEST_CASE("InternEvo's ranks own parameters under ZeRO-1, and its four cards are eight channels", "[published]") {
   const auto row = [](const std::string& shard) {
-    return step("r1,InternLM-7B,32,4096,32,11008,swiglu,103168,2048,A100-80GB-SXM4,16,8,4 x 100 Gb/s RoCE per "
-                "node,InternEvo,bf16,1,1,,16," +
-                shard + ",none,2,128,4.26");
+    return step(
+        "r1,InternLM-7B,32,4096,32,11008,swiglu,103168,2048,A100-80GB-SXM4,16,8,4 x 100 Gb/s RoCE per "
+        "node,InternEvo,bf16,1,1,,16," +
+        shard + ",none,2,128,4.26");
   };
   const PublishedStep own = row("ZeRO-1 over all data-parallel ranks"), split = row("FSDP over all dp ranks");
   CHECK(own.parallel.data.owners);
@@ -229,7 +230,7 @@ TEST_CASE("a row of a server says its limits, its weights, and how its requests 
   CHECK(again.options.replica.max_tokens == 4032);
   const ServedRow mixed = served(
       "meta-llama/Llama-3.1-8B-Instruct,H200-141GB-SXM,1,sglang,0.5.6.post2,agg,fp8_block,4000,500,112,112,1,764,35");
-  CHECK(mixed.options.replica.scheduler == "vllm_v1");  // prompts share steps with sequences that decode
+  CHECK(mixed.options.replica.scheduler == "sglang_mixed");  // prompts share steps with sequences that decode
   CHECK_FALSE(mixed.options.replica.prefix_sharing);
   const ServedRow blackwell =
       served("openai/gpt-oss-120b,B200-180GB-SXM,2,vllm,0.15.1,agg,nvfp4,1024,1024,64,64,2,100,7", "2026-04-06.csv");
@@ -309,6 +310,34 @@ TEST_CASE("a run names its engine's version, and pods do not see that they share
   CHECK(one.cluster.nodes == 1);
   CHECK(one.cluster.devices_per_node == 2);
   CHECK(one.profile == "vllm");
+}
+
+TEST_CASE("a run of SGLang says what of its memory the pool is, and what its requests look like", "[published]") {
+  const auto run = [&](const std::string& software, const std::string& extra) {
+    const std::string text = fmt::format(
+        "row_id,model,layers,hidden,heads,kv_heads,head_dim,ffn,vocab,gpu,n_gpus,software,precision,tp,request_rate,"
+        "isl,"
+        "osl,latency_ms,ttft_ms,extra\n"
+        "a,Llama-3.1-8B,32,4096,32,8,128,14336,128256,H200 (141GB),4,\"{}\",BF16,4,4,200,100,1000,100,{}\n",
+        software, extra);
+    const CsvTable table{text, "runs"};
+    return std::get<ServedRow>(read_serving_run(table.row(0), wiring().locations()));
+  };
+  const std::string drawn = "dataset=random;n_requests=10;random_input_max=400;random_output_max=200;range_ratio=0.0";
+  const ServedRow old = run("SGLang (2024-12/2025-01), torch.compile, radix cache off", drawn);
+  CHECK(old.options.replica.memory == 0.85);
+  CHECK(old.options.replica.memory_of == MemoryOf::WeightsAndPool);
+  CHECK(old.options.replica.known_lengths);
+  CHECK(old.options.traffic.prompt.kind == LengthKind::Uniform);
+  CHECK(old.options.traffic.output.most == 200);
+  const ServedRow now = run("SGLang 0.5.6", "dataset=sharegpt;n_requests=10");
+  CHECK_FALSE(now.options.replica.known_lengths);
+  CHECK(now.options.replica.memory_of == MemoryOf::Device);
+  // √(0.62⁻² − 1) = 1.27 of the mean.
+  CHECK(now.options.traffic.output.kind == LengthKind::Lognormal);
+  CHECK(now.options.traffic.output.deviation == Approx(100 * std::sqrt(1 / (0.62 * 0.62) - 1)).epsilon(0.01));
+  CHECK(now.options.traffic.output.most == 2044);
+  CHECK(now.options.traffic.prompt.most == 1024);
 }
 
 TEST_CASE("a server's profile follows from its software and device, whatever kind of row names it", "[published]") {

@@ -13,13 +13,15 @@ using namespace orrery::testing;
 
 namespace {
 
-std::vector<Request> requests(const Model& model, std::int64_t shared) {
+using Sizes = std::vector<std::pair<std::int64_t, std::int64_t>>;  // prompt and answer
+
+std::vector<Request> requests(const Model& model, std::int64_t shared,
+                              const Sizes& sizes = {{23, 9}, {5, 14}, {31, 3}, {12, 11}, {18, 1}, {9, 12}}) {
   const std::int64_t vocabulary = vocabulary_of(model);
   Random random{17};
   std::vector<std::int32_t> common;
   for (std::int64_t i = 0; i < shared; ++i)
     common.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocabulary))));
-  const std::pair<std::int64_t, std::int64_t> sizes[] = {{23, 9}, {5, 14}, {31, 3}, {12, 11}, {18, 1}, {9, 12}};
   std::vector<Request> all;
   for (const auto& [prompt, output] : sizes) {
     Request r{.id = static_cast<std::int64_t>(all.size()), .prompt = prompt + shared, .output = output};
@@ -96,6 +98,18 @@ TEST_CASE("a server whose matrices are split over two ranks gives the same token
   const auto all = requests(model, 0);
   check_equal(model, all,
               serve_all(model, serve_options("vllm_v1"), {.device = 64, .host = 0, .tokens = 4}, all, "tp2"));
+}
+
+TEST_CASE("requests that sglang takes back go on where they were", "[serving]") {
+  const Model model = load_model(shipped_model("llama-tiny"));
+  // The third is let in when the first is gone, since next to nothing is expected of the second; 31 tokens of each are
+  // 16 blocks in the end.
+  const auto all = requests(model, 0, {{4, 1}, {8, 24}, {8, 24}});
+  ServeOptions o = serve_options(GENERATE("sglang", "sglang_mixed"));
+  o.replica.conservativeness = 0.01;
+  const Served served = serve_all(model, o, {.device = 15, .host = 0, .tokens = 4}, all);
+  CHECK(served.preemptions > 0);
+  check_equal(model, all, served);
 }
 
 TEST_CASE("sequences that make room and come back go on where they were", "[serving]") {

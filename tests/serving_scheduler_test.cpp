@@ -8,47 +8,11 @@
 #include "sim/base/yaml.hpp"
 #include "sim/model/load.hpp"
 #include "sim/program/serving/serving.hpp"
+#include "tests/scheduler_testing.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
-
-namespace {
-
-ReplicaOptions replica(std::string_view scheduler, std::int64_t sequences = 4, std::int64_t tokens = 32) {
-  ReplicaOptions o;
-  o.scheduler = scheduler;
-  o.max_sequences = sequences;
-  o.max_tokens = tokens;
-  o.block = 4;
-  return o;
-}
-
-Request request(std::int64_t id, std::int64_t prompt, std::int64_t output) {
-  return {.id = id, .prompt = prompt, .output = output};
-}
-
-/// Rows of each part of a step, as "3d 16p": a row that decodes, rows of a prompt.
-std::string rows_of(const StepBatch& batch) {
-  std::string text;
-  for (const Part& p : batch.parts) {
-    if (!text.empty()) text += ' ';
-    text += std::to_string(p.sequence->request.id) + ':' + std::to_string(p.rows);
-  }
-  return text;
-}
-
-/// The steps until all is answered.
-std::vector<std::string> steps_of(Scheduler& s) {
-  std::vector<std::string> steps;
-  for (;;) {
-    const StepBatch batch = s.begin();
-    if (batch.is_empty()) return steps;
-    steps.push_back(rows_of(batch));
-    s.end(batch);
-  }
-}
-
-}  // namespace
+using namespace orrery::testing;
 
 TEST_CASE("a token's keys and values take the heads of a rank, and latent attention one vector on each", "[serving]") {
   const Model llama = load_model(ORRERY_SOURCE_DIR "/scenarios/models/llama-3-8b.json");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -49,7 +50,7 @@ Bindings BatchShape::bindings() const {
 }
 
 Scheduler::Scheduler(const ReplicaOptions& options, const KvBlocks::Sizes& blocks)
-    : options_{options}, rules_{find_scheduler(options.scheduler)}, blocks_{blocks} {}
+    : options_{options}, rules_{find_scheduler(options.scheduler)}, blocks_{blocks}, expected_{options} {}
 
 bool Scheduler::can_hold(const Request& r) const {
   return blocks_.blocks_for(r.prompt + r.output) <= blocks_.sizes().device;
@@ -70,8 +71,9 @@ void Scheduler::accept(Owned s) {
   (is_late ? coming_ : waiting_).push_back(std::move(s));
 }
 
-void Scheduler::add(StepBatch& batch, Sequence& s, std::int64_t rows) const {
+void Scheduler::add(StepBatch& batch, Sequence& s, std::int64_t rows) {
   const bool all = s.computed + rows == s.known();
+  if (rules_.expects && all && !s.decodes()) expected_.take(s);
   batch.parts.push_back({&s, s.computed, rows, all});
   batch.shape.add(s.computed, rows, s.decodes());
   batch.shape.emitting += all;
@@ -91,6 +93,7 @@ Scheduler::Owned Scheduler::remove(const Sequence& s) {
   if (at == running_.end()) bug("a sequence that does not run");
   Owned owned = std::move(*at);
   running_.erase(at);
+  has_left_ = true;
   return owned;
 }
 
@@ -110,7 +113,32 @@ void Scheduler::preempt(Sequence& s, StepBatch& batch) {
   blocks_.release(s.table);
   load_ += s.computed;
   s.computed = 0;
-  waiting_.push_front(std::move(owned));
+  rules_.expects ? waiting_.push_back(std::move(owned)) : waiting_.push_front(std::move(owned));
+}
+
+/// Before a step decodes: where what it adds does not fit, those give all back that have generated least, of these
+/// those with the longest prompts first. The last one stays.
+void Scheduler::take_back(StepBatch& batch) {
+  const auto missing = [&](const Sequence& s) {
+    return std::max<std::int64_t>(0, blocks_.blocks_for(s.computed + 1) - s.table.held());
+  };
+  order_.clear();
+  std::int64_t all = 0;
+  for (const Owned& s : running_)
+    if (s->decodes()) {
+      order_.push_back(s.get());
+      all += missing(*s);
+    }
+  if (all <= blocks_.available()) return;
+  std::stable_sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
+    return a->generated != b->generated ? a->generated > b->generated : a->request.prompt < b->request.prompt;
+  });
+  while (all > blocks_.available() && order_.size() > 1) {
+    all -= missing(*order_.back());
+    preempt(*order_.back(), batch);
+    order_.pop_back();
+  }
+  expected_.taken_back(order_);
 }
 
 bool Scheduler::make_room(Sequence& s, std::int64_t tokens, std::vector<Sequence*>& order, StepBatch& batch) {
@@ -149,7 +177,9 @@ bool Scheduler::admit(Sequence& s, StepBatch& batch) {
   if (rules_.chunked) rows = std::min(rows, room(batch));
   if (rows <= 0 || (rows > room(batch) && !batch.is_empty())) return false;
   const std::int64_t tokens = rules_.reserves ? s.request.prompt + s.request.output : cached + rows;
-  const std::int64_t spare = rules_.mixed || running_.empty() ? 0 : blocks_.sizes().device / kWatermark;
+  const bool has_watermark = !rules_.mixed && !rules_.expects && !running_.empty();
+  const std::int64_t spare = has_watermark ? blocks_.sizes().device / kWatermark : 0;
+  if (rules_.expects && !is_expected_to_fit(s, found)) return false;
   if (blocks_.blocks_for(tokens) - found.blocks + spare > blocks_.available() - found.idle) return false;
   if (found.blocks > 0) {
     blocks_.share(s.table, s.hashes, found.blocks);
@@ -162,6 +192,13 @@ bool Scheduler::admit(Sequence& s, StepBatch& batch) {
   return true;
 }
 
+/// Who would run alone always does.
+bool Scheduler::is_expected_to_fit(const Sequence& s, const KvBlocks::Found& found) {
+  const std::int64_t needed = blocks_.blocks_for(s.known()) - found.blocks, free = blocks_.available() - found.idle;
+  is_full_ = !running_.empty() && !expected_.fits(s, needed * options_.block, free * options_.block);
+  return !is_full_;
+}
+
 /// Prompts of which a part was computed, where they do not share steps with who decodes.
 void Scheduler::take_cut_prompts(StepBatch& batch) {
   for (const Owned& s : running_) {
@@ -172,6 +209,7 @@ void Scheduler::take_cut_prompts(StepBatch& batch) {
 
 void Scheduler::take_waiting(StepBatch& batch) {
   if (rules_.waits_for_full && !closed_ && static_cast<std::int64_t>(waiting_.size()) < options_.max_sequences) return;
+  if (is_full_) return;
   while (!waiting_.empty() && has_seats() && room(batch) > 0) {
     if (!admit(*waiting_.front(), batch)) return;
     running_.push_back(std::move(waiting_.front()));
@@ -218,11 +256,14 @@ StepBatch Scheduler::decide() {
   StepBatch batch;
   preempted_ = false;
   const bool joins = rules_.continuous || (running_.empty() && finished_.empty());
+  if (running_.empty()) is_full_ = false;
+  if (rules_.expects && !waiting_.empty()) expected_.look_at(running_);
   if (!rules_.mixed && joins && swapped_.empty()) {
     take_cut_prompts(batch);
     take_waiting(batch);
   }
   if (!batch.is_empty()) return batch;
+  if (rules_.expects) take_back(batch);
   take_running(batch);
   if (joins && !preempted_) take_swapped(batch);
   if (joins && !preempted_ && swapped_.empty() && rules_.mixed) take_waiting(batch);
@@ -230,7 +271,17 @@ StepBatch Scheduler::decide() {
     batch.shape.add(s->known() - 1, 1, true);
     ++batch.shape.emitting;
   }
+  if (rules_.expects) learn(batch);
   return batch;
+}
+
+/// What a step tells that is no step of prompts alone.
+void Scheduler::learn(const StepBatch& batch) {
+  if (batch.is_empty())
+    expected_.begin_anew();
+  else if (batch.shape.prompts == 0 && !preempted_)
+    expected_.step_decoded();
+  if (std::exchange(has_left_, false)) is_full_ = false;
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::end(const StepBatch& batch) {

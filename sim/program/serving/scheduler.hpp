@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/plan/extent.hpp"
+#include "sim/program/serving/expected_lengths.hpp"
 #include "sim/program/serving/kv_blocks.hpp"
 #include "sim/program/serving/request.hpp"
 #include "sim/program/serving/serving_options.hpp"
@@ -68,6 +69,7 @@ struct SchedulerRules {
   bool decodes_first = false;   // within a step; else in order of arrival
   bool reserves = false;        // room for the whole answer is taken in advance, so that nobody has to make room
   bool ahead = false;           // the next step is decided while one runs: who comes meanwhile joins the one after it
+  bool expects = false;         // answers are expected to have a part of their length, see ExpectedLengths
 };
 /// The table of schedulers, in the order of `orrery list schedulers`.
 std::span<const SchedulerRules> schedulers();
@@ -115,8 +117,11 @@ class Scheduler {
   bool is_time_to_look();
   bool make_room(Sequence& sequence, std::int64_t tokens, std::vector<Sequence*>& order, StepBatch& batch);
   void preempt(Sequence& sequence, StepBatch& batch);
+  void take_back(StepBatch& batch);
+  bool is_expected_to_fit(const Sequence& sequence, const KvBlocks::Found& found);
+  void learn(const StepBatch& batch);
   bool admit(Sequence& sequence, StepBatch& batch);
-  void add(StepBatch& batch, Sequence& sequence, std::int64_t rows) const;
+  void add(StepBatch& batch, Sequence& sequence, std::int64_t rows);
   std::int64_t room(const StepBatch& batch) const { return options_.max_tokens - batch.shape.rows; }
   bool has_seats() const { return static_cast<std::int64_t>(running_.size()) < options_.max_sequences; }
   Owned remove(const Sequence& sequence);
@@ -124,6 +129,7 @@ class Scheduler {
   ReplicaOptions options_;
   const SchedulerRules& rules_;
   KvBlocks blocks_;
+  ExpectedLengths expected_;
   std::deque<Owned> waiting_, swapped_;
   std::deque<Owned> coming_;      // behind `waiting_`: not seen by the next decision
   std::vector<Owned> running_;    // in order of admission
@@ -131,6 +137,8 @@ class Scheduler {
   std::vector<Owned> finished_;   // of a batch that goes together
   bool closed_ = false, preempted_ = false;
   bool has_read_ = false;          // the last step had prompts
+  bool is_full_ = false;           // nobody is let in until a step of decoding finds somebody gone: where `expects`
+  bool has_left_ = false;          // somebody is gone since
   std::int64_t since_looked_ = 0;  // steps
   std::int64_t load_ = 0, preemptions_ = 0;
 };

@@ -66,6 +66,8 @@ struct ReplicaOptions {
   Bytes swap{0};
   Preemption preemption = Preemption::Recompute;
   bool prefix_sharing = true;
+  double conservativeness = 1;
+  bool known_lengths = false;
 
   template <class V>
   void visit(V& v) {
@@ -88,6 +90,13 @@ struct ReplicaOptions {
     v.field("swap", swap, "memory of the host for swapped sequences, per rank", at_least(Bytes{0}));
     v.field("preemption", preemption, "what becomes of a sequence that makes room");
     v.field("prefix_sharing", prefix_sharing, "prompts that begin alike share blocks");
+    v.field("conservativeness", conservativeness,
+            "sglang: how much of their answers running requests are expected to generate yet, in units of its default "
+            "(SGLang's `schedule-conservativeness`)",
+            more_than(0));
+    v.field("known_lengths", known_lengths,
+            "sglang without prefix_sharing: answers are known to have their whole length (`ignore_eos` of its "
+            "requests), so that those are let in that fit until the last is done");
   }
 };
 
