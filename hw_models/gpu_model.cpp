@@ -37,9 +37,10 @@ std::optional<Work> narrow_product(const Work& work) {
 }
 
 /// Whether a product finds its operands cast: those of gradients of weights were cast for the products that read them
-/// before, in both orders of their numbers.
+/// before, in both orders of their numbers, and so was an input that is read cast.
 bool finds_casts(const Work& work) {
-  if (const auto* g = std::get_if<Gemm>(&work)) return g->narrow != Narrow::None && g->transpose_a;
+  if (const auto* g = std::get_if<Gemm>(&work))
+    return g->narrow != Narrow::None && (g->transpose_a || g->input == InputCast::Read);
   const auto* g = std::get_if<GroupedGemm>(&work);
   return g && g->narrow != Narrow::None && g->mode == GroupedMode::WeightGradient;
 }
@@ -223,7 +224,9 @@ LaunchCost GpuModel::launch(const Work& work, const Scales& scales) const {
   if (std::holds_alternative<HostWork>(work)) return {Seconds{0}, Seconds{0}, false};
   const bool apart = product_of_one(work, scales.kernels()).has_value();
   const double k = scales[Knob::LaunchOverhead] * (apart ? double(std::get<GroupedGemm>(work).groups) : 1.0);
-  return {gpu_.enqueue * k * scales[Knob::Enqueue], gpu_.start_latency * scales[Knob::LaunchOverhead], true};
+  const double program = scales[Knob::Enqueue];
+  return {gpu_.enqueue * k * program, gpu_.start_latency * scales[Knob::LaunchOverhead], true,
+          gpu_.enqueue * k * std::min(1.0, program)};
 }
 
 std::string GpuModel::extrapolation(const Work& asked, const Bindings& bindings) const {

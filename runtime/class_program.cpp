@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/rank_memory.hpp"
@@ -15,7 +16,9 @@ constexpr std::uint32_t kNone = ~0u;
 class Compiler {
  public:
   Compiler(const Plan& plan, ClassId id, const Device& device)
-      : plan_{plan}, class_{plan.classes[id.index()]}, id_{id}, device_{device} {}
+      : plan_{plan}, class_{plan.classes[id.index()]}, id_{id}, device_{device} {
+    for (const RankView& v : plan.rank_views) rank_views_.insert(v.view);
+  }
 
   ClassProgram run() {
     find_lanes();
@@ -41,10 +44,6 @@ class Compiler {
   void wait_for(std::uint32_t op, std::uint32_t before);
   void add_op(std::uint32_t i);
   void add_operand(const Operand& operand);
-  bool is_rank_view(TensorId t) const {
-    return std::any_of(plan_.rank_views.begin(), plan_.rank_views.end(),
-                       [&](const RankView& v) { return v.view == t; });
-  }
   void add_persistent();
   void bind_spans();
 
@@ -55,6 +54,7 @@ class Compiler {
   ClassProgram program_;
   std::array<std::size_t, kNumStreams> lanes_{};  // of each stream
   std::unordered_map<TensorId, std::int32_t> counter_of_;
+  std::unordered_set<TensorId> rank_views_;
   std::vector<std::vector<std::uint32_t>> waits_;  // per op of the class: ops of other streams
   std::vector<std::int32_t> signals_;              // per op of the class
   std::vector<Ranges> ends_;                       // per op of the class: where its parts of the tables end
@@ -136,7 +136,10 @@ void Compiler::add_operand(const Operand& operand) {
   record.contiguous = layout.is_contiguous();
   record.byte_offset = layout.offset * bits(t.dtype) / 8;
   const TensorId owner = record.owner;
-  if (is_rank_view(operand.tensor())) record.owner = operand.tensor();  // has a place of its own per rank
+  if (rank_views_.contains(operand.tensor())) {
+    record.moves = !plan_.tensors[owner.index()].persistent;
+    if (!record.moves) record.owner = operand.tensor();  // has a place of its own per rank
+  }
   program_.operands.push_back(record);
   if (!operand.allocates() && !operand.frees()) return;
   StorageMark mark{owner, record.tier, storage_bytes(plan_, owner), -1};

@@ -29,7 +29,14 @@ struct OperandRecord {
   DType dtype = DType::F32;
   Access access = Access::Read;
   bool contiguous = true;
+  bool moves = false;  // lies elsewhere in storage that is taken on each rank: places has by how much
 };
+
+/// `places`: per tensor, of a rank.
+inline std::uintptr_t address(const OperandRecord& o, const std::uintptr_t* places) {
+  const std::uintptr_t at = places[o.owner.index()] + static_cast<std::uintptr_t>(o.byte_offset);
+  return o.moves ? at + places[o.tensor.index()] : at;
+}
 
 /// Storage that is taken before an op starts or given back when it has ended.
 struct StorageMark {
@@ -72,9 +79,7 @@ struct OpCall {
   TransferCounters* transfers = nullptr;  // of the rank
   RankId rank;
 
-  std::uintptr_t place(const OperandRecord& o) const {
-    return places[o.owner.index()] + static_cast<std::uintptr_t>(o.byte_offset);
-  }
+  std::uintptr_t place(const OperandRecord& o) const { return address(o, places); }
 };
 
 }  // namespace orrery

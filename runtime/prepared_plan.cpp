@@ -62,8 +62,9 @@ void PreparedPlan::place_rank_views(RankRun& r) {
     const std::int64_t position = orrery::position(plan_.mesh, v.axes, at).at;
     RankView::Place place{t.base, position * v.stride};
     if (!v.places.empty()) place = v.places[static_cast<std::size_t>(position)];
-    r.places[v.view.index()] =
-        r.places[place.tensor.index()] + static_cast<std::uintptr_t>(size_of(t.dtype, place.first).base());
+    const auto moved = static_cast<std::uintptr_t>(size_of(t.dtype, place.first).base());
+    const bool stays = plan_.tensors[place.tensor.index()].persistent;
+    r.places[v.view.index()] = stays ? r.places[place.tensor.index()] + moved : moved;
   }
 }
 

@@ -84,7 +84,7 @@ struct Meeting {
     return std::any_of(seats.begin(), seats.end(), [&](const Seat& s) { return s.process != seats.front().process; });
   }
   std::uintptr_t place(std::size_t seat, const OperandRecord& operand) const {
-    return seats[seat].places[operand.owner.index()] + static_cast<std::uintptr_t>(operand.byte_offset);
+    return address(operand, seats[seat].places);
   }
 };
 

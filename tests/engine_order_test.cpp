@@ -71,6 +71,19 @@ TEST_CASE("short ops go at the pace of the host that launches them", "[engine][h
   CHECK(t.makespan_ps == 54 * kNs);
 }
 
+TEST_CASE("an op that joins the call of another costs the host what the device asks for", "[engine][host]") {
+  // Enqueued at 5, 7, 9 and 14 ns: the second and the third take 2 ns of the host.
+  RawPlan p;
+  std::vector<OpId> ops;
+  for (int i = 0; i < 4; ++i) ops.push_back(p.add("short", lasting(1)));
+  for (const std::size_t i : {1, 2}) p.plan.ops[ops[i].index()].joins = true;
+  TableCost cost;
+  cost.launch_cost = {5.0_ns, 3.0_ns, true, 2.0_ns};
+  const Timeline t = simulate(p.plan, {}, cost, NodeResources{1});
+  const std::array<std::int64_t, 4> enqueued{5, 7, 9, 14};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(span_of(t, ops[i]).start_ps == (enqueued[i] + 3) * kNs);
+}
+
 TEST_CASE("long ops hide all but the first launch", "[engine][host]") {
   // 5 + 3 ns before the first op, then ten ops of 100 ns without a gap.
   RawPlan p;

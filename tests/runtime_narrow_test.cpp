@@ -148,6 +148,61 @@ TEST_CASE("a gradient that reads an input as it was cast is that which casts it 
   CHECK(apart(t.result(rows), sums) < doubt(Narrow::EightBits, true));
 }
 
+/// Of six rows the last three are eight times as large: one scale for another would show.
+TEST_CASE("rows that were cast apart are read with a scale for each part", "[runtime]") {
+  const bool tb = GENERATE(false, true);
+  constexpr std::int64_t m = 6, half = 3, n = 5, k = 16;
+  HostTrial t;
+  const TensorId small = t.input("small", Shape{half, k}), same = t.input("same", Shape{half, k});
+  const TensorId w = t.input("w", tb ? Shape{n, k} : Shape{k, n}), dy = t.input("dy", Shape{m, n});
+  const TensorId large = t.output("large", Shape{half, k}), y = t.output("y", Shape{half, n}),
+                 y_again = t.output("y", Shape{half, n}), dw = t.output("dw", tb ? Shape{n, k} : Shape{k, n});
+  const TensorId numbers = t.output("numbers", Shape{m, k}, DType::F8E4M3),
+                 scales = t.output("scales", Shape{2}, DType::F32);
+  t.add(ScaleRows{.rows = half, .cols = k, .factor = 8, .dtype = DType::F64}, reads(same), writes(large));
+  Gemm forward{.m = half,
+               .n = n,
+               .k = k,
+               .transpose_b = tb,
+               .narrow = Narrow::EightBits,
+               .dtype = DType::F64,
+               .input = InputCast::Written,
+               .cast_rows = half};
+  const auto part = [&](TensorId of, std::int64_t i, const Shape& shape) {
+    Layout l = Layout::contiguous(shape);
+    l.offset = i * shape.elements();
+    return t.builder().view(of, "part", l);
+  };
+  for (const std::int64_t i : {0, 1})
+    t.add(forward, reads(i == 0 ? small : large), reads(w), writes(y), writes(part(numbers, i, Shape{half, k})),
+          writes(part(scales, i, Shape{1})));
+  forward.input = InputCast::Read, forward.cast_rows = 0;
+  t.add(forward, reads(part(numbers, 1, Shape{half, k})), reads(w), reads(part(scales, 1, Shape{1})), writes(y_again));
+  const Gemm back{.m = tb ? n : k,
+                  .n = tb ? k : n,
+                  .k = m,
+                  .transpose_a = true,
+                  .narrow = Narrow::EightBits,
+                  .gradient = tb ? GradientOperand::A : GradientOperand::B,
+                  .dtype = DType::F64,
+                  .input = InputCast::Read,
+                  .cast_rows = half};
+  tb ? t.add(back, reads(dy), reads(numbers), reads(scales), writes(dw))
+     : t.add(back, reads(numbers), reads(dy), reads(scales), writes(dw));
+  t.run();
+  CHECK(t.result(y_again) == t.result(y));
+  const List &first = t.given(small), &rest = t.given(same), &d = t.given(dy);
+  const List sums = matrix(tb ? n : k, tb ? k : n, [&](auto i, auto j) {
+    double sum = 0;
+    for (std::int64_t r = 0; r < m; ++r) {
+      const auto at = std::size_t(r % half * k + (tb ? j : i));
+      sum += (r < half ? first[at] : 8 * rest[at]) * d[std::size_t(r * n + (tb ? i : j))];
+    }
+    return sum;
+  });
+  CHECK(apart(t.result(dw), sums) < doubt(Narrow::EightBits, true));
+}
+
 TEST_CASE("products over experts in few bits are near those in many", "[runtime]") {
   const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
   const bool tb = GENERATE(false, true);

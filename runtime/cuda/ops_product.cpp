@@ -68,7 +68,7 @@ static GpuProduct::Matrix cast_operand(const Gemm& g, const GpuContext<T>& c, co
         g.batch, rows, g.k, at.batch, crosswise ? 1 : at.row, crosswise ? at.row : 1, first};
   };
   auto* out = c.template scratch<std::uint32_t>(static_cast<std::size_t>(is_a ? s.a : s.b));
-  if (g.input == InputCast::Read && g.gradient != which) {
+  if (g.input == InputCast::Read && is_a == (g.gradient != GradientOperand::A)) {
     c.over(gpu::EightBitKernel<gpu::e4m3, gpu::e4m3>{matrices(c.template element<gpu::e4m3>(i)), s.row, nullptr, out},
            g.batch * rows * s.row / 4);
     return in_eight_bits<gpu::e4m3>(out, rows, s.row, c.template element<float>(g.scale_operand()));
@@ -125,7 +125,7 @@ Kernel find_gpu_product(const Work& work) {
   const auto* g = std::get_if<Gemm>(&work);
   if (!g || g->weights != Quantised::None) return nullptr;
   const bool narrow = g->dtype == DType::BF16 || g->dtype == DType::F16;
-  if (g->narrow == Narrow::FourBits) return nullptr;
+  if (g->narrow == Narrow::FourBits || g->num_scales() > 1) return nullptr;
   if (g->narrow == Narrow::None) return narrow || g->dtype == DType::F32 ? &enqueue<Gemm, void> : nullptr;
   if (g->input == InputCast::Written && g->k % gpu::kEightBitRow != 0) return nullptr;
   if (!narrow || (g->wide && g->bias) || g->n % gpu::kEightBitRow != 0) return nullptr;

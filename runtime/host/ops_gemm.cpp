@@ -24,12 +24,16 @@ T cast(const CastOf& to, const kernels::NarrowCast<T>& matrices) {
   return kernels::cast_to_eight_bits(matrices, to.is_gradient ? kernels::EightBits::E5M2 : kernels::EightBits::E4M3);
 }
 
-/// An input that lies cast in memory: its numbers go to `out`; returns their scale.
+/// An input that lies cast in memory: its numbers go to `out`; returns their scale. Those of several scales, one for
+/// each of as many equal parts, are multiplied by them.
 template <class T>
-T read_cast(const OpContextBase& c, int numbers, int scale, std::int64_t count, T* out) {
+T read_cast(const OpContextBase& c, int numbers, int scale, std::int64_t count, T* out, std::int64_t num_scales = 1) {
   const auto* codes = c.elements_of<std::uint8_t>(numbers);
+  const float* scales = c.element<float>(scale);
   for (std::int64_t i = 0; i < count; ++i) out[i] = T(kernels::e4m3_value(codes[i]));
-  return T(*c.element<float>(scale));
+  if (num_scales == 1) return T(*scales);
+  for (std::int64_t i = 0; i < count; ++i) out[i] *= T(scales[i / (count / num_scales)]);
+  return T(1);
 }
 /// The other way round, to operands `out` and the one behind it.
 template <class T>
@@ -48,10 +52,10 @@ void cast_operands(const Gemm& g, const OpContextBase& c, kernels::GemmArgs<T>& 
   const std::int64_t rows_a = g.transpose_a ? g.k : g.m, rows_b = g.transpose_b ? g.n : g.k;
   const std::int64_t cols_a = g.m * g.k / rows_a, cols_b = g.k * g.n / rows_b;
   const bool reads = g.input == InputCast::Read, reads_b = reads && g.gradient == GradientOperand::A;
-  const T scale_a = reads && !reads_b ? read_cast(c, 0, g.scale_operand(), rows_a * cols_a, a)
+  const T scale_a = reads && !reads_b ? read_cast(c, 0, g.scale_operand(), rows_a * cols_a, a, g.num_scales())
                                       : cast<T>({g.narrow, g.gradient == GradientOperand::A, g.transpose_a},
                                                 {g.batch, rows_a, cols_a, args.a, args.lda, args.stride_a, a});
-  const T scale_b = reads_b ? read_cast(c, 1, g.scale_operand(), rows_b * cols_b, b)
+  const T scale_b = reads_b ? read_cast(c, 1, g.scale_operand(), rows_b * cols_b, b, g.num_scales())
                             : cast<T>({g.narrow, g.gradient == GradientOperand::B, !g.transpose_b},
                                       {g.batch, rows_b, cols_b, args.b, args.ldb, args.stride_b, b});
   if (g.input == InputCast::Written) {

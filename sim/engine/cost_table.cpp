@@ -34,6 +34,7 @@ void CostTable::prepare(WorkId id, std::uint32_t kind) {
   const RankId rank = fleet_.rank_of_kind(kind);
   const LaunchCost launch = model_.launch(work, rank);
   launches_[kind * plan_.works.size() + id.index()] = {picoseconds(launch.enqueue, id.value),
+                                                       picoseconds(launch.joined.value_or(launch.enqueue), id.value),
                                                        picoseconds(launch.start_latency, id.value), launch.runs_ahead};
   if (std::holds_alternative<Collective>(work) || std::holds_alternative<Send>(work) ||
       std::holds_alternative<Recv>(work))

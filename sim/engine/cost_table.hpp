@@ -20,8 +20,10 @@ struct SingleCost {
 };
 
 struct LaunchTime {
-  std::int64_t enqueue_ps = 0, latency_ps = 0;
+  std::int64_t enqueue_ps = 0, joined_ps = 0, latency_ps = 0;
   bool runs_ahead = true;
+
+  std::int64_t host_ps(const Op& op) const { return op.joins ? joined_ps : enqueue_ps; }
 };
 
 /// The cost of a collective or message, with what it uses of each resource.

@@ -238,7 +238,7 @@ void OpTable::add_schedule(const Plan& plan, std::size_t c, std::uint32_t kind, 
       const bool is_to_wait = is_wait(records_[place_[i]].kind);
       const std::int64_t at = !l.runs_ahead ? -l.enqueue_ps - 1
                               : is_to_wait  ? clock
-                                            : (clock += l.enqueue_ps) + l.latency_ps;
+                                            : (clock += l.host_ps(ops[i])) + l.latency_ps;
       out.add(i, at);
       latest = std::max(latest, at);
       if (!is_to_wait) continue;

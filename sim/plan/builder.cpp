@@ -148,6 +148,7 @@ OpId PlanBuilder::add(std::string_view name, const Work& work, std::span<const O
   op.phase = phase_;
   op.layer = layer_;
   op.microbatch = microbatch_;
+  op.joins = joins_;
   return place(op, operands);
 }
 
@@ -158,7 +159,29 @@ OpBlock PlanBuilder::end_block(OpBlock block) const {
 }
 
 OpBlock PlanBuilder::repeat(const OpBlock& block, std::span<const Replacement> replaced, OpId after) {
-  return copies_->repeat(block, replaced, microbatch_, after);
+  const OpBlock copy = copies_->repeat(block, replaced, microbatch_, after);
+  if (copy.num_ops > 0) copy_rank_views(block, copy, replaced);
+  return copy;
+}
+
+/// Views are made one after another, so those of the block stand side by side.
+void PlanBuilder::copy_rank_views(const OpBlock& block, const OpBlock& copy, std::span<const Replacement> replaced) {
+  const auto from = [&](TensorId t) {
+    return std::lower_bound(plan_.rank_views.begin(), plan_.rank_views.end(), t,
+                            [](const RankView& v, TensorId other) { return v.view < other; }) -
+           plan_.rank_views.begin();
+  };
+  const Replacement moved{block.first_tensor, copy.first_tensor, block.num_tensors};
+  const auto last = from(TensorId{block.first_tensor.index() + block.num_tensors});
+  for (auto i = from(block.first_tensor); i < last; ++i) {
+    RankView v = plan_.rank_views[static_cast<std::size_t>(i)];
+    v.view = replace(v.view, {&moved, 1});
+    for (RankView::Place& p : v.places) {
+      const TensorId own = replace(p.tensor, {&moved, 1});
+      p.tensor = own == p.tensor ? replace(p.tensor, replaced) : own;
+    }
+    plan_.rank_views.push_back(std::move(v));
+  }
 }
 
 void PlanBuilder::order(OpId before) {

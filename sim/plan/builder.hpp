@@ -79,6 +79,8 @@ class PlanBuilder {
   void set_phase(Phase p) { phase_ = p; }
   void set_layer(int layer) { layer_ = static_cast<std::int16_t>(layer); }
   void set_microbatch(std::int64_t m) { microbatch_ = static_cast<std::uint16_t>(m); }
+  /// Ops added from here on (or not) are started in the call of one before; see Op::joins.
+  void set_joins(bool on) { joins_ = on; }
   Phase phase() const { return phase_; }
   int layer() const { return layer_; }
   std::uint16_t microbatch() const { return microbatch_; }
@@ -118,6 +120,7 @@ class PlanBuilder {
   void close_class();
   void mark_storage();
   void keep_moves();
+  void copy_rank_views(const OpBlock& block, const OpBlock& copy, std::span<const Replacement> replaced);
   void add_workspaces(const WorkspaceModel& model);
 
   Plan plan_;
@@ -128,6 +131,7 @@ class PlanBuilder {
   Phase phase_ = Phase::Forward;
   std::int16_t layer_ = -1;
   std::uint16_t microbatch_ = 0;
+  bool joins_ = false;
 };
 
 }  // namespace orrery

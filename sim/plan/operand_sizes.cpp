@@ -14,7 +14,7 @@ Sizes sizes_of(const Gemm& g) {
   if (g.input == InputCast::None) return {};
   Sizes sizes{kAnySize, kAnySize};
   if (g.bias) sizes.push_back(g.n);
-  if (g.writes_part() || g.input == InputCast::Read) sizes.push_back(1);
+  if (g.writes_part() || g.input == InputCast::Read) sizes.push_back(g.num_scales());
   sizes.push_back(kAnySize);
   if (g.input == InputCast::Written) sizes.insert(sizes.end(), {g.cast_rows * g.k, 1});
   return sizes;

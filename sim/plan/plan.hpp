@@ -80,6 +80,7 @@ struct Op {
   Phase phase = Phase::Forward;
   std::int16_t layer = -1;  // block of the model, −1 outside
   std::uint16_t microbatch = 0;
+  bool joins = false;  // a program starts it in the call that starts an op before it
 };
 static_assert(sizeof(Op) == 28);
 
@@ -131,7 +132,8 @@ struct Purpose {
 
 /// A view whose place in the storage of its base depends on the rank: element offset + position · stride, the position
 /// counted over `axes` (the first varies slowest). Its base is persistent. With `places`, one per position, it lies in
-/// these tensors, all persistent; ops that touch it have them as operands too, whose order then is that of the view.
+/// these tensors, all persistent; ops that touch it have them as operands too, whose order then is that of the view. Or
+/// all places are in its base, which then need not be persistent.
 struct RankView {
   struct Place {
     TensorId tensor;

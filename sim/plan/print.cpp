@@ -28,6 +28,7 @@ void print_op(const Plan& plan, std::size_t i, std::back_insert_iterator<std::st
   fmt::format_to(out, "{:>6}  {:<8} {:<9} {:<32} {}", i, name_of(op.stream), name_of(op.phase), plan.name_of(op),
                  to_text(plan.work(op)));
   for (const Operand& o : plan.operands_of(op)) fmt::format_to(out, "  {}", operand_text(plan, o));
+  if (op.joins) fmt::format_to(out, "  joins");
   if (op.num_deps > 0) {
     fmt::format_to(out, "  after");
     for (OpId d : plan.deps_of(op)) fmt::format_to(out, " {}", d.index());

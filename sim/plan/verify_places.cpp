@@ -19,7 +19,8 @@ std::string problem_of(const Plan& plan, const RankView& v) {
   for (const RankView::Place& p : v.places) {
     const Tensor& t = plan.tensors[p.tensor.index()];
     const std::int64_t room = plan.shape(p.tensor).elements();
-    if (!t.persistent || !t.base.is_none() || t.dtype != view.dtype)
+    const bool lasts = t.persistent || p.tensor == view.base;
+    if (!lasts || !t.base.is_none() || t.dtype != view.dtype)
       return fmt::format("lies in '{}', which has no lasting storage of its type", plan.names[t.name]);
     if (p.first < 0 || p.first + elements > room)
       return fmt::format("has elements {} to {} of '{}', which has {}", p.first, p.first + elements, plan.names[t.name],

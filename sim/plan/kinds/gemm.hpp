@@ -7,7 +7,8 @@ namespace orrery {
 
 /// C[b][m,n] = alpha·op(A)·op(B) (+ bias[n]) (+ C).  Operands: A B [bias] → C.  2·b·m·n·k FLOP.
 /// With an input that is written cast: A B [bias] [first] → C numbers scale, of `cast_rows` rows of A, which where
-/// these are not all begin at `first`. With one that is read cast: A B scale → C, numbers in place of A or B.
+/// these are not all begin at `first`. With one that is read cast: A B scale → C, numbers in place of A or B; of an
+/// input that is added up over, each `cast_rows` rows may have a scale of their own.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;
@@ -60,6 +61,7 @@ struct Gemm {
   }
   DType output() const { return wide ? DType::F32 : dtype; }
   bool writes_part() const { return input == InputCast::Written && cast_rows < m; }
+  std::int64_t num_scales() const { return input == InputCast::Read && cast_rows > 0 ? k / cast_rows : 1; }
   /// Which operand C is, and which one the scale of an input that is read cast.
   int output_operand() const { return scale_operand() + (writes_part() || input == InputCast::Read ? 1 : 0); }
   int scale_operand() const { return bias ? 3 : 2; }
