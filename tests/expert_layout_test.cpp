@@ -129,6 +129,7 @@ TEST_CASE("layouts of experts, and moments, that cannot be are refused", "[exper
         [&] { parallel(strategy)->inference(small_model("mixtral"), {.batch = 4, .sequence = 8}, nullptr); });
   };
   CHECK(infer("{mesh: ep2 tp2, whole_experts: true}") == "whole_experts is for training\n  hint: leave it out");
+  CHECK(infer("{mesh: ep2 tp2, tp_comm_overlap: true}") == "tp_comm_overlap is for training\n  hint: leave it out");
   TrainOptions narrow = options();
   narrow.optimizer.narrow_moments = true;
   CHECK(

@@ -109,7 +109,8 @@ TEST_CASE("ranks together do the GEMMs and the attention of one device", "[paral
   const auto make = GENERATE(&gpt, &llama);
   const auto* strategy =
       GENERATE("{mesh: dp4}", "{mesh: dp2, data: {kind: zero3}}", "{mesh: tp2}", "{mesh: tp2, sequence_parallel: true}",
-               "{mesh: pp4}", "{mesh: pp2, schedule: interleaved, chunks: 2}", "{mesh: pp2, schedule: chimera}",
+               "{mesh: tp2, sequence_parallel: true, tp_comm_overlap: true}", "{mesh: pp4}",
+               "{mesh: pp2, schedule: interleaved, chunks: 2}", "{mesh: pp2, schedule: chimera}",
                "{mesh: pp4, schedule: zb-h1}", "{mesh: pp2, schedule: zb-v}", "{mesh: pp2, schedule: dualpipe}",
                "{mesh: dp2 pp2 tp2, sequence_parallel: true, data: {kind: zero2}}");
   const Recompute recompute = GENERATE(Recompute::None, Recompute::Selective, Recompute::Full);

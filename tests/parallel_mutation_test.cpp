@@ -37,6 +37,7 @@ constexpr Case kCases[] = {
     {"{mesh: dp3, data: {kind: zero3, owners: true, bucket: 0}}"},
     {"{mesh: dp2 tp2}"},
     {"{mesh: tp2 dp2, sequence_parallel: true, data: {kind: zero3}}"},
+    {"{mesh: tp2, sequence_parallel: true, tp_comm_overlap: true}"},
     {"{mesh: pp2 dp2}", 3},
     {"{mesh: pp4, schedule: chimera}", 4},
     {"{mesh: pp2, schedule: interleaved, chunks: 2}", 3},

@@ -60,9 +60,12 @@ void complete(Roles& r, PlanBuilder& b, const ParallelOptions& p, bool sequence_
                     "leave it out: row and col or x, y and z split rows between blocks anyway"};
   if (sequence_parallel && p.data_attention)
     throw UserError{"sequence_parallel and data_attention split rows over tp in two ways", "leave one of them out"};
+  if (sequence_parallel && p.tp_comm_overlap && p.keep_gathered)
+    throw UserError{"keep_gathered keeps rows that tp_comm_overlap does not gather", "leave one of them out"};
   r.sequence_parallel = sequence_parallel && r.tp;
   r.data_attention = p.data_attention && r.tp;
-  r.tensor_overlap = p.tensor_overlap;
+  r.tp_comm_overlap = p.tp_comm_overlap && r.sequence_parallel;
+  r.tensor_overlap = p.tensor_overlap || r.tp_comm_overlap;
   r.keep_gathered = p.keep_gathered;
   r.context = p.context;
   r.zigzag = p.zigzag;

@@ -215,7 +215,13 @@ TensorId Layers::attend_here(std::string_view name, const Projected& p, const At
 TensorId Layers::attention(std::string_view name, TensorId x, const Attention& a, KvCache* cache, int block) {
   if (const auto* l = std::get_if<LatentAttention>(&a.projections))
     return latent_attention(name, x, a, *l, cache, block);
-  Projected p = project(name, enter(name, x), a, std::get<StandardAttention>(a.projections));
+  const auto& s = std::get<StandardAttention>(a.projections);
+  std::vector<Reader> readers;
+  if (s.fused)
+    readers = {{fmt::format("{}.qkv", name), &s.qkv}};
+  else
+    readers = {{fmt::format("{}.q", name), &s.q}, {fmt::format("{}.k", name), &s.k}, {fmt::format("{}.v", name), &s.v}};
+  Projected p = project(name, enter(name, x, readers), a, s);
   Extent kv{sizes_.sequence};
   if (cache && sizes_.cache_use == CacheUse::Paged) {
     const auto at = static_cast<std::size_t>(block);

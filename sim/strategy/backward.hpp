@@ -10,4 +10,8 @@ namespace orrery {
 /// on.
 void backward(const TapeNode& node, Tape& tape);
 
+/// The same of a product, half by half: of its input, and of its weight and bias.
+void backward_of_input(const TapeNode& product, Tape& tape);
+void backward_of_weight(const TapeNode& product, Tape& tape);
+
 }  // namespace orrery

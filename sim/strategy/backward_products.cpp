@@ -7,12 +7,17 @@
 namespace orrery {
 
 /// C = A·B: dA = dC·Bᵀ, dB = Aᵀ·dC, dbias = Σ rows of dC; with the stored orientation of A and B.
-void BackwardRules::operator()(const Gemm& g) {
+void BackwardRules::input_gradient(const Gemm& g) {
   const TensorId dc = tape_.gradient(in(static_cast<std::size_t>(g.output_operand())));
   if (dc.is_none()) return;
   // What the weight's gradient reads is made again before the other product: it may come while that runs.
   if (tape_.wants(in(1)) && is_parameter(in(1)) && !tape_.deferred()) saved_input(copy_of_input(g.narrow));
   if (tape_.wants(in(0))) gemm_left(g, dc);
+}
+
+void BackwardRules::weight_gradient(const Gemm& g) {
+  const TensorId dc = tape_.gradient(in(static_cast<std::size_t>(g.output_operand())));
+  if (dc.is_none()) return;
   if (tape_.wants(in(1))) {
     if (is_parameter(in(1)))
       tape_.defer([&node = node_, &tape = tape_, g, dc] { BackwardRules{node, tape}.gemm_right(g, dc); });
@@ -72,7 +77,8 @@ void BackwardRules::gemm_right(const Gemm& g, TensorId dc) {
             .gradient = in_eight_bits(g, g.transpose_b ? GradientOperand::A : GradientOperand::B),
             .dtype = g.dtype,
             .alpha = g.alpha,
-            .input = copy.numbers.is_none() ? InputCast::None : InputCast::Read};
+            .input = copy.numbers.is_none() ? InputCast::None : InputCast::Read,
+            .cast_rows = copy.rows};
   std::vector<Operand> operands{reads(a), reads(dc)};
   if (g.transpose_b) {
     std::swap(back.m, back.n);
@@ -82,7 +88,7 @@ void BackwardRules::gemm_right(const Gemm& g, TensorId dc) {
   } else {
     back.transpose_a = !g.transpose_a;
   }
-  if (back.input == InputCast::Read) operands.push_back(reads(copy.scale));
+  if (back.input == InputCast::Read) operands.push_back(reads(tape_.saved(copy.scale)));
   operands.push_back(out);
   tape_.emit(name(".dw"), back, operands);
   if (!weight) tape_.contribute(in(1), target.tensor);
@@ -115,6 +121,13 @@ void BackwardRules::operator()(const GroupedGemm& g) {
     operands.push_back(target.accumulate ? updates(target.tensor) : writes(target.tensor));
     tape.emit(rules.name(".dw"), back, operands);
   });
+}
+
+void backward_of_input(const TapeNode& product, Tape& tape) {
+  BackwardRules{product, tape}.input_gradient(std::get<Gemm>(product.work));
+}
+void backward_of_weight(const TapeNode& product, Tape& tape) {
+  BackwardRules{product, tape}.weight_gradient(std::get<Gemm>(product.work));
 }
 
 }  // namespace orrery

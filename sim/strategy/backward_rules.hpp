@@ -18,7 +18,12 @@ class BackwardRules {
   template <class W>
   void operator()(const W&) {}
 
-  void operator()(const Gemm& g);
+  void operator()(const Gemm& g) {
+    input_gradient(g);
+    weight_gradient(g);
+  }
+  void input_gradient(const Gemm& g);
+  void weight_gradient(const Gemm& g);
   void operator()(const GroupedGemm& g);
   void operator()(const AttentionForward& a);
   void operator()(const RelativeBiasForward& r);

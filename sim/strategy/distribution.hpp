@@ -34,9 +34,10 @@ struct Roles {
   Split experts;
   bool sequence_parallel = false;  // between blocks the rows of an activation are split over tp
   ContextKind context = ContextKind::Ring;
-  bool zigzag = true;           // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys
-  bool tensor_overlap = false;  // tp, row col, x y z: collectives run beside arithmetic
-  bool keep_gathered = false;   // x y z, sequence_parallel: what was gathered for the forward pass is kept
+  bool zigzag = true;            // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys
+  bool tensor_overlap = false;   // tp, row col, x y z: collectives run beside arithmetic
+  bool tp_comm_overlap = false;  // with sequence_parallel: what crosses tp does so in pieces, beside their products
+  bool keep_gathered = false;    // x y z, sequence_parallel: what was gathered for the forward pass is kept
   /// tp splits samples, and inside of feed-forward layers matrices; all else is whole on each rank.
   bool data_attention = false;
   bool sums_logits = false;  // ranks of tp have inputs of the output matrix, and sum logits of all classes

@@ -18,7 +18,9 @@ void check_mesh(const Mesh& mesh, const ParallelOptions& p) {
                       "generation and inference split the model over tp, pp and ep, and samples over dp and ep"};
   if (!p.layers.empty()) throw UserError{"layers have no meshes of their own in passes that do not train"};
   if (p.sequence_parallel) throw UserError{"sequence_parallel is for training", "leave it out, or use data_attention"};
-  for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts}, {"expert_overlap", p.expert_overlap}})
+  for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts},
+                                 {"expert_overlap", p.expert_overlap},
+                                 {"tp_comm_overlap", p.tp_comm_overlap}})
     if (on) throw UserError{fmt::format("{} is for training", name), "leave it out"};
 }
 

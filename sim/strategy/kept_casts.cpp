@@ -47,4 +47,36 @@ Layers::KeptCast Layers::keep_cast(std::string_view name, TensorId x, std::int64
   return part;
 }
 
+Layers::KeptCast Layers::keep_own_cast(std::string_view name, TensorId all, TensorId x, TensorId weight) {
+  const Shape own = tape_.plan().shape(x);
+  const bool keeps = sizes_.keep_narrow && !tape_.recompute() && own[1] % kWholeRow == 0;
+  if (!keeps || !tape_.wants(weight) || tape_.is_made_again(x)) return {};
+  PlanBuilder& b = tape_.builder();
+  const Split& tp = roles().tp;
+  const auto tensor = [&](std::string_view suffix, const Shape& shape, DType dtype) {
+    return b.tensor(fmt::format("{}.{}", name, suffix), shape, {.dtype = dtype});
+  };
+  const auto gather = [&](const Shape& shape, DType dtype) {
+    return Collective{.kind = CollectiveKind::AllGather,
+                      .group = tp.group,
+                      .bytes = size_of(dtype, shape.elements()),
+                      .dtype = dtype};
+  };
+  const KeptCast part{.first = {},
+                      .numbers = tensor("input", own, DType::F8E4M3),
+                      .scale = tensor("input_scale", Shape{1}, DType::F32),
+                      .rows = own[0]};
+  const Shape rows{own[0] * tp.ranks, own[1]}, each{tp.ranks};
+  const TensorId numbers = tensor("input_gathered", rows, DType::F8E4M3),
+                 scales = tensor("input_scales", each, DType::F32);
+  tape_.add_later_steps({reads(part.numbers), reads(part.scale), writes(numbers), writes(scales)},
+                        [&b, of_numbers = gather(rows, DType::F8E4M3), of_scales = gather(each, DType::F32),
+                         name = std::string{name}](std::span<const TensorId> t) {
+                          gather_rows(b, name + ".input_gather", of_numbers, t[0], t[2]);
+                          gather_rows(b, name + ".scale_gather", of_scales, t[1], t[3]);
+                        });
+  tape_.set_copy(all, {numbers, scales, own[0]});
+  return part;
+}
+
 }  // namespace orrery

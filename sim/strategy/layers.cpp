@@ -53,16 +53,25 @@ TensorId Layers::rank_constant(std::string_view name, const Shape& shape, DType 
   return t;
 }
 
+Gemm Layers::product_of(std::int64_t rows, const Linear& l) const {
+  return {.m = rows,
+          .n = l.out,
+          .k = l.in,
+          .transpose_b = l.layout == WeightLayout::OutIn,
+          .bias = !l.bias.is_none(),
+          .narrow = tape_.builder().layer() >= 0 ? sizes_.narrow : Narrow::None,
+          .dtype = sizes_.dtype,
+          .weights = quantised_weights()};
+}
+
+TensorId Layers::take_made(std::string_view name) {
+  const auto node = made_.extract(std::string{name});
+  return node.empty() ? TensorId{} : node.mapped();
+}
+
 TensorId Layers::product(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
   const TensorId y = activation_tensor(name, Shape{rows, l.out});
-  Gemm gemm{.m = rows,
-            .n = l.out,
-            .k = l.in,
-            .transpose_b = l.layout == WeightLayout::OutIn,
-            .bias = !l.bias.is_none(),
-            .narrow = tape_.builder().layer() >= 0 ? sizes_.narrow : Narrow::None,
-            .dtype = sizes_.dtype,
-            .weights = quantised_weights()};
+  Gemm gemm = product_of(rows, l);
   std::vector<Operand> operands{reads(x), reads(weight(l.weight))};
   if (gemm.bias) operands.push_back(reads(weight(l.bias)));
   const KeptCast kept =
@@ -255,7 +264,9 @@ TensorId Layers::mlp_inner(std::string_view name, TensorId x, std::int64_t rows,
 
 TensorId Layers::mlp(std::string_view name, TensorId x, const Mlp& m) {
   const RecomputeScope scope{tape_, recomputes(RecomputePart::FeedForward)};
-  const TensorId all = enter_feed_forward(name, x);
+  std::vector<Reader> readers{{fmt::format("{}.up", name), &m.up}};
+  if (m.gate) readers.insert(readers.begin(), {fmt::format("{}.gate", name), &*m.gate});
+  const TensorId all = enter_feed_forward(name, x, readers);
   return ffn_scheme_->project_back(*this, fmt::format("{}.down", name),
                                    mlp_inner(name, all, tape_.plan().shape(all)[0], m), m.down);
 }

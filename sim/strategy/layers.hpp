@@ -134,9 +134,13 @@ class Layers {
   }
 
   // What ranks may compute together, in the way of the mesh: see TensorScheme.
-  TensorId enter(std::string_view name, TensorId x) { return scheme_->enter(*this, name, x); }
+  TensorId enter(std::string_view name, TensorId x, std::span<const Reader> readers = {}) {
+    return scheme_->enter(*this, name, x, readers);
+  }
   /// Of feed-forward layers, which may be split in a way of their own.
-  TensorId enter_feed_forward(std::string_view name, TensorId x) { return ffn_scheme_->enter(*this, name, x); }
+  TensorId enter_feed_forward(std::string_view name, TensorId x, std::span<const Reader> readers = {}) {
+    return ffn_scheme_->enter(*this, name, x, readers);
+  }
   TensorId leave_feed_forward(std::string_view name, TensorId y) { return ffn_scheme_->leave(*this, name, y); }
   TensorId linear(std::string_view name, TensorId x, std::int64_t rows, const Linear& l) {
     return scheme_->linear(*this, name, x, rows, l);
@@ -182,6 +186,15 @@ class Layers {
   KeptCast keep_cast(std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols, TensorId weight);
   /// `all` are the rows x of all ranks of tp, and gathered again in the backward pass.
   void set_gathered(TensorId all, TensorId x) { gathered_[all.value] = x; }
+  /// The same for products in pieces, of which the first reads x alone: all ranks' numbers are gathered, each rank's
+  /// with a scale of its own.
+  KeptCast keep_own_cast(std::string_view name, TensorId all, TensorId x, TensorId weight);
+  /// The result of a projection that was made when its input entered.
+  void set_made(std::string name, TensorId y) { made_[std::move(name)] = y; }
+  /// Gives it away; none: it is still to be made.
+  TensorId take_made(std::string_view name);
+  /// The product of `rows` rows with `l`, as the layer at hand multiplies.
+  Gemm product_of(std::int64_t rows, const Linear& l) const;
 
   // One op each (sim/strategy/layers.cpp). The result is a new activation named after the op.
   TensorId product(std::string_view name, TensorId x, std::int64_t rows, const Linear& l);
@@ -333,6 +346,7 @@ class Layers {
   bool packed_ = false;
   std::int64_t products_ = 0;  // of the block at hand
   std::unordered_map<std::uint32_t, TensorId> gathered_;
+  std::unordered_map<std::string, TensorId> made_;
 };
 
 }  // namespace orrery

@@ -7,16 +7,17 @@ namespace orrery {
 
 /// Megatron-LM: t ranks share each matrix, the first of a pair by columns, the second by rows, heads and vocabulary
 /// with them. A block of b·s rows and width h sums b·s·h elements over t twice forward and twice backward; with
-/// `sequence_parallel` each sum is a reduce-scatter and an all-gather, what lies between blocks is divided by t, and rows
-/// are gathered again for weight gradients unless `keep_gathered`.
-/// Sources: arXiv 1909.08053; sequence parallelism 2205.05198.
+/// `sequence_parallel` each sum is a reduce-scatter and an all-gather, what lies between blocks is divided by t, and
+/// rows are gathered again for weight gradients unless `keep_gathered`; with `tp_comm_overlap` they travel in pieces,
+/// each multiplied while the next one is under way. Sources: arXiv 1909.08053; sequence parallelism 2205.05198;
+/// products in pieces doi 10.1145/3567955.3567959.
 inline constexpr Preset kTensor{
     .name = "tensor",
     .summary = "matrices split by columns, then rows (Megatron), activations too with sequence_parallel",
     .splits = "tp",
     .also = "dp",
     .mesh = "ranks that share each matrix: `tp4`; `dp2 tp4` with replicas",
-    .options = "sequence_parallel keep_gathered tensor_overlap",
+    .options = "sequence_parallel keep_gathered tensor_overlap tp_comm_overlap",
 };
 
 /// Optimus: q·q ranks hold a block of each matrix and of each activation, and multiply by SUMMA: q steps that broadcast

@@ -258,8 +258,21 @@ TensorId Tape::rematerialise(TensorId owner) {
   builder_.set_phase(Phase::Recompute);
   const std::vector<std::uint32_t> nodes = makers_.at(owner.value);
   for (std::uint32_t n : nodes) replay(n);
+  for (std::uint32_t n : nodes) finish_others(n, owner);
   builder_.set_phase(phase);
   return again_.at(owner.value);
+}
+
+/// What a node has made again beside `owner` is changed as it was changed later.
+void Tape::finish_others(std::uint32_t node, TensorId owner) {
+  const std::vector<Operand> operands = nodes_[node].operands;
+  for (const Operand& o : operands) {
+    const TensorId other = plan().owner(o.tensor());
+    if (o.access() != Access::Write || other == owner) continue;
+    const std::vector<std::uint32_t> makers = makers_.at(other.value);
+    for (const std::uint32_t later : makers)
+      if (later > node) replay(later);
+  }
 }
 
 void Tape::replay(std::size_t index) {

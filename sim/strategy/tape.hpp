@@ -76,10 +76,11 @@ class Tape {
   }
   /// The same for what the backward pass alone may ask for: nothing is added before.
   void add_later_steps(std::initializer_list<Operand> operands, std::function<void(std::span<const TensorId>)> emit);
-  /// An input of products as one of them has cast it: numbers and their scale, which gradients of weights read in its
-  /// place.
+  /// An input of products as one of them has cast it: numbers and their scale, or one for each `rows` rows, which
+  /// gradients of weights read in its place.
   struct InputCopy {
     TensorId numbers, scale;
+    std::int64_t rows = 0;
   };
   void set_copy(TensorId input, const InputCopy& copy) { copies_[input.value] = copy; }
   /// Null when there is none.
@@ -170,6 +171,7 @@ class Tape {
   void forget(const Scope& scope);
   TensorId rematerialise(TensorId owner);
   void replay(std::size_t node);
+  void finish_others(std::uint32_t node, TensorId owner);
   TensorId gradient_owner(TensorId owner);
   std::string name_of(TensorId t) const { return std::string{plan().names[plan().tensors[t.index()].name]}; }
   /// What gradients of a tensor are filed under: its owner, or an alias itself.

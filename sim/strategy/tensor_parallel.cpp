@@ -5,10 +5,12 @@
 // leaving an all-reduce forward and nothing backward. With it (arXiv 2205.05198) a rank has 1/tp of the rows:
 // all-gather and reduce-scatter, in one direction and, exchanged, in the other; what weight gradients read of the rows
 // of others is gathered a second time, beside the product for the input's gradient. With `tensor_overlap` the sum of an
-// input's gradient runs beside the product for the gradient of the weight.
+// input's gradient runs beside the product for the gradient of the weight; with `tp_comm_overlap` rows cross in pieces
+// (piecewise.hpp).
 #include <fmt/format.h>
 
 #include "sim/strategy/layers.hpp"
+#include "sim/strategy/piecewise.hpp"
 
 namespace orrery {
 namespace {
@@ -21,15 +23,21 @@ Collective over(const Split& tp, CollectiveKind kind, std::int64_t elements, DTy
 /// Whether ranks of tp have rows of their own between blocks.
 bool gathers(const Roles& roles) { return roles.sequence_parallel || roles.data_attention; }
 
+/// What is kept of every second product is that of whole ones.
+bool multiplies_in_pieces(const Layers& l) {
+  return l.roles().tp_comm_overlap && !l.recomputes(RecomputePart::AllButEverySecondProduct);
+}
+
 class Tensor1d final : public TensorScheme {
  public:
   LocalModel localise(const Model& model, const Roles& roles) const override { return cut_in_stripes(model, roles); }
   Split classes(const Roles& roles) const override { return roles.sums_logits ? Split{} : roles.tp; }
 
-  TensorId enter(Layers& l, std::string_view name, TensorId x) const override;
+  TensorId enter(Layers& l, std::string_view name, TensorId x, std::span<const Reader> readers) const override;
   TensorId leave(Layers& l, std::string_view name, TensorId partial) const override;
   TensorId linear(Layers& l, std::string_view name, TensorId x, std::int64_t rows, const Linear& w) const override {
-    return l.product(name, x, rows, w);
+    const TensorId made = l.take_made(name);
+    return made.is_none() ? l.product(name, x, rows, w) : made;
   }
   TensorId project_back(Layers& l, std::string_view name, TensorId x, const Linear& w) const override;
   TensorId project_outside(Layers& l, std::string_view name, TensorId x, const Linear& w) const override {
@@ -41,12 +49,12 @@ class Tensor1d final : public TensorScheme {
   TensorId embed(Layers& l, std::string_view name, TensorId table, TensorId index) const override;
   TensorId logits(Layers& l, std::string_view name, TensorId x, const Linear& w) const override {
     if (l.roles().sums_logits) return project_back(l, name, l.own_columns(fmt::format("{}.own", name), x), w);
-    const TensorId all = enter(l, name, x);
+    const TensorId all = enter(l, name, x, {});
     return l.product(name, all, l.tape().plan().shape(all)[0], w);
   }
 };
 
-TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
+TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x, std::span<const Reader> readers) const {
   const Split& tp = l.roles().tp;
   if (!tp) return x;
   Tape& tape = l.tape();
@@ -68,15 +76,18 @@ TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
   const std::int64_t all = shape[0] * tp.ranks;
   const TensorId y = l.activation_tensor(fmt::format("{}.gathered", name), Shape{all, shape[1]});
   const Collective gather = over(tp, CollectiveKind::AllGather, all * shape[1], dtype);
-  if (tape.recompute() || l.roles().keep_gathered) {
+  const bool in_pieces = multiplies_in_pieces(l) && !readers.empty();
+  if (!in_pieces && (tape.recompute() || l.roles().keep_gathered)) {
     tape.add_plain(fmt::format("{}.enter", name), gather, {reads(x), writes(y)});
   } else {
     l.set_gathered(y, x);
     const RecomputeScope again{tape, true};
-    tape.add_steps({reads(x), writes(y)},
-                   [&b = tape.builder(), gather, name = fmt::format("{}.enter", name)](std::span<const TensorId> t) {
-                     gather_rows(b, name, gather, t[0], t[1]);
-                   });
+    const auto gather_all = [&b = tape.builder(), gather, name = fmt::format("{}.enter", name)](
+                                std::span<const TensorId> t) { gather_rows(b, name, gather, t[0], t[1]); };
+    if (in_pieces)
+      tape.add_later_steps({reads(x), writes(y)}, gather_all);
+    else
+      tape.add_steps({reads(x), writes(y)}, gather_all);
   }
   const Collective scatter = over(tp, CollectiveKind::ReduceScatter, all * shape[1], dtype);
   tape.on_backward([&tape, x, y, scatter, stream, name = fmt::format("{}.enter.scatter", name)] {
@@ -86,6 +97,7 @@ TensorId Tensor1d::enter(Layers& l, std::string_view name, TensorId x) const {
     tape.builder().add(name, scatter, {reads(dy), writes(dx)}, stream);
     tape.contribute(x, dx);
   });
+  if (in_pieces) enter_in_pieces(l, name, x, y, readers);
   return y;
 }
 
@@ -119,6 +131,7 @@ TensorId Tensor1d::leave(Layers& l, std::string_view name, TensorId partial) con
 TensorId Tensor1d::project_back(Layers& l, std::string_view name, TensorId x, const Linear& w) const {
   const std::int64_t rows = l.tape().plan().shape(x)[0];
   if (!l.roles().tp) return l.product(name, x, rows, w);
+  if (multiplies_in_pieces(l)) return l.add_bias(name, project_back_in_pieces(l, name, x, w), w.bias);
   Linear product = w;
   product.bias = {};
   return l.add_bias(name, leave(l, name, l.product(name, x, rows, product)), w.bias);

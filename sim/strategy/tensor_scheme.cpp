@@ -4,7 +4,7 @@
 namespace orrery {
 
 Split TensorScheme::columns(const Roles&) const { return {}; }
-TensorId TensorScheme::enter(Layers&, std::string_view, TensorId x) const { return x; }
+TensorId TensorScheme::enter(Layers&, std::string_view, TensorId x, std::span<const Reader>) const { return x; }
 TensorId TensorScheme::leave(Layers&, std::string_view, TensorId partial) const { return partial; }
 
 const TensorScheme& scheme_of(const Roles& roles) {

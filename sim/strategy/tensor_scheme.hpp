@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "sim/plan/builder.hpp"
@@ -9,6 +11,12 @@
 namespace orrery {
 
 class Layers;
+
+/// A projection of what enters, under the name that `linear` is asked for it.
+struct Reader {
+  std::string name;
+  const Linear* weights = nullptr;
+};
 
 /// How ranks compute a layer together: where matrices and activations lie, and what crosses ranks where. Between blocks
 /// activations lie in one way, between a projection into a block's inside and the one back maybe in another.
@@ -27,8 +35,9 @@ class TensorScheme {
   /// The axis over which classes are split.
   virtual Split classes(const Roles& roles) const = 0;
 
-  /// From between blocks to the inside, and back; only stripes do anything here.
-  virtual TensorId enter(Layers& l, std::string_view name, TensorId x) const;
+  /// From between blocks to the inside, and back; only stripes do anything here. `readers`: all that reads what enters,
+  /// where that is known.
+  virtual TensorId enter(Layers& l, std::string_view name, TensorId x, std::span<const Reader> readers) const;
   virtual TensorId leave(Layers& l, std::string_view name, TensorId partial) const;
   /// A projection of what has entered to the inside: to heads, to the inner width.
   virtual TensorId linear(Layers& l, std::string_view name, TensorId x, std::int64_t rows, const Linear& w) const = 0;

@@ -120,6 +120,16 @@ void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices
         fmt::format("capacity_groups can be {} or {}", s.blocks(), samples)};
 }
 
+void check_pieces(const ParallelOptions& p, const Arrangements& arrangements) {
+  const auto& all = arrangements.all;
+  if (!p.tp_comm_overlap ||
+      std::any_of(all.begin(), all.end(), [](const Arrangement& a) { return a.roles().tp_comm_overlap; }))
+    return;
+  throw UserError{
+      "tp_comm_overlap multiplies rows on their way over tp, which no layer splits them over",
+      "leave it out, or use sequence_parallel: {mesh: tp2, sequence_parallel: true, tp_comm_overlap: true}"};
+}
+
 /// Options of layers that the model has not.
 void check_has_layers(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
   if (o.copied_values && !has_latents(model))
@@ -253,6 +263,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_loss(o);
   check_optimizer(o);
   check_has_layers(model, o, p);
+  check_pieces(p, step.arrangements);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles(), p.data);

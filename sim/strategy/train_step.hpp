@@ -22,7 +22,7 @@ struct ParallelOptions {
   std::string mesh;
   DataOptions data;
   bool sequence_parallel = false;
-  bool tensor_overlap = false, keep_gathered = false;
+  bool tensor_overlap = false, tp_comm_overlap = false, keep_gathered = false;
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;
   std::string schedule = "1f1b";
@@ -45,6 +45,9 @@ struct ParallelOptions {
             "tp, and x, y, z: sum input gradients while weight gradients are computed (Megatron-LM's asynchronous "
             "all-reduce); row and col: fetch the blocks of the next step while those of this one are multiplied, with "
             "two buffers for each");
+    v.field("tp_comm_overlap", tp_comm_overlap,
+            "sequence_parallel: rows are multiplied piece by piece on their way to and from projections of blocks, as "
+            "by Transformer Engine's userbuffers (--tp-comm-overlap of Megatron-Core); with tensor_overlap in it");
     v.field("keep_gathered", keep_gathered,
             "x, y, z: keep the gathered rows and weights of the forward pass for the backward pass, in place of "
             "gathering them again; sequence_parallel: the rows");

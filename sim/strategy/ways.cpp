@@ -19,7 +19,7 @@ class WaysLowering {
 
   TensorId run(TensorId x) {
     // Each rank feeds what it alone makes of the embedding: gradients add up over tp.
-    x = scheme_of(l_.roles()).enter(l_, "ways", x);
+    x = scheme_of(l_.roles()).enter(l_, "ways", x, {});
     std::vector<TensorId> streams(static_cast<std::size_t>(ways()), x);
     for (std::size_t i = 0; i < t_.decoder.size(); ++i) streams = layer(static_cast<int>(i), streams);
     return merge(streams);

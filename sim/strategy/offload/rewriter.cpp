@@ -35,9 +35,9 @@ TensorId PlanRewriter::owner_of(TensorId old) {
 }
 
 const RankView* PlanRewriter::rank_view_of(TensorId old) const {
-  const auto it = std::find_if(from_->rank_views.begin(), from_->rank_views.end(),
-                               [&](const RankView& v) { return v.view == old; });
-  return it == from_->rank_views.end() ? nullptr : &*it;
+  const auto it = std::lower_bound(from_->rank_views.begin(), from_->rank_views.end(), old,
+                                   [](const RankView& v, TensorId t) { return v.view < t; });
+  return it == from_->rank_views.end() || it->view != old ? nullptr : &*it;
 }
 
 TensorId PlanRewriter::make_view(TensorId old, const Place& place) {
@@ -83,7 +83,9 @@ OpId PlanRewriter::emit_with(OpId id, std::span<const Operand> operands, const O
   builder_.set_microbatch(op.microbatch);
   const Work& work = change.work ? *change.work : from_->work(op);
   const std::string name = std::string{from_->name_of(op)} + std::string{change.suffix};
+  builder_.set_joins(op.joins);
   const OpId made = builder_.add(name, work, operands, change.stream.value_or(op.stream));
+  builder_.set_joins(false);
   ops_[id.index()] = made;
   order_as(id);
   return made;
