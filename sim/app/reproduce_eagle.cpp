@@ -7,10 +7,11 @@
 // SGLang of that spring decides plain steps while the one before runs, and rounds of speculation one after the other
 // (server_args.py turns the overlapping scheduler off), so that its host takes a time per round and per sequence of it.
 // Both are those with which two cells of the paper's table come out, EAGLE-3 at batch 2 and 16; the other 16 follow.
-// Acceptance is that of runs of one sequence with trees of 64, in the pull request that brought EAGLE-3 to SGLang, which
-// gives 2.08 and 2.81 tokens a round; vLLM measured 2.29 and 2.79 with chains of 3 of the same model (its issue 20780).
-// SGLang's benchmark/mtbench/bench_sglang_eagle.py asks the 80 questions of MT-bench, two turns each, from as many
-// threads as the batch has sequences, and divides all tokens by the whole time: when questions run out, fewer are left.
+// Acceptance is that of runs of one sequence with trees of 64, in the pull request that brought EAGLE-3 to SGLang,
+// which gives 2.08 and 2.81 tokens a round; vLLM measured 2.29 and 2.79 with chains of 3 of the same model (its issue
+// 20780). SGLang's benchmark/mtbench/bench_sglang_eagle.py asks the 80 questions of MT-bench, two turns each, from as
+// many threads as the batch has sequences, and divides all tokens by the whole time: when questions run out, fewer are
+// left. Up to 4 heads over one of keys it decoded without tensor cores (`sglang_kernels_2025`); it verifies with them.
 // Left out: prompts, which stop rounds and plain steps alike; graphs that are padded to the next size.
 #include <fmt/format.h>
 
@@ -67,7 +68,7 @@ constexpr TreeRun kThird{kOf3, 5.39, 378.57}, kSecond{kOf2, 3.76, 230.08};
 constexpr double kPlainRate = 158.34;
 
 GenerationSpeed sglang_speed(const Reproducer& r, std::int64_t batch, const std::string& speculate) {
-  return generation_speed(r, {"llama-3-8b", "dgx_h100", {}, batch, 512, "bf16", true}, speculate);
+  return generation_speed(r, {"llama-3-8b", "dgx_h100", "sglang_kernels_2025", batch, 512, "bf16", true}, speculate);
 }
 
 /// Seconds of a step by batch, between the batches that were simulated on a line.
