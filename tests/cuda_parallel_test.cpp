@@ -25,6 +25,7 @@ constexpr Family kFamilies[] = {
     {"llama", "{mesh: tp2}"},
     {"gpt2", "{mesh: tp2, sequence_parallel: true}"},
     {"gpt2", "{mesh: tp2, tensor_overlap: true}"},
+    {"gpt2", "{mesh: tp2, sequence_parallel: true, tp_comm_overlap: true}"},
     {"gpt2", "{mesh: row2 col2}"},
     {"gpt2", "{mesh: depth2 row2 col2}", 8},
     {"gpt2", "{mesh: x2 y2 z2}", 8},
