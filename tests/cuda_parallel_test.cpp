@@ -81,7 +81,6 @@ TEST_CASE("every family of models trains on a GPU as on the host", "[cuda]") {
   TrainOptions o;
   o.batch = 2;
   o.sequence = 9;
-  o.target_sequence = 6;
   o.steps = 2;
   o.dropout = 0.1;
   o.optimizer = clipped_optimizer();
@@ -89,6 +88,7 @@ TEST_CASE("every family of models trains on a GPU as on the host", "[cuda]") {
                            "vit-tiny", "swin-tiny-test", "dlrm-tiny"}) {
     INFO(name);
     const Model model = load_model(shipped_model(name));
+    o.target_sequence = name == std::string_view{"t5-tiny"} ? 6 : 0;
     o.dtype = Precision::F64;
     const Trained want = train(model, o, *single());
     o.dtype = Precision::F32;

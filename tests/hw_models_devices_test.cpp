@@ -65,8 +65,12 @@ TEST_CASE("casts that are kept take no time of their own: the product pays them,
   Gemm gradient = forward;
   gradient.transpose_a = true;
   CHECK(seconds(gradient) < seconds(forward));  // whose operands were cast before
-  check(forward);
   check(gradient);
+  Gemm other = forward;
+  other.input = InputCast::Written;
+  CHECK(seconds(other) == seconds(forward));
+  other.input = InputCast::Read;  // the input was cast for another product, as of other columns of the same weight
+  CHECK(seconds(other) == seconds(gradient));
   const GroupedGemm experts{
       .rows = 4096, .n = 2048, .k = 2048, .groups = 8, .narrow = Narrow::EightBits, .dtype = DType::BF16};
   const double before = seconds(experts);

@@ -14,12 +14,12 @@ namespace {
 
 constexpr double kStep = 1e-6;
 
-TrainOptions frozen(Recompute recompute) {
+TrainOptions frozen(std::string_view model, Recompute recompute) {
   TrainOptions o;
   o.batch = 2;
   o.microbatches = 2;
   o.sequence = 9;
-  o.target_sequence = 6;
+  o.target_sequence = model == "t5-tiny" ? 6 : 0;
   o.dtype = Precision::F64;
   o.recompute = recompute;
   o.dropout = 0.1;
@@ -78,7 +78,7 @@ TEST_CASE("gradients of every model family agree with central differences", "[ne
       GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny", "qwen3-moe-tiny",
                "deepseek-tiny", "vit-tiny", "swin-tiny-test", "dlrm-tiny", "starcoder2-tiny");
   const Model model = load_model(shipped_model(name));
-  Bench bench{model, frozen(Recompute::None)};
+  Bench bench{model, frozen(name, Recompute::None)};
   const double loss = bench.loss();
   std::vector<std::vector<double>> gradients(model.parameters.size());
   for (std::size_t p = 0; p < gradients.size(); ++p)
@@ -98,7 +98,7 @@ TEST_CASE("recomputation changes no gradient", "[network]") {
   const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "t5-tiny", "mixtral-tiny", "deepseek-tiny", "swin-tiny-test");
   const Recompute recompute = GENERATE(Recompute::Selective, Recompute::Full, Recompute::Whole);
   const Model model = load_model(shipped_model(name));
-  Bench plain{model, frozen(Recompute::None)}, again{model, frozen(recompute)};
+  Bench plain{model, frozen(name, Recompute::None)}, again{model, frozen(name, recompute)};
   CHECK(again.loss() == plain.loss());
   CHECK(again.plan().ops.size() > plain.plan().ops.size());
   for (std::size_t p = 0; p < model.parameters.size(); ++p)

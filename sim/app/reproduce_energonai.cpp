@@ -175,7 +175,8 @@ double batching(const Reproducer& r, const std::string& cluster) {
 Reproduction reproduce_energonai(const Reproducer& r) {
   const std::string
       pairs =
-          "{summary: A100 in pairs, nodes: 1, devices_per_node: 8, device: a100_80g, host: {memory: 1 TiB}, "
+          "{summary: A100 in pairs, nodes: 1, devices_per_node: 8, device: a100_80g, "
+          "host: {cores: 128, memory: 1 TiB}, "
           "device_link: {name: NVLink in pairs, bandwidth: 300 GB/s, latency: 2.5 us, fabric: nvlink_3_pairs}, "
           "host_link: {bandwidth: 31.5 GB/s, latency: 1.5 us}}",
       switched = "dgx_a100";

@@ -215,7 +215,7 @@ class Machines {
     const double host = in_.calibrated ? site.host : 1;
     const ChunkSize chunk = searched_chunk(size);
     const std::string parts =  // of one bucket of all blocks
-        in_.searched ? fmt::format("bucket: 1000000000000000, part: {}, owners: true", chunk.elements) : "bucket: 0";
+        in_.searched ? fmt::format("bucket: 1000000000000, part: {}, owners: true", chunk.elements) : "bucket: 0";
     const std::string mesh =
         gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0, {}}}}}, ", gpus, parts) : "";
     return fmt::format(
