@@ -160,23 +160,24 @@ class Explain final : public Command {
   static std::vector<OptionInfo> matching(const std::string& key) {
     if (key.empty()) return describe_options<ScenarioOptions>();
     const std::string wanted = without_lists(key);
+    const std::vector<OptionInfo> all = all_options();
     std::vector<OptionInfo> found;
-    for (OptionInfo& o : all_options()) {
+    for (const OptionInfo& o : all) {
       const std::string path = without_lists(o.path);
-      if (path == wanted || path.starts_with(wanted + ".")) found.push_back(std::move(o));
+      if (path == wanted || path.starts_with(wanted + ".")) found.push_back(o);
     }
-    if (found.empty()) throw unknown_name("key", key, known_beside(wanted));
+    if (found.empty()) throw unknown_name("key", key, known_beside(all, wanted));
     return found;
   }
 
   /// The keys below the longest part of a path that there is: those that may stand where it goes wrong.
-  static std::vector<std::string> known_beside(const std::string& wanted) {
+  static std::vector<std::string> known_beside(const std::vector<OptionInfo>& all, const std::string& wanted) {
     for (std::string above = wanted;;) {
       const std::size_t dot = above.rfind('.');
       above = dot == std::string::npos ? "" : above.substr(0, dot);
       const std::string prefix = above.empty() ? "" : above + ".";
       std::vector<std::string> known;
-      for (const OptionInfo& o : all_options()) {
+      for (const OptionInfo& o : all) {
         const std::string path = without_lists(o.path);
         if (!path.starts_with(prefix)) continue;
         std::string next = path.substr(0, path.find('.', prefix.size()));

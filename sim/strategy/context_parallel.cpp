@@ -12,13 +12,9 @@ TensorId Ring::pass_on(TensorId t) {
   const Shape shape = builder_.plan().shape(t);
   TensorId& to = buffers_[hops_++ % 2];
   if (to.is_none()) to = builder_.tensor(name_, shape, {.dtype = dtype, .role = TensorRole::Communication});
-  builder_.add(name_,
-               Collective{.kind = CollectiveKind::Shift,
-                          .group = axis_.group,
-                          .root = 1,
-                          .bytes = size_of(dtype, shape.elements()),
-                          .dtype = dtype},
-               {reads(t), writes(to)}, stream_);
+  Collective hop = over(axis_, CollectiveKind::Shift, shape.elements(), dtype);
+  hop.root = 1;
+  builder_.add(name_, hop, {reads(t), writes(to)}, stream_);
   return to;
 }
 

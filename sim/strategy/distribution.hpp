@@ -21,6 +21,11 @@ struct Split {
   explicit operator bool() const { return ranks > 1; }
 };
 
+/// An exchange of so many elements of a rank (of what is gathered or scattered: of all ranks) between those of a split.
+inline Collective over(const Split& split, CollectiveKind kind, std::int64_t elements, DType dtype) {
+  return {.kind = kind, .group = split.group, .bytes = size_of(dtype, elements), .dtype = dtype};
+}
+
 /// How queries find the keys that other ranks of a context axis hold.
 enum class ContextKind : std::uint8_t { Ring, Ulysses, Rsa };
 

@@ -82,11 +82,7 @@ void ExpertExchange::agree(TensorId offsets) {
   l_.tape().add_plain(part("home"), CopyRows{n, 2, DType::I32},
                       {reads(l_.tape().view(offsets, part("pairs"), pairs)), writes(home_)});
   const TensorId sent = l_.index_tensor(part("sent"), Shape{n, 2});
-  l_.tape().add_plain(part("agree"),
-                      Collective{.kind = CollectiveKind::AllToAll,
-                                 .group = ep_.group,
-                                 .bytes = size_of(DType::I32, 2 * n),
-                                 .dtype = DType::I32},
+  l_.tape().add_plain(part("agree"), over(ep_, CollectiveKind::AllToAll, 2 * n, DType::I32),
                       {reads(home_), writes(sent)});
   away_ = l_.index_tensor(part("away"), Shape{n, 2});
   offsets_ = l_.index_tensor(part("local_offsets"), Shape{held() + 1});

@@ -189,17 +189,13 @@ void ForwardStage::end() {
 
 /// Parts lie on the ranks of tp, of each row one behind another.
 TensorId ForwardStage::all_classes(TensorId logits) {
-  const Split over = scheme_of(step_.roles()).classes(step_.roles());
-  if (!over) return logits;
+  const Split classes = scheme_of(step_.roles()).classes(step_.roles());
+  if (!classes) return logits;
   const DType dtype = step_.work.dtype;
-  const std::int64_t ranks = over.ranks, rows = b_.plan().shape(logits)[0], each = b_.plan().shape(logits)[1];
+  const std::int64_t ranks = classes.ranks, rows = b_.plan().shape(logits)[0], each = b_.plan().shape(logits)[1];
   const TensorId parts = b_.tensor("logits.parts", Shape{ranks, rows, each}, {.dtype = dtype}),
                  whole = b_.tensor("logits.whole", Shape{rows, ranks * each}, {.dtype = dtype});
-  b_.add("logits.gather",
-         Collective{.kind = CollectiveKind::AllGather,
-                    .group = over.group,
-                    .bytes = size_of(dtype, ranks * rows * each),
-                    .dtype = dtype},
+  b_.add("logits.gather", over(classes, CollectiveKind::AllGather, ranks * rows * each, dtype),
          {reads(logits), writes(parts)});
   b_.add("logits.order", SwapAxes{.outer = 1, .a = ranks, .b = rows, .inner = each, .dtype = dtype},
          {reads(parts), writes(whole)});

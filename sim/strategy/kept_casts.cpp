@@ -8,12 +8,6 @@
 #include "sim/strategy/layers.hpp"
 
 namespace orrery {
-namespace {
-
-constexpr std::int64_t kWholeRow = 16;  // numbers; products in 8 bits take rows of so many
-
-}  // namespace
-
 Layers::KeptCast Layers::keep_cast(std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols,
                                    TensorId weight) {
   const bool keeps = sizes_.keep_narrow && !tape_.recompute() && cols % kWholeRow == 0;
@@ -35,10 +29,7 @@ Layers::KeptCast Layers::keep_cast(std::string_view name, TensorId x, std::int64
   const KeptCast part{
       .first = first_of_shard(each, tp), .numbers = numbers_of("input", each), .scale = scale(), .rows = each};
   const TensorId gathered = numbers_of("input_gathered", rows);
-  const Collective gather{.kind = CollectiveKind::AllGather,
-                          .group = tp.group,
-                          .bytes = size_of(DType::F8E4M3, rows * cols),
-                          .dtype = DType::F8E4M3};
+  const Collective gather = over(tp, CollectiveKind::AllGather, rows * cols, DType::F8E4M3);
   tape_.add_later_steps({reads(part.numbers), writes(gathered)},
                         [&b, gather, name = fmt::format("{}.input_gather", name)](std::span<const TensorId> t) {
                           gather_rows(b, name, gather, t[0], t[1]);
@@ -57,10 +48,7 @@ Layers::KeptCast Layers::keep_own_cast(std::string_view name, TensorId all, Tens
     return b.tensor(fmt::format("{}.{}", name, suffix), shape, {.dtype = dtype});
   };
   const auto gather = [&](const Shape& shape, DType dtype) {
-    return Collective{.kind = CollectiveKind::AllGather,
-                      .group = tp.group,
-                      .bytes = size_of(dtype, shape.elements()),
-                      .dtype = dtype};
+    return over(tp, CollectiveKind::AllGather, shape.elements(), dtype);
   };
   const KeptCast part{.first = {},
                       .numbers = tensor("input", own, DType::F8E4M3),

@@ -50,11 +50,8 @@ std::vector<TensorId> RowRing::pieces(const std::string& name, TensorId own) con
   const Joined joined{builder_};
   const Shape shape = builder_.plan().shape(own);
   const DType dtype = builder_.plan().tensors[own.index()].dtype;
-  const Collective hop{.kind = CollectiveKind::Shift,
-                       .group = tp_.group,
-                       .root = 1,
-                       .bytes = size_of(dtype, shape.elements()),
-                       .dtype = dtype};
+  Collective hop = over(tp_, CollectiveKind::Shift, shape.elements(), dtype);
+  hop.root = 1;
   std::vector<TensorId> all{own};
   while (std::ssize(all) < tp_.ranks) {
     const TensorId next = builder_.tensor(name, shape, {.dtype = dtype, .role = TensorRole::Communication});
@@ -154,7 +151,6 @@ struct Scattered {
 /// Where products have 8 bits, parts behind the first one read what it has cast.
 Scattered::Cast Scattered::cast_of(std::span<const TensorId> t) const {
   if (keeps_cast) return {t[3], t[4]};
-  constexpr std::int64_t kWholeRow = 16;
   if (work.narrow != Narrow::EightBits || work.k % kWholeRow != 0 || chunks == 1) return {};
   return {builder->tensor(name + ".input", Shape{work.m, work.k}, {.dtype = DType::F8E4M3}),
           builder->tensor(name + ".input_scale", Shape{1}, {.dtype = DType::F32})};
@@ -186,10 +182,7 @@ void Scattered::operator()(std::span<const TensorId> t) const {
   for (std::int64_t c = 0; c < chunks; ++c) {
     const TensorId sum = multiply(c, t, cast);
     const Joined joined{*builder};
-    const Collective scatter{.kind = CollectiveKind::ReduceScatter,
-                             .group = tp.group,
-                             .bytes = size_of(work.dtype, work.m * mine[1]),
-                             .dtype = work.dtype};
+    const Collective scatter = over(tp, CollectiveKind::ReduceScatter, work.m * mine[1], work.dtype);
     const TensorId columns =
         builder->tensor(name + ".columns", mine, {.dtype = work.dtype, .role = TensorRole::Communication});
     builder->add(name + ".leave", scatter, {reads(sum), writes(columns)}, Stream::Ring);

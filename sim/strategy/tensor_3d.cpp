@@ -26,9 +26,6 @@ struct Cube {
   TensorId buffer(const std::string& name, const Shape& shape, DType type) const {
     return builder.tensor(name, shape, {.dtype = type, .role = TensorRole::Communication});
   }
-  Collective over(const Split& s, CollectiveKind kind, std::int64_t elements, DType type) const {
-    return {.kind = kind, .group = s.group, .bytes = size_of(type, elements), .dtype = type};
-  }
   Shape gathered(TensorId t, const Split& s) const {
     Shape out = builder.plan().shape(t);
     out.sizes[0] *= s.ranks;
@@ -221,8 +218,7 @@ TensorId Tensor3d::embed(Layers& l, std::string_view name, TensorId table, Tenso
   const std::int64_t each = tape.plan().shape(table)[0] * c.x.ranks, cols = tape.plan().shape(table)[1],
                      rows = tape.plan().shape(index).elements() * c.y.ranks;
   const TensorId tokens = l.index_tensor(n + ".tokens", Shape{rows});
-  tape.add_plain(n + ".tokens", c.over(c.y, CollectiveKind::AllGather, rows, DType::I32),
-                 {reads(index), writes(tokens)});
+  tape.add_plain(n + ".tokens", over(c.y, CollectiveKind::AllGather, rows, DType::I32), {reads(index), writes(tokens)});
   const TensorId local = l.local_indices(name, tokens, each, c.y),
                  out = l.activation_tensor(name, Shape{rows / c.y.ranks, cols});
   tape.add_steps({reads(table), reads(local), writes(out)}, [=, name = n](std::span<const TensorId> t) {

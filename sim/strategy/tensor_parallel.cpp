@@ -16,10 +16,6 @@ namespace orrery {
 namespace {
 
 /// A collective of tp on a matrix, on the stream of the ops that need its result.
-Collective over(const Split& tp, CollectiveKind kind, std::int64_t elements, DType dtype) {
-  return {.kind = kind, .group = tp.group, .bytes = size_of(dtype, elements), .dtype = dtype};
-}
-
 /// Whether ranks of tp have rows of their own between blocks.
 bool gathers(const Roles& roles) { return roles.sequence_parallel || roles.data_attention; }
 
