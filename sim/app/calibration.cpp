@@ -72,20 +72,17 @@ Calibration calibrate_to(const std::string& path, const CalibrateOptions& option
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw DeviceError{fmt::format("cannot make the folder '{}': {}", folder.string(), error.message())};
-  Calibration result = calibrate_host(options, context);
-  const auto lock = context.interrupt.writing();
-  write_calibration(result, path);
-  return result;
-}
-
-Calibration calibrate_undisturbed(const std::string& path, const CalibrateOptions& options, AppContext& context) {
-  Calibration first = calibrate_to(path, options, context);
+  const auto keep = [&](const Calibration& c) {
+    const auto lock = context.interrupt.writing();
+    write_calibration(c, path);
+  };
+  Calibration first = calibrate_host(options, context);
+  keep(first);
   if (first.disturbed < kOftenDisturbed) return first;
   context.console.note("measuring once more, since something else used the cores so often");
   Calibration second = calibrate_host(options, context);
   if (second.disturbed >= first.disturbed) return first;
-  const auto lock = context.interrupt.writing();
-  write_calibration(second, path);
+  keep(second);
   return second;
 }
 

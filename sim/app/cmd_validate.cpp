@@ -91,7 +91,7 @@ class Validate final : public Command {
     const std::string path = context.wiring.locations().host_parameters();
     if (reason.empty()) return;
     context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 25 : 80));
-    const Calibration c = calibrate_undisturbed(path, calibrate_, context);
+    const Calibration c = calibrate_to(path, calibrate_, context);
     context.console.note(fmt::format("calibrated {}: {} laws, products {}, memory {}, written to {}",
                                      c.parameters.provenance.machine, c.parameters.laws.size(),
                                      to_text(c.parameters.peak), to_text(c.parameters.memory_bandwidth), path));
