@@ -31,7 +31,7 @@ Measurements collect(const Campaign& campaign, const Selection& selection) {
   const Sensitivity sensitivity = sensitivity_of(plans);
   std::vector<double> exponents;
   for (MeasuredPlan& plan : plans) exponents.push_back(summarise(plan, sensitivity));
-  Measurements m{std::move(plans), selection.steps, selection.beside,
+  Measurements m{std::move(plans), selection.sweep, selection.steps, selection.beside,
                  selection.turns,  selection.alone, selection.pairs};
   const auto at = [&](std::size_t plan) { return exponents.begin() + static_cast<std::ptrdiff_t>(plan); };
   m.sensitivity = median({at(m.steps.begin), at(m.steps.end)});

@@ -39,12 +39,14 @@ bool has_law(const Point& p) {
 struct HeldOut {
   std::vector<StepCheck> steps;
   std::vector<std::size_t> plans;                    // per step: which of those measured
+  std::vector<StepCheck> sweep;                      // the cache sweep, which the fit has seen
   std::map<std::size_t, std::vector<Residual>> ops;  // by slot
 };
 
 void append(HeldOut& all, HeldOut more) {
   all.steps.insert(all.steps.end(), more.steps.begin(), more.steps.end());
   all.plans.insert(all.plans.end(), more.plans.begin(), more.plans.end());
+  all.sweep.insert(all.sweep.end(), more.sweep.begin(), more.sweep.end());
   for (auto& [slot, errors] : more.ops) all.ops[slot].insert(all.ops[slot].end(), errors.begin(), errors.end());
 }
 
@@ -72,6 +74,8 @@ HeldOut check_half(const HostParameters& base, const Measurements& measured, std
   fitted.laws = fit_laws(measured, base.caches(), left_out);
   const HostModel model{"host", fitted};
   HeldOut out;
+  for (std::size_t i = measured.sweep.begin; i < measured.sweep.end; ++i)
+    if (i % 2 == half) out.sweep.push_back(check_step(model, measured.plans[i]));
   std::map<std::size_t, std::vector<const Point*>> by_slot;
   for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) {
     if (i % 2 != half) continue;
@@ -113,11 +117,12 @@ void widen_laws(Laws& laws, const HeldOut& held_out) {
   }
 }
 
-/// Mean size of ln(measured / predicted), each at most 1.
-double error_of(const std::vector<StepCheck>& steps) {
+/// Mean size of ln(measured / predicted), each at most 1, of the steps and the plans of the cache sweep.
+double error_of(const HeldOut& checks) {
   double sum = 0;
-  for (const StepCheck& s : steps) sum += std::min(1.0, std::abs(std::log(s.measured / s.predicted)));
-  return steps.empty() ? 0 : sum / double(steps.size());
+  for (const std::vector<StepCheck>* plans : {&checks.steps, &checks.sweep})
+    for (const StepCheck& s : *plans) sum += std::min(1.0, std::abs(std::log(s.measured / s.predicted)));
+  return sum / double(std::max<std::size_t>(1, checks.steps.size() + checks.sweep.size()));
 }
 
 /// Steps are to be judged by how far the laws say now that they may be off.
@@ -129,10 +134,10 @@ void renew_doubts(HeldOut& held_out, const HostParameters& parameters, const Mea
   }
 }
 
-/// Finds the capacity of the last cache under which steps that are left out are predicted best, and the rate at which
-/// others pass data through it. Other programs and other tenants of a processor keep part of a shared cache, so what
-/// the hardware reports is an upper bound; and they go on while an op computes for long, which leaves less of what the
-/// ops before it wrote.
+/// Finds the capacity of the last cache under which steps that are left out and the cache sweep are predicted best, and
+/// the rate at which others pass data through it. Steps alone tell little: few of them are about as large. Other
+/// programs and other tenants of a processor keep part of a shared cache, so what the hardware reports is an upper
+/// bound; and they go on while an op computes for long, which leaves less of what the ops before it wrote.
 class CacheSearch {
  public:
   CacheSearch(HostParameters& parameters, const Measurements& measured)
@@ -152,7 +157,7 @@ class CacheSearch {
     tried.l3 = std::max(kCacheShares[share] * reported_, tried.l2);
     tried.foreign = foreign;
     HeldOut checks = check_left_out(tried, measured_);
-    const double error = error_of(checks.steps);
+    const double error = error_of(checks);
     if (error >= least_) return;
     least_ = error;
     best_ = std::move(checks);

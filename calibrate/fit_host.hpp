@@ -11,8 +11,8 @@ namespace orrery {
 
 /// All that a calibration measured.
 struct Measurements {
-  std::vector<MeasuredPlan> plans;  // Point::plan is an index of these
-  Numbers steps, beside, turns;     // which of them are what, see Selection
+  std::vector<MeasuredPlan> plans;      // Point::plan is an index of these
+  Numbers sweep, steps, beside, turns;  // which of them are what, see Selection
   std::vector<std::size_t> alone;
   std::size_t pairs = 0;
   double sensitivity = 0;  // of the steps: how much they feel of what others do on a core, see Sensitivity

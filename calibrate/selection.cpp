@@ -72,7 +72,7 @@ Selection select_benches(const CalibrateOptions& o, std::vector<Bench> steps, Ra
     return Numbers{begin, s.benches.size()};
   };
   add(make_benches(draw_works(random, o.quick ? kQuickShare : 1), random));
-  add(cache_sweep(random));
+  s.sweep = add(cache_sweep(random));
   const std::int64_t cores = busy_cores();
   std::vector<Bench> beside, turns;
   if (cores > 1) s.alone = small_steps(steps, kMostBeside, Flops{0});

@@ -18,6 +18,7 @@ struct Numbers {
 /// All that a calibration measures, and what is which.
 struct Selection {
   std::vector<Bench> benches;
+  Numbers sweep;                   // the cache sweep: products that read more and more between two uses of a weight
   Numbers steps;                   // whole steps on one core
   Numbers beside;                  // some of them on all cores at once
   std::vector<std::size_t> alone;  // of each of these: the same step on one core
