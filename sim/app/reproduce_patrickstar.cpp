@@ -25,7 +25,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/app/largest.hpp"
 #include "sim/app/parallel.hpp"
 #include "sim/app/reproduce_training.hpp"
 
@@ -195,10 +194,9 @@ class Machines {
 
   /// Billions of parameters of the largest size that fits with the smallest batch; memory grows with the size.
   double largest(const Site& site, std::int64_t gpus) const {
-    const std::int64_t good = largest_passing(std::ssize(kSizes), [&](std::int64_t n) {
-      return speed(site, gpus, kSizes[n - 1], site.batches.back()).has_value();
-    });
-    return good == 0 ? 0 : kSizes[good - 1].billions;
+    const auto fits = [&](const GptSize& size) { return speed(site, gpus, size, site.batches.back()).has_value(); };
+    const GptSize* bad = std::partition_point(std::begin(kSizes), std::end(kSizes), fits);
+    return bad == std::begin(kSizes) ? 0 : (bad - 1)->billions;
   }
 
  private:

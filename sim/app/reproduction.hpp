@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <exception>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,13 +47,29 @@ struct Prediction {
   double forward_seconds = 0;
 };
 
+/// Predictions, and refusals of scenarios, by what was asked: claims and what they owe to each input ask for many of
+/// them twice.
+class KnownPredictions {
+ public:
+  Prediction get(const std::string& question, const std::function<Prediction()>& make);
+
+ private:
+  struct Answer {
+    std::optional<Prediction> prediction;
+    std::exception_ptr refusal;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Answer> answers_;
+};
+
 /// What a reproduction works with.
 struct Reproducer {
   const Wiring& wiring;
   std::function<void()> pause;  // called between predictions; may throw to stop
+  mutable KnownPredictions known = {};
 
   /// One simulated step of a scenario, given as the text of a scenario file; parameters of the hardware times factors,
-  /// as `--what-if` names them.
+  /// as `--what-if` names them. Made once for each question.
   /// `fused`: a generation with the kernels of an engine, of which no memory is asked.
   Prediction predict(const std::string& scenario, const std::vector<std::pair<std::string, double>>& scales = {},
                      bool fused = false) const;

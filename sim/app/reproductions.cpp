@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "sim/app/largest.hpp"
 #include "sim/app/reproduction.hpp"
+#include "sim/base/error.hpp"
 
 namespace orrery {
 namespace {
@@ -62,11 +65,8 @@ double forward_seconds(const Timeline& timeline, const PlanDigests& plans) {
   return double(end_ps) * 1e-12;
 }
 
-}  // namespace
-
-Prediction Reproducer::predict(const std::string& text, const std::vector<std::pair<std::string, double>>& scales,
-                               bool fused) const {
-  pause();
+Prediction simulate_step(const Wiring& wiring, const std::string& text,
+                         const std::vector<std::pair<std::string, double>>& scales, bool fused) {
   const Scenario s = make_scenario(parse_yaml(text, "reproduction"), "reproduction", wiring.locations());
   const Machine machine = wiring.machine(s.options, s.cluster);
   for (const auto& [name, factor] : scales) machine.cost->scale_parameter(name, factor);
@@ -74,6 +74,36 @@ Prediction Reproducer::predict(const std::string& text, const std::vector<std::p
       s, machine, wiring, 1, [](std::size_t) {}, {}, fused);
   return {make_report({s, *one.program, one.recording, &machine}),
           forward_seconds(one.recording.timeline, digests_of(*one.program))};
+}
+
+}  // namespace
+
+Prediction KnownPredictions::get(const std::string& question, const std::function<Prediction()>& make) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto it = answers_.find(question); it != answers_.end()) {
+      if (it->second.refusal) std::rethrow_exception(it->second.refusal);
+      return *it->second.prediction;
+    }
+  }
+  Answer answer;
+  try {
+    answer.prediction = make();
+  } catch (const UserError&) {
+    answer.refusal = std::current_exception();
+  }
+  const std::lock_guard lock{mutex_};
+  answers_.emplace(question, answer);
+  if (answer.refusal) std::rethrow_exception(answer.refusal);
+  return *answer.prediction;
+}
+
+Prediction Reproducer::predict(const std::string& text, const std::vector<std::pair<std::string, double>>& scales,
+                               bool fused) const {
+  pause();
+  std::string question = text + (fused ? "fused\n" : "");
+  for (const auto& [name, factor] : scales) question += fmt::format("{} {}\n", name, factor);
+  return known.get(question, [&] { return simulate_step(wiring, text, scales, fused); });
 }
 
 std::int64_t Reproducer::largest_that_fits(const std::function<std::string(std::int64_t)>& text, std::int64_t step,

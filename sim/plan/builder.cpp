@@ -66,9 +66,13 @@ GroupId PlanBuilder::group_over(std::span<const std::int8_t> axes) {
 }
 
 TensorId PlanBuilder::tensor(std::string_view name, const Shape& shape, const TensorSpec& spec) {
+  return tensor(intern(name), intern(Layout::contiguous(shape)), spec);
+}
+
+TensorId PlanBuilder::tensor(NameId name, LayoutId contiguous, const TensorSpec& spec) {
   Tensor t;
-  t.name = plan_.names.intern(name);
-  t.layout = intern(Layout::contiguous(shape));
+  t.name = name;
+  t.layout = contiguous;
   t.dtype = spec.dtype;
   t.role = spec.role;
   t.tier = spec.tier;
@@ -80,10 +84,14 @@ TensorId PlanBuilder::tensor(std::string_view name, const Shape& shape, const Te
 }
 
 TensorId PlanBuilder::view(TensorId base, std::string_view name, const Layout& layout) {
+  return view(base, intern(name), intern(layout));
+}
+
+TensorId PlanBuilder::view(TensorId base, NameId name, LayoutId layout) {
   Tensor t = plan_.tensors[base.index()];
   t.base = plan_.owner(base);
-  t.name = plan_.names.intern(name);
-  t.layout = intern(layout);
+  t.name = name;
+  t.layout = layout;
   plan_.tensors.push_back(t);
   uses_.resize(plan_.tensors.size());
   return TensorId{plan_.tensors.size() - 1};
@@ -140,10 +148,14 @@ OpId PlanBuilder::place(Op op, std::span<const Operand> operands) {
 }
 
 OpId PlanBuilder::add(std::string_view name, const Work& work, std::span<const Operand> operands, Stream stream) {
+  return add(intern(name), intern(work), operands, stream);
+}
+
+OpId PlanBuilder::add(NameId name, WorkId work, std::span<const Operand> operands, Stream stream) {
   rank_class();
   Op op;
-  op.name = plan_.names.intern(name);
-  op.work = intern(work);
+  op.name = name;
+  op.work = work;
   op.stream = stream;
   op.phase = phase_;
   op.layer = layer_;

@@ -90,6 +90,14 @@ class PlanBuilder {
            Stream stream = Stream::Compute) {
     return add(name, work, std::span<const Operand>{operands.begin(), operands.size()}, stream);
   }
+
+  /// The same of names, works and layouts that the plan knows already, which saves looking for them.
+  NameId intern(std::string_view name) { return plan_.names.intern(name); }
+  WorkId intern(const Work& work);
+  LayoutId intern(const Layout& layout);
+  TensorId tensor(NameId name, LayoutId contiguous, const TensorSpec& spec);
+  TensorId view(TensorId base, NameId name, LayoutId layout);
+  OpId add(NameId name, WorkId work, std::span<const Operand> operands, Stream stream);
   /// An order that no operand shows: the latest op comes after `before` too.
   void order(OpId before);
 
@@ -114,8 +122,6 @@ class PlanBuilder {
     std::size_t operator()(const Work& w) const { return hash_of(w); }
   };
 
-  WorkId intern(const Work& work);
-  LayoutId intern(const Layout& layout);
   OpId place(Op op, std::span<const Operand> operands);
   void close_class();
   void mark_storage();

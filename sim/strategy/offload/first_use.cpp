@@ -23,7 +23,7 @@ class FirstUse {
     for (std::uint32_t i = 0; i < class_.num_ops; ++i) {
       if (is_sum(i)) continue;  // came behind what completed its gradient
       if (const auto filled = filled_late(i)) {
-        waiting_.push_back({*filled, i});
+        waiting_[filled->value].push_back(i);
         continue;
       }
       bring_inputs(i);
@@ -35,10 +35,6 @@ class FirstUse {
   }
 
  private:
-  struct Waiting {
-    TensorId filled;
-    std::uint32_t op;
-  };
   struct Gathered {
     std::uint32_t op;
     bool forward;  // in the forward pass
@@ -87,13 +83,15 @@ class FirstUse {
   }
 
   void bring_inputs(std::uint32_t i) {
-    std::erase_if(waiting_, [&](const Waiting& w) {
-      const auto uses = [&](const Operand& o) { return plan_.owner(o.tensor()) == w.filled; };
-      if (std::none_of(operands(i).begin(), operands(i).end(), uses)) return false;
-      fill(w.op, i);
-      if (gathers(w.op)) gathered_[w.filled.value] = {w.op, is_forward(i)};
-      return true;
-    });
+    needed_.clear();
+    for (const Operand& o : operands(i))
+      if (auto w = waiting_.extract(plan_.owner(o.tensor()).value))
+        needed_.insert(needed_.end(), w.mapped().begin(), w.mapped().end());
+    std::sort(needed_.begin(), needed_.end());
+    for (const std::uint32_t w : needed_) {
+      fill(w, i);
+      if (gathers(w)) gathered_[plan_.owner(operands(w).back().tensor()).value] = {w, is_forward(i)};
+    }
     for (const Operand& o : operands(i)) gather_again(i, plan_.owner(o.tensor()));
   }
 
@@ -132,7 +130,8 @@ class FirstUse {
   const RankClass& class_;
   bool again_;
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> sums_behind_;
-  std::vector<Waiting> waiting_;
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> waiting_;  // fills, by what they fill
+  std::vector<std::uint32_t> needed_;                                      // of these, by the op at hand
   std::unordered_map<std::uint32_t, Gathered> gathered_;  // by what they fill
   OpId computed_, summed_;  // the last op of the passes; a sum that the next one waits for
 };

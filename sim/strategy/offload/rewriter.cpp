@@ -14,9 +14,17 @@ PlanRewriter::PlanRewriter(const Plan& from)
       builder_{from.name, from.mesh},
       places_(from.tensors.size()),
       known_(from.tensors.size()),
-      ops_(from.ops.size()) {
-  builder_.plan().groups = from.groups;
-  builder_.plan().purpose = from.purpose;
+      ops_(from.ops.size()),
+      names_(from.names.size()),
+      works_(from.works.size()),
+      layouts_(from.layouts.size()) {
+  Plan& plan = builder_.plan();
+  plan.groups = from.groups;
+  plan.purpose = from.purpose;
+  plan.ops.reserve(from.ops.size());
+  plan.operands.reserve(from.operands.size());
+  plan.deps.reserve(from.deps.size());
+  plan.tensors.reserve(from.tensors.size());
 }
 
 void PlanRewriter::begin_class(ClassId c) {
@@ -28,9 +36,27 @@ void PlanRewriter::put(TensorId owner, TensorId base, std::int64_t offset) {
   places_[owner.index()] = Place{base, offset};
 }
 
+NameId PlanRewriter::name_of(NameId old) {
+  NameId& known = names_[old.index()];
+  if (known.is_none()) known = builder_.intern(from_->names[old]);
+  return known;
+}
+
+WorkId PlanRewriter::work_of(WorkId old) {
+  WorkId& known = works_[old.index()];
+  if (known.is_none()) known = builder_.intern(from_->works[old.index()]);
+  return known;
+}
+
+LayoutId PlanRewriter::layout_of(LayoutId old) {
+  LayoutId& known = layouts_[old.index()];
+  if (known.is_none()) known = builder_.intern(from_->layouts[old.index()]);
+  return known;
+}
+
 TensorId PlanRewriter::owner_of(TensorId old) {
   const Tensor& t = from_->tensors[old.index()];
-  return builder_.tensor(from_->names[t.name], from_->shape(old),
+  return builder_.tensor(name_of(t.name), layout_of(t.layout),
                          {.dtype = t.dtype, .role = t.role, .tier = t.tier, .persistent = t.persistent});
 }
 
@@ -42,11 +68,17 @@ const RankView* PlanRewriter::rank_view_of(TensorId old) const {
 
 TensorId PlanRewriter::make_view(TensorId old, const Place& place) {
   const Plan& plan = builder_.plan();
-  Layout layout = from_->layouts[from_->tensors[old.index()].layout.index()];
-  layout.offset += place.offset;
+  const Tensor& t = from_->tensors[old.index()];
+  const Layout& own = from_->layouts[t.layout.index()];
   const bool is_owner = from_->owner(old) == old;
-  if (is_owner && layout.offset == 0 && plan.shape(place.base) == layout.shape) return place.base;
-  const TensorId view = builder_.view(place.base, from_->names[from_->tensors[old.index()].name], layout);
+  if (is_owner && own.offset + place.offset == 0 && plan.shape(place.base) == own.shape) return place.base;
+  LayoutId layout = layout_of(t.layout);
+  if (place.offset != 0) {
+    Layout moved = own;
+    moved.offset += place.offset;
+    layout = builder_.intern(moved);
+  }
+  const TensorId view = builder_.view(place.base, name_of(t.name), layout);
   if (const RankView* ranked = is_owner ? nullptr : rank_view_of(old)) {
     RankView copy = *ranked;
     copy.view = view;
@@ -67,13 +99,13 @@ TensorId PlanRewriter::operator[](TensorId old) {
 }
 
 OpId PlanRewriter::emit(OpId id, const OpChange& change) {
-  std::vector<Operand> operands;
+  operands_.clear();
   for (const Operand& o : from_->operands_of((*from_)[id])) {
     const auto other = std::find_if(change.instead.begin(), change.instead.end(),
                                     [&](const auto& pair) { return pair.first == o.tensor(); });
-    operands.emplace_back(other == change.instead.end() ? (*this)[o.tensor()] : other->second, o.access());
+    operands_.emplace_back(other == change.instead.end() ? (*this)[o.tensor()] : other->second, o.access());
   }
-  return emit_with(id, operands, change);
+  return emit_with(id, operands_, change);
 }
 
 OpId PlanRewriter::emit_with(OpId id, std::span<const Operand> operands, const OpChange& change) {
@@ -81,8 +113,10 @@ OpId PlanRewriter::emit_with(OpId id, std::span<const Operand> operands, const O
   builder_.set_phase(change.phase.value_or(op.phase));
   builder_.set_layer(op.layer);
   builder_.set_microbatch(op.microbatch);
-  const Work& work = change.work ? *change.work : from_->work(op);
-  const std::string name = std::string{from_->name_of(op)} + std::string{change.suffix};
+  const NameId name = change.suffix.empty()
+                          ? name_of(op.name)
+                          : builder_.intern(std::string{from_->name_of(op)} + std::string{change.suffix});
+  const WorkId work = change.work ? builder_.intern(*change.work) : work_of(op.work);
   builder_.set_joins(op.joins);
   const OpId made = builder_.add(name, work, operands, change.stream.value_or(op.stream));
   builder_.set_joins(false);

@@ -63,6 +63,10 @@ class PlanRewriter {
     TensorId tensor;
     Place place;
   };
+  /// The same in the new plan.
+  NameId name_of(NameId old);
+  WorkId work_of(WorkId old);
+  LayoutId layout_of(LayoutId old);
   TensorId owner_of(TensorId old);
   TensorId make_view(TensorId old, const Place& place);
   const RankView* rank_view_of(TensorId old) const;
@@ -75,6 +79,10 @@ class PlanRewriter {
   std::vector<std::optional<Place>> places_;  // of owners of the old plan
   std::vector<std::optional<Known>> known_;   // of its tensors
   std::vector<OpId> ops_;                     // of its ops; none: not emitted yet
+  std::vector<NameId> names_;                 // of its names; none: not met yet; and of its works and layouts
+  std::vector<WorkId> works_;
+  std::vector<LayoutId> layouts_;
+  std::vector<Operand> operands_;  // of the op that is emitted
 };
 
 /// Bytes of a tensor of a plan, view or owner.
