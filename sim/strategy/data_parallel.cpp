@@ -34,20 +34,16 @@ OpId ParameterStorage::collect(CollectiveKind kind, const std::string& name, Gro
   return builder_->add(name, work, {reads(in), writes(out)}, Stream::Comm);
 }
 
-/// Between the rank that keeps a bucket and those that use it; `in` and `out` are none where a rank has nothing to give
-/// or to get.
+/// Between the rank that keeps a bucket and those that use it, as if all kept it: see split_owners.
 OpId ParameterStorage::meet_root(CollectiveKind kind, const std::string& name, const Bucket& b, TensorId in,
                                  TensorId out) {
-  const DType dtype = builder_->plan().tensors[(in.is_none() ? out : in).index()].dtype;
+  const DType dtype = builder_->plan().tensors[in.index()].dtype;
   const Collective work{.kind = kind,
                         .group = builder_->group_over(b.scatter),
                         .root = static_cast<std::int32_t>(*b.root),
                         .bytes = size_of(dtype, b.elements),
                         .dtype = dtype};
-  std::vector<Operand> operands;
-  if (!in.is_none()) operands.push_back(reads(in));
-  if (!out.is_none()) operands.push_back(writes(out));
-  return builder_->add(name, work, operands, Stream::Comm);
+  return builder_->add(name, work, {reads(in), writes(out)}, Stream::Comm);
 }
 
 OpId ParameterStorage::gather(const Bucket& b) {
@@ -199,7 +195,7 @@ void ParameterStorage::reduce(Bucket& b, bool last) {
   const std::int64_t own = b.elements / parts_of(b);
   const bool splits = kind == DataKind::Zero2 || kind == DataKind::Zero3;
   if ((splits || last) && complete_gradient(b)) {
-    b.has_gradient = is_kept(b);
+    b.has_gradient = true;
     if (splits)
       add_part(b, name, own);
     else if (data_.overlap)
@@ -226,13 +222,12 @@ void ParameterStorage::sum_whole(Bucket& b) {
 
 /// The rank's part of the gradients of a pass, added to what it has.
 void ParameterStorage::add_part(Bucket& b, const std::string& name, std::int64_t own) {
-  const bool adds = b.accumulates && is_kept(b);
-  const TensorId part = adds ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
+  const TensorId part = b.accumulates ? make(b, ".grad_new", own, TensorRole::Gradient, false) : b.own_gradient;
   if (b.root)
     meet_root(CollectiveKind::Reduce, name, b, b.gradient, part);
   else
     collect(CollectiveKind::ReduceScatter, name, b.scatter, b.gradient, part, b.elements);
-  if (adds)
+  if (b.accumulates)
     builder_->add("add." + b.name, Add{1, own, gradient_}, {updates(b.own_gradient), reads(part)}, Stream::Compute);
   b.accumulates = true;
   b.gradient = {};

@@ -99,7 +99,6 @@ void ParameterStorage::bind_gradients(const Bucket& b, const std::vector<TensorI
 }
 
 void ParameterStorage::add_storage(Bucket& b) {
-  if (!is_kept(b)) return;
   const DataKind kind = kind_of(b);
   const std::int64_t n = parts_of(b), own = b.elements / n;
   RankView where;
@@ -156,7 +155,6 @@ Stored ParameterStorage::stored(const Bucket& b, const Piece& p, ParameterId id,
 }
 
 void ParameterStorage::place(const Bucket& b) {
-  if (!is_kept(b)) return;
   for (const Piece& p : b.pieces) {
     const std::vector<ParameterId> one{p.parameter};
     for (const ParameterId id : p.experts.empty() ? one : p.experts) {

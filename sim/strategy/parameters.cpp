@@ -220,15 +220,6 @@ void ParameterStorage::choose_roots() {
     }
 }
 
-/// Whether the ranks of the class keep the bucket, or a part of it.
-bool ParameterStorage::is_kept(const Bucket& b) const {
-  if (!b.root) return true;
-  const Plan& plan = builder_->plan();
-  std::vector<std::int64_t> coordinates;
-  for (const CoordRange& r : plan.classes[builder_->rank_class().index()].ranges) coordinates.push_back(r.first);
-  return position(plan.mesh, b.scatter, coordinates).at == *b.root;
-}
-
 /// Elements of a bucket: pieces with weight decay first, padding behind so that all ranks have equal parts.
 void ParameterStorage::lay_out(Bucket& b) {
   std::stable_partition(b.pieces.begin(), b.pieces.end(), [](const Piece& p) { return p.decay; });

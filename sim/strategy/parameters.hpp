@@ -171,7 +171,6 @@ class ParameterStorage {
   bool has_room(const Bucket& b, ParameterId id) const;
   void set_axes(Bucket& b, const Cut& cut) const;
   void choose_roots();
-  bool is_kept(const Bucket& b) const;
   void lay_out(Bucket& b);
   Shape local_shape(const Arrangement& arrangement, ParameterId id) const;
   // parameter_storage.cpp: tensors

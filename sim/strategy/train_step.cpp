@@ -12,6 +12,7 @@
 #include "sim/strategy/block_profile.hpp"
 #include "sim/strategy/interleave.hpp"
 #include "sim/strategy/offload/first_use.hpp"
+#include "sim/strategy/offload/owner_classes.hpp"
 #include "sim/strategy/remat_plan.hpp"
 #include "sim/strategy/stage.hpp"
 
@@ -179,25 +180,41 @@ struct ClassSpec {
   std::vector<CoordRange> ranges;
 };
 
-/// A class per stage of the pipeline, and there per rank of cp where these differ, or per owner of buckets.
-std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Roles& roles, const DataOptions& data) {
+/// The coordinates of the ranks that are the k-th of those over which something is split.
+void narrow(std::vector<CoordRange>& ranges, const Mesh& mesh, const Split& split, std::int64_t k) {
+  for (auto a = split.axes.rbegin(); a != split.axes.rend(); ++a) {  // the last varies fastest
+    const std::int64_t size = mesh.axes[static_cast<std::size_t>(*a)].size;
+    ranges[static_cast<std::size_t>(*a)] = {k % size, k % size + 1};
+    k /= size;
+  }
+}
+
+/// A class per owner of buckets of zero3; none: nobody owns any alone.
+std::vector<OwnerClass> owner_classes(const Mesh& mesh, const Roles& roles, const DataOptions& data) {
+  std::vector<OwnerClass> out;
+  const Split& own = roles.fsdp ? roles.fsdp : roles.dp;
+  if (!data.owners || data.kind != DataKind::Zero3 || !own) return out;
+  for (std::int64_t k = 0; k < own.ranks; ++k) {
+    out.push_back({fmt::format("owner {}", k), all_of(mesh)});
+    narrow(out.back().ranges, mesh, own, k);
+  }
+  return out;
+}
+
+/// A class per stage of the pipeline, and there per rank of cp where these differ.
+std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Roles& roles) {
   const Split one;
-  const bool owned = data.owners && data.kind == DataKind::Zero3;
-  const Split& own = owned ? (roles.fsdp ? roles.fsdp : roles.dp) : ring_is_uneven(model, roles) ? roles.cp : one;
+  const Split& own = ring_is_uneven(model, roles) ? roles.cp : one;
   std::vector<ClassSpec> out;
   for (std::int64_t s = 0; s < roles.pp.ranks; ++s)
     for (std::int64_t c = 0; c < own.ranks; ++c) {
       ClassSpec spec{static_cast<int>(s), "", all_of(mesh)};
-      const auto narrow = [&](const Split& split, std::string_view what, std::int64_t at) {
+      const auto take = [&](const Split& split, std::string_view what, std::int64_t at) {
         spec.name += fmt::format("{}{} {}", spec.name.empty() ? "" : " ", what, at);
-        for (auto a = split.axes.rbegin(); a != split.axes.rend(); ++a) {  // the last varies fastest
-          const std::int64_t size = mesh.axes[static_cast<std::size_t>(*a)].size;
-          spec.ranges[static_cast<std::size_t>(*a)] = {at % size, at % size + 1};
-          at /= size;
-        }
+        narrow(spec.ranges, mesh, split, at);
       };
-      if (roles.pp) narrow(roles.pp, "stage", s);
-      if (own) narrow(own, owned ? "owner" : "chunk", c);
+      if (roles.pp) take(roles.pp, "stage", s);
+      if (own) take(own, "chunk", c);
       if (spec.name.empty()) spec.name = "all";
       out.push_back(std::move(spec));
     }
@@ -266,16 +283,18 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_pieces(p, step.arrangements);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
-  std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles(), p.data);
+  std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());
   for (ClassSpec& c : classes) {
     b.begin_class(std::move(c.name), std::move(c.ranges));
     StageLowering{b, step, c.stage}.run();
     if (&c == &classes.front()) b.reserve(classes.size());
   }
+  const std::vector<OwnerClass> owners = owner_classes(b.plan().mesh, step.roles(), p.data);
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
-  Plan plan = b.take(workspaces);
+  Plan plan = b.take(owners.empty() ? workspaces : nullptr);
   plan.purpose = {double(output_rows(model, sizes)), model_flops(plan) - masked_flops(model, o, step.roles())};
-  if (p.data.part > 0) plan = at_first_use(plan, p.data.reshard, workspaces);
+  if (p.data.part > 0) plan = at_first_use(plan, p.data.reshard, owners.empty() ? workspaces : nullptr);
+  if (!owners.empty()) plan = split_owners(plan, owners, workspaces);
   if (p.expert_overlap) return interleave_passes(plan);
   return plan;
 }

@@ -29,7 +29,24 @@ PlanRewriter::PlanRewriter(const Plan& from)
 
 void PlanRewriter::begin_class(ClassId c) {
   const RankClass& old = from_->classes[c.index()];
+  old_ = c;
   class_ = builder_.begin_class(old.name, old.ranges);
+}
+
+void PlanRewriter::begin_class(ClassId c, std::string name, std::vector<CoordRange> ranges) {
+  places_.assign(places_.size(), {});
+  known_.assign(known_.size(), {});
+  ops_.assign(ops_.size(), {});
+  old_ = c;
+  class_ = builder_.begin_class(std::move(name), std::move(ranges));
+}
+
+void PlanRewriter::skip(OpId id) {
+  const Plan& plan = builder_.plan();
+  std::size_t i = plan.ops.size();
+  const std::size_t first = plan.classes[class_.index()].first_op;
+  while (i > first && plan.ops[i - 1].stream != (*from_)[id].stream) --i;
+  ops_[id.index()] = i > first ? OpId{i - 1} : OpId{};
 }
 
 void PlanRewriter::put(TensorId owner, TensorId base, std::int64_t offset) {
@@ -144,9 +161,9 @@ void PlanRewriter::order(OpId before) {
   builder_.order(before);
 }
 
-void PlanRewriter::end_placements(ClassId c) {
+void PlanRewriter::end_placements() {
   for (ParameterPlacement p : from_->placements) {
-    if (p.rank_class != c) continue;
+    if (p.rank_class != old_) continue;
     p.rank_class = class_;
     for (Stored* s : {&p.weight, &p.gradient})
       if (!s->tensor.is_none()) s->tensor = stands(s->tensor) ? (*this)[s->tensor] : TensorId{};
@@ -155,12 +172,11 @@ void PlanRewriter::end_placements(ClassId c) {
 }
 
 void PlanRewriter::end_class() {
-  const ClassId old = class_;  // classes keep their order
-  end_placements(old);
+  end_placements();
   for (const Port& p : from_->ports)
-    if (p.rank_class == old) builder_.port(p.name, (*this)[p.tensor], p.rows);
+    if (p.rank_class == old_) builder_.port(p.name, (*this)[p.tensor], p.rows);
   for (const Constant& k : from_->constants)
-    if (k.rank_class == old && stands(k.tensor))
+    if (k.rank_class == old_ && stands(k.tensor))
       builder_.plan().constants.push_back({(*this)[k.tensor], class_, k.values});
 }
 

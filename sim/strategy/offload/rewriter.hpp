@@ -32,6 +32,8 @@ class PlanRewriter {
   PlanBuilder& builder() { return builder_; }
 
   void begin_class(ClassId c);
+  /// The same for some of its ranks, of which others follow: with tensors of their own.
+  void begin_class(ClassId c, std::string name, std::vector<CoordRange> ranges);
   /// Where `owner` of the old plan stands from here on: `offset` elements into `base` of the new one.
   void put(TensorId owner, TensorId base, std::int64_t offset = 0);
   /// A tensor, or view, of the old plan in the new one; made like it when nothing was said of its owner.
@@ -41,6 +43,8 @@ class PlanRewriter {
   /// The same with these operands of the new plan. An op may be emitted in several parts, the last of which stands for
   /// it.
   OpId emit_with(OpId op, std::span<const Operand> operands, const OpChange& change = {});
+  /// Leaves an op out: what comes after it comes after the last one of its stream.
+  void skip(OpId op);
   /// Copies a tensor of the new plan to another of the same size; their tiers say between which.
   OpId copy(std::string_view name, TensorId from, TensorId to, Stream stream);
   /// Comes after an op of the new plan, whatever the operands say; nothing happens when it already does or when there
@@ -71,11 +75,11 @@ class PlanRewriter {
   TensorId make_view(TensorId old, const Place& place);
   const RankView* rank_view_of(TensorId old) const;
   bool stands(TensorId old) const { return places_[from_->owner(old).index()].has_value(); }
-  void end_placements(ClassId c);
+  void end_placements();
 
   const Plan* from_;
   PlanBuilder builder_;
-  ClassId class_;
+  ClassId old_, class_;
   std::vector<std::optional<Place>> places_;  // of owners of the old plan
   std::vector<std::optional<Known>> known_;   // of its tensors
   std::vector<OpId> ops_;                     // of its ops; none: not emitted yet
