@@ -82,6 +82,24 @@ TEST_CASE("the largest size that fits is found, and none where nothing fits") {
   CHECK(reproducer.largest_that_fits(text, 1 << 16, 1 << 20) == 0);
 }
 
+TEST_CASE("a question is answered once, and refused again as it was") {
+  KnownPredictions known;
+  int asked = 0;
+  const auto answer = [&]() -> Prediction {
+    ++asked;
+    return {.forward_seconds = 2};
+  };
+  const auto refuse = [&]() -> Prediction {
+    ++asked;
+    throw UserError{"no room", "none"};
+  };
+  for (int i = 0; i < 2; ++i) {
+    CHECK(known.get("fits", answer).forward_seconds == 2);
+    CHECK_THROWS_AS(known.get("does not", refuse), UserError);
+  }
+  CHECK(asked == 2);
+}
+
 TEST_CASE("an unknown reproduction is refused with those there are") {
   CHECK(user_error([] { find_reproduction("optimos"); }) ==
         "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus, "

@@ -170,17 +170,28 @@ struct Tight {
   std::vector<ChunkCounts> counts;
   double memory = 0;
 
-  Plan plan(Precision dtype, bool asynchronous) {
+  Plan plan(Precision dtype, bool asynchronous, WriteBuffer buffer = WriteBuffer::None) {
     o.batch = 1;
     o.dtype = dtype;
     const Plan base = plain_plan(model, o);
     const std::int64_t chunk = least_chunk(base), width = dtype == Precision::F64 ? 8 : 2;
     memory = double(beside_chunks(base, chunk)) + double((asynchronous ? 6 : 5) * width * chunk);
-    const ChunkOptions options{
-        .chunk = chunk, .device_memory = Bytes{memory}, .usable = 1, .reserve = 0, .asynchronous = asynchronous};
+    const ChunkOptions options{.chunk = chunk,
+                               .device_memory = Bytes{memory},
+                               .usable = 1,
+                               .reserve = 0,
+                               .write_buffer = buffer,
+                               .asynchronous = asynchronous};
     return chunk_states(base, options, &host_workspaces(), &counts);
   }
 };
+
+/// The tensor that master copies come through; none: there is none.
+TensorId write_buffer_of(const Plan& plan) {
+  for (std::size_t t = 0; t < plan.tensors.size(); ++t)
+    if (plan.tensors[t].base.is_none() && plan.names[plan.tensors[t].name] == "chunk.buffer") return TensorId{t};
+  return {};
+}
 
 /// The reference's loop over chunks copies a gradient, updates, and copies the weights back, one after the other.
 TEST_CASE("what comes from and goes to the device waits for the host's updates and these for it", "[offload]") {
@@ -232,6 +243,42 @@ TEST_CASE("chunks that are on the device until their update come back as master 
   CHECK(arrivals > 0);
   CHECK(arrivals < counts.chunks);
   CHECK(double(peak_of(simulate_steps(plan, 1), Tier::Device)) <= tight.memory);
+}
+
+/// All master copies come through one tensor that stays on the device: beside the room of chunks, so that these move as
+/// if it were not there, or within it.
+TEST_CASE("master copies come back through a buffer that stays on the device", "[offload]") {
+  const bool asynchronous = GENERATE(false, true);
+  const Precision dtype = GENERATE(Precision::F64, Precision::BF16);
+  const WriteBuffer buffer = GENERATE(WriteBuffer::Beside, WriteBuffer::Within);
+  CAPTURE(asynchronous, int(dtype), int(buffer));
+  Tight tight;
+  const Plan plan = tight.plan(dtype, asynchronous, buffer);
+  const TensorId room = write_buffer_of(plan);
+  REQUIRE_FALSE(room.is_none());
+  CHECK(plan.tensors[room.index()].persistent);
+  CHECK(plan.tensors[room.index()].tier == Tier::Device);
+  CHECK(plan.size(room).base() == (dtype == Precision::F64 ? 8.0 : 4.0) * double(plan.shape(room).elements()));
+  std::int64_t through = 0;
+  for (const Op& op : plan.ops)
+    through += std::holds_alternative<Copy>(plan.work(op)) && plan.owner(plan.operands_of(op)[1].tensor()) == room;
+  const ChunkCounts& counts = tight.counts.front();
+  CHECK(through == counts.came_wide);
+  CHECK(through > 0);
+  const double beside = buffer == WriteBuffer::Beside ? plan.size(room).base() : 0;
+  const Timeline simulated = simulate_steps(plan, tight.o.steps);
+  CHECK(double(peak_of(simulated, Tier::Device)) <= tight.memory + beside);
+  if (dtype != Precision::F64) return;
+  const OffloadRun run = train_capped(tight.model, tight.o, plan);
+  CHECK(simulated.transfers == run.timeline.transfers);
+  CHECK(peak_of(simulated, Tier::Device) == peak_of(run.timeline, Tier::Device));
+  CHECK(difference(run.trained, train(tight.model, tight.o, *single())) < 1e-9);
+  Tight other;
+  CHECK(write_buffer_of(other.plan(dtype, asynchronous)).is_none());
+  if (buffer == WriteBuffer::Within)
+    CHECK(counts.cache.misses > other.counts.front().cache.misses);
+  else
+    CHECK(counts.cache.misses == other.counts.front().cache.misses);
 }
 
 TEST_CASE("in 16 bits there is one master copy") {

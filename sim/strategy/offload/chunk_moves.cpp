@@ -1,92 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategy/offload/chunk_moves.hpp"
+#include "sim/strategy/offload/class_chunks.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 
 namespace orrery {
 
-namespace {
-
-/// Chunks of one class. Weights of a chunk that came to the device lie in a tensor of that stay; else in its home.
-class Chunks {
- public:
-  Chunks(PlanRewriter& r, const Updates& updates, const ChunkRules& rules, ClassId c)
-      : plan_{r.from()},
-        r_{r},
-        updates_{updates},
-        travel_{rules.travel},
-        class_{c},
-        layout_{rules.lay_out(plan_, c, updates)} {}
-
-  void decide(const ChunkRules& rules, const WorkspaceModel* workspaces);
-  void run();
-  const ChunkCounts& counts() const { return counts_; }
-
- private:
-  struct Chunk {
-    TensorId home, here, master;  // here: while it is on the device
-    TensorId gradients;           // on the host, where they have room of their own
-    std::vector<TensorId> moments;
-    std::vector<std::pair<TensorId, TensorId>> staged;  // of states on a disk: on the host meanwhile, and their home
-    ChunkPlace place;
-    bool came = false, changed = false;  // in this step; on the device since it came
-    bool down = false;                   // weights stay, gradients have gone to the host
-    std::uint32_t updated = 0;           // tensors
-    TensorId stage;                      // of those gradients
-  };
-
-  std::uint32_t chunk_of(std::uint32_t update) const { return layout_.slots[update].chunk; }
-  DType dtype_of(const Update& u) const { return plan_.tensors[u.weight.index()].dtype; }
-  DType state_type(const Update& u) const { return orrery::state_type(plan_, u); }
-  bool lacks_master(const Update& u) const { return orrery::lacks_master(plan_, u); }
-  TensorId master_of(std::uint32_t chunk) const;
-  DType type_of(TensorId t) { return r_.builder().plan().tensors[t.index()].dtype; }
-  Shape shape_of(std::uint32_t k) const { return Shape{layout_.sizes[k]}; }
-
-  void make_chunk(std::uint32_t k);
-  void stand(std::uint32_t chunk, TensorId where) { stand(chunk, where, where); }
-  void stand(std::uint32_t chunk, TensorId weights, TensorId gradients);
-  bool all_stashed(std::uint32_t chunk) const;
-  void stand_states(std::uint32_t chunk);
-  void keep_place();
-  void come(std::uint32_t chunk);
-  void leave(std::uint32_t chunk);
-  void bring(std::uint32_t chunk, TensorId from, TensorId to, std::string_view name);
-  void stash(const ChunkAction& a);
-  void update(const ChunkAction& a);
-  void give_up(std::uint32_t chunk);
-  void go_down(std::uint32_t chunk);
-  void read_states(std::uint32_t chunk);
-  void write_states(std::uint32_t chunk);
-  void emit(OpId op);
-  void do_action(const ChunkAction& a);
-  TensorId part(TensorId chunk, std::uint32_t update, std::string_view what);
-
-  const Plan& plan_;
-  PlanRewriter& r_;
-  const Updates& updates_;
-  const ChunkTravel& travel_;
-  ClassId class_;
-  ChunkLayout layout_;
-  ChunkCounts counts_;
-  std::vector<ChunkAction> actions_;
-  std::vector<OpId> next_;  // per action: the first op of the passes from there on, of the old plan
-  std::size_t now_ = 0;     // the action
-  std::vector<Chunk> chunks_;
-  std::vector<bool> wide_;     // per chunk that first comes as its master copy; empty: none does
-  std::vector<bool> stashed_;  // per update: its gradient lies in the slot of its weight
-  OpId computed_;              // the last op of the passes
-  OpId moved_, hosted_;        // the last copy of a chunk in their stream, the last update on the host
-  OpId leaving_, wait_;        // a chunk on its way down; what the next op of the passes waits for
-  std::vector<OpId> written_;  // per chunk whose states went back to a disk
-  bool in_blocks_ = false;
-  std::deque<OpId> free_;  // blocks without a chunk: behind which op each is free
-};
-
-void Chunks::decide(const ChunkRules& rules, const WorkspaceModel* workspaces) {
+void ClassChunks::decide(const ChunkRules& rules, const WorkspaceModel* workspaces) {
   actions_ = chunk_actions(plan_, class_, updates_, layout_, travel_.early);
   next_ = next_of_passes(plan_, actions_);
   chunks_.resize(layout_.size());
@@ -113,7 +34,7 @@ void Chunks::decide(const ChunkRules& rules, const WorkspaceModel* workspaces) {
   free_.assign(static_cast<std::size_t>(d.blocks), OpId{});
 }
 
-void Chunks::make_chunk(std::uint32_t k) {
+void ClassChunks::make_chunk(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
   const Update& first = updates_.all[layout_.members[k].front()];
   const Tier host = tier_of(travel_.memory), states = chunk.place.states_stay ? Tier::Device : travel_.states;
@@ -138,21 +59,21 @@ void Chunks::make_chunk(std::uint32_t k) {
   }
 }
 
-void Chunks::stand_states(std::uint32_t k) {
+void ClassChunks::stand_states(std::uint32_t k) {
   for (const std::uint32_t i : layout_.members[k])
     for (std::size_t s = 0; s < updates_.all[i].states.size(); ++s)
       r_.put(updates_.all[i].states[s], chunks_[k].moments[s], layout_.slots[i].offset);
 }
 
 /// From here on the weights of a chunk, and gradients that took their place, lie there.
-void Chunks::stand(std::uint32_t k, TensorId weights, TensorId gradients) {
+void ClassChunks::stand(std::uint32_t k, TensorId weights, TensorId gradients) {
   for (const std::uint32_t i : layout_.members[k]) {
     r_.put(plan_.owner(updates_.all[i].weight), weights, layout_.slots[i].offset);
     if (stashed_[i]) r_.put(plan_.owner(updates_.all[i].gradient), gradients, layout_.slots[i].offset);
   }
 }
 
-bool Chunks::all_stashed(std::uint32_t k) const {
+bool ClassChunks::all_stashed(std::uint32_t k) const {
   const auto& members = layout_.members[k];
   return std::all_of(members.begin(), members.end(), [&](std::uint32_t i) { return stashed_[i]; });
 }
@@ -160,20 +81,35 @@ bool Chunks::all_stashed(std::uint32_t k) const {
 /// The latest copy, when it is made in the passes' own stream, waits as the next op of these does, and what runs beside
 /// them waits for it: room that a chunk leaves, or takes, is that which the plan counted on. Whoever copies has
 /// updated, too, what was to be updated until then.
-void Chunks::keep_place() {
+void ClassChunks::keep_place() {
   if (!next_[now_].is_none()) r_.order_as(next_[now_]);
   r_.order(hosted_);
   moved_ = r_.last();
 }
 
+/// The room that stays for master copies on their way, as a chunk lies in it.
+TensorId ClassChunks::buffer(std::uint32_t k, DType type) {
+  const std::int64_t most = *std::max_element(layout_.sizes.begin(), layout_.sizes.end());
+  if (buffer_.is_none())
+    buffer_ = r_.builder().tensor("chunk.buffer", Shape{most},
+                                  {.dtype = type, .role = TensorRole::Workspace, .persistent = true});
+  return layout_.sizes[k] == most ? buffer_
+                                  : r_.builder().view(buffer_, "chunk.buffer", Layout::contiguous(shape_of(k)));
+}
+
+/// Where a copy to the device arrives: in its place, or where it is rounded from.
+TensorId ClassChunks::way_up(std::uint32_t k, TensorId from, TensorId to) {
+  if (travel_.keeps_buffer && from == master_of(k)) return buffer(k, type_of(from));
+  if (type_of(from) == type_of(to)) return to;
+  return r_.builder().tensor(fmt::format("chunk.{}.wide", k), shape_of(k),
+                             {.dtype = type_of(from), .role = TensorRole::Workspace});
+}
+
 /// Copies to the device, rounding there what is wider than its place. What it takes is free behind all that the passes
 /// have done so far, and behind the block that was given back first.
-void Chunks::bring(std::uint32_t k, TensorId from, TensorId to, std::string_view name) {
+void ClassChunks::bring(std::uint32_t k, TensorId from, TensorId to, std::string_view name) {
   const DType wide = type_of(from), type = type_of(to);
-  TensorId target = to;
-  if (wide != type)
-    target = r_.builder().tensor(fmt::format("chunk.{}.wide", k), shape_of(k),
-                                 {.dtype = wide, .role = TensorRole::Workspace});
+  const TensorId target = way_up(k, from, to);
   r_.copy(fmt::format("{}.{}", name, k), from, target, travel_.in);
   if (travel_.in == Stream::Compute) {
     keep_place();
@@ -185,19 +121,20 @@ void Chunks::bring(std::uint32_t k, TensorId from, TensorId to, std::string_view
     r_.order(free_.front());
     free_.pop_front();
   }
-  if (wide != type)
-    r_.builder().add(fmt::format("cast.{}", k), Cast{layout_.sizes[k], wide, type}, {reads(target), writes(to)},
-                     travel_.in);
+  if (target == to) return;
+  const Work round =
+      wide == type ? Work{CopyRows{1, layout_.sizes[k], type}} : Work{Cast{layout_.sizes[k], wide, type}};
+  r_.builder().add(fmt::format("cast.{}", k), round, {reads(target), writes(to)}, travel_.in);
 }
 
 /// None where the optimizer has none.
-TensorId Chunks::master_of(std::uint32_t k) const {
+TensorId ClassChunks::master_of(std::uint32_t k) const {
   const Chunk& chunk = chunks_[k];
   if (!chunk.master.is_none()) return chunk.master;
   return can_have_master(plan_, updates_.all[layout_.members[k].front()]) ? chunk.moments.back() : TensorId{};
 }
 
-void Chunks::come(std::uint32_t k) {
+void ClassChunks::come(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
   chunk.here = r_.builder().tensor(fmt::format("chunk.{}", k), shape_of(k),
                                    {.dtype = type_of(chunk.home), .role = TensorRole::Parameter});
@@ -212,7 +149,7 @@ void Chunks::come(std::uint32_t k) {
 
 /// Comes after all that reads the chunk, so that its room is free when the copy has ended. Beside the passes one chunk
 /// at a time is on its way, so that a slow link costs time and not memory.
-void Chunks::leave(std::uint32_t k) {
+void ClassChunks::leave(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
   const TensorId below = !chunk.gradients.is_none() && all_stashed(k) ? chunk.gradients : chunk.home;
   OpId free = computed_;
@@ -231,14 +168,14 @@ void Chunks::leave(std::uint32_t k) {
   chunk.here = {};
 }
 
-TensorId Chunks::part(TensorId chunk, std::uint32_t i, std::string_view what) {
+TensorId ClassChunks::part(TensorId chunk, std::uint32_t i, std::string_view what) {
   Layout layout = Layout::contiguous(plan_.shape(updates_.all[i].weight));
   layout.offset = layout_.slots[i].offset;
   const Tensor& weight = plan_.tensors[updates_.all[i].weight.index()];
   return r_.builder().view(chunk, fmt::format("{}.{}", plan_.names[weight.name], what), layout);
 }
 
-void Chunks::stash(const ChunkAction& a) {
+void ClassChunks::stash(const ChunkAction& a) {
   const Update& u = updates_.all[a.index];
   const std::int64_t n = plan_.shape(u.gradient).elements();
   const TensorId from = r_[u.gradient], to = r_[u.weight];
@@ -253,7 +190,7 @@ void Chunks::stash(const ChunkAction& a) {
 
 /// A chunk whose weights stay on the device, while its states lie on the host: gradients go down and new weights up, in
 /// the type of the master copy, which is cast on the device.
-void Chunks::go_down(std::uint32_t k) {
+void ClassChunks::go_down(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
   if (!chunk.place.weights_stay || chunk.place.states_stay || chunk.down) return;
   chunk.down = true;
@@ -266,7 +203,7 @@ void Chunks::go_down(std::uint32_t k) {
 }
 
 /// States on a disk are on the host while they are updated; so many chunks at once.
-void Chunks::read_states(std::uint32_t k) {
+void ClassChunks::read_states(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
   if (chunk.place.states_stay || travel_.states != Tier::Disk) return;
   const auto limit = static_cast<std::size_t>(travel_.buffers);
@@ -285,7 +222,7 @@ void Chunks::read_states(std::uint32_t k) {
   stand_states(k);
 }
 
-void Chunks::write_states(std::uint32_t k) {
+void ClassChunks::write_states(std::uint32_t k) {
   Chunk& chunk = chunks_[k];
   if (chunk.staged.empty()) return;
   for (const auto& [there, home] : chunk.staged) {
@@ -298,7 +235,7 @@ void Chunks::write_states(std::uint32_t k) {
 }
 
 /// Where the gradient lies in the place of the weight, the op reads it there and puts the new weight in its place.
-void Chunks::update(const ChunkAction& a) {
+void ClassChunks::update(const ChunkAction& a) {
   const Update& u = updates_.all[a.index];
   const std::uint32_t k = chunk_of(a.index);
   Chunk& chunk = chunks_[k];
@@ -328,7 +265,7 @@ void Chunks::update(const ChunkAction& a) {
 }
 
 /// Norms are taken where the gradient lies.
-void Chunks::emit(OpId op) {
+void ClassChunks::emit(OpId op) {
   if (std::holds_alternative<SumSquares>(plan_.work(op))) {
     const TensorId g = r_[plan_.operands_of(plan_[op])[0].tensor()];
     if (r_.builder().plan().tensors[g.index()].tier != Tier::Device) {
@@ -342,7 +279,7 @@ void Chunks::emit(OpId op) {
   r_.order(std::exchange(wait_, OpId{}));
 }
 
-void Chunks::do_action(const ChunkAction& a) {
+void ClassChunks::do_action(const ChunkAction& a) {
   switch (a.deed) {
     case ChunkDeed::Emit:
       return emit(a.op);
@@ -355,7 +292,7 @@ void Chunks::do_action(const ChunkAction& a) {
   }
 }
 
-void Chunks::run() {
+void ClassChunks::run() {
   stashed_.assign(updates_.all.size(), false);
   for (std::uint32_t k = 0; k < chunks_.size(); ++k) make_chunk(k);
   std::size_t next = 0;
@@ -377,8 +314,6 @@ void Chunks::run() {
   });
 }
 
-}  // namespace
-
 Plan move_chunks(const Plan& plan, const ChunkRules& rules, const WorkspaceModel* workspaces,
                  std::vector<ChunkCounts>* counts) {
   PlanRewriter r{plan};
@@ -387,7 +322,7 @@ Plan move_chunks(const Plan& plan, const ChunkRules& rules, const WorkspaceModel
     const Updates updates = updates_of(plan, ClassId{c});
     require_owned(plan, updates);
     require_same_type(plan, updates);
-    Chunks chunks{r, updates, rules, ClassId{c}};
+    ClassChunks chunks{r, updates, rules, ClassId{c}};
     chunks.decide(rules, workspaces);
     chunks.run();
     if (counts != nullptr) counts->push_back(chunks.counts());

@@ -22,6 +22,7 @@ struct ChunkTravel {
   FirstArrival first = FirstArrival::Weights;
   bool own_gradients = false;  // those of chunks that come and go have room of their own on the host; else their
                                // weights' place
+  bool keeps_buffer = false;   // master copies come through room on the device that stays, for one at a time
   Tier states = Tier::Pinned;  // of chunks whose states do not stay on the device: host memory, or a disk
   std::int64_t buffers = 4;    // chunks whose states come from a disk and go back to it at once
 };

@@ -74,6 +74,18 @@ std::vector<std::int64_t> rounding_room(const ChunkTrace& trace, std::int64_t re
   return out;
 }
 
+/// Bytes of the largest chunk's master copy; 0: there are none.
+std::int64_t buffer_bytes(const ChunkTrace& trace) {
+  const auto has_master = [&](const Update& u) {
+    return lacks_master(trace.plan, u) || can_have_master(trace.plan, u);
+  };
+  Bytes most;
+  for (std::size_t k = 0; k < trace.layout.size(); ++k)
+    if (const Update& u = trace.updates.all[trace.layout.members[k].front()]; has_master(u))
+      most = std::max(most, ceil_to(size_of(state_type(trace.plan, u), trace.layout.sizes[k]), kAllocationUnit));
+  return static_cast<std::int64_t>(most.base());
+}
+
 /// Room for chunks at a step of the passes: what is usable, without what lies beside chunks and the reserve.
 ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   ChunkDecision out;
@@ -81,7 +93,8 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   if (out.places.empty()) return out;
   const std::int64_t largest = *std::max_element(trace.weight_bytes.begin(), trace.weight_bytes.end());
   const std::int64_t reserve = (o.reserve + (o.asynchronous ? 1 : 0)) * largest;
-  const auto usable = static_cast<std::int64_t>(o.usable * o.device_memory.base()) - reserve;
+  const std::int64_t kept = o.write_buffer == WriteBuffer::Within ? buffer_bytes(trace) : 0;
+  const auto usable = static_cast<std::int64_t>(o.usable * o.device_memory.base()) - reserve - kept;
   const std::int64_t room = usable - trace.most_beside(), left = room - sum(trace.weight_bytes);
   const bool cached = left < 0;
   const std::int64_t forced = relieve_host(trace, o, cached, cached ? room : left);
@@ -92,7 +105,9 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   if (!cached) return out;
   std::int64_t resident = 0;
   for (std::int64_t k = 0; k < forced; ++k) resident += trace.weight_bytes[static_cast<std::size_t>(k)];
-  const std::vector<std::int64_t> rounding = rounding_room(trace, reserve);
+  const std::vector<std::int64_t> rounding = o.write_buffer == WriteBuffer::None
+                                                 ? rounding_room(trace, reserve)
+                                                 : std::vector<std::int64_t>(trace.steps.size(), 0);
   out.steps =
       trace.moving(out.places, [&](std::size_t s) { return usable - resident - trace.beside[s] - rounding[s]; });
   out.cache = plan_cache(trace.weight_bytes, out.steps, o.eviction);
@@ -109,6 +124,7 @@ Plan chunk_states(const Plan& plan, const ChunkOptions& options, const Workspace
                  .in = options.asynchronous ? Stream::CopyIn : Stream::Compute,
                  .out = options.asynchronous ? Stream::CopyOut : Stream::Compute,
                  .first = FirstArrival::MasterOfUpdated,
+                 .keeps_buffer = options.write_buffer != WriteBuffer::None,
                  .states = tier_of(options.memory)},
       .lay_out = [&](const Plan& p, ClassId, const Updates& u) { return lay_out_chunks(p, u, options.chunk); },
       .decide = [&](const ChunkTrace& trace) { return decide(trace, options); }};

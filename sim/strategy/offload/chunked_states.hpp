@@ -7,6 +7,16 @@
 
 namespace orrery {
 
+/// Room on the device that master copies come back through. The first releases of PatrickStar keep it from the first
+/// update on, beside what chunks may have: their warm-up step had not seen it. Later ones take it out of a cache of
+/// chunks, which counts as such.
+enum class WriteBuffer : std::uint8_t { None, Beside, Within };
+inline std::span<const EnumName<WriteBuffer>> enum_names(WriteBuffer) {
+  static constexpr EnumName<WriteBuffer> names[] = {
+      {WriteBuffer::None, "none"}, {WriteBuffer::Beside, "beside"}, {WriteBuffer::Within, "within"}};
+  return names;
+}
+
 /// How model data lies in chunks, and how much of the device they may take.
 struct ChunkOptions {
   std::int64_t chunk = 64 << 20;
@@ -15,6 +25,7 @@ struct ChunkOptions {
   double usable = 0.8;
   std::int64_t reserve = 1;
   Bytes update_reserve{0};
+  WriteBuffer write_buffer = WriteBuffer::None;
   Eviction eviction = Eviction::Belady;
   HostMemory memory = HostMemory::Pinned;
   bool hybrid = true, asynchronous = false;
@@ -33,6 +44,10 @@ struct ChunkOptions {
             "memory of the device that is kept free while the host updates: with `host_memory`, both memories have to "
             "hold all chunks beside it",
             at_least(Bytes{0}));
+    v.field(
+        "write_buffer", write_buffer,
+        "room of a chunk's master copy that stays on the device for those that come back: none while they do not, or "
+        "beside the room that chunks may have, or within it");
     v.field("eviction", eviction, "which chunk leaves the device when another one needs its room");
     v.field("memory", memory, "host memory that copies go to and come from");
     v.field("hybrid", hybrid, "update on the device as many chunks as fit beside the passes");

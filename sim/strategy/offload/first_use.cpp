@@ -132,7 +132,7 @@ class FirstUse {
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> sums_behind_;
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> waiting_;  // fills, by what they fill
   std::vector<std::uint32_t> needed_;                                      // of these, by the op at hand
-  std::unordered_map<std::uint32_t, Gathered> gathered_;  // by what they fill
+  std::unordered_map<std::uint32_t, Gathered> gathered_;                   // by what they fill
   OpId computed_, summed_;  // the last op of the passes; a sum that the next one waits for
 };
 

@@ -14,12 +14,13 @@
 //            weights back before the next chunk (ops/fp16_cpu_adam.py). Of a chunk that is on the device, the gradient
 //            goes down and the master copy comes up, which the device rounds (ops/chunk_io_buff.py): 2 and 4 bytes per
 //            element. The reference copies it up at once, we before the passes of the next step; that takes as long.
-//            Where all weights fit on the device, as many chunks as fit beside the passes are updated there.
+//            `write_buffer`: what it comes through stays on the device, which the reference's warm-up step does not
+//            see. Where all weights fit on the device, as many chunks as fit beside the passes are updated there.
 // A chunk that leaves the device keeps its place on the host, where the reference gives it back and takes it anew: with
 // `host_memory` as many chunks as the host has no room for never leave the device, so that both memories add up.
 // Several ranks: with `data: {kind: zero3}` chunks hold what a rank owns, and buckets are what is gathered; with
-// `owners` and a `part` these are whole chunks, one of each rank in turn. Its owner alone brings a chunk up before it is
-// broadcast, while the others wait (core/client.py, `_fetch_remote_chunks` with `with_mem_saving_comm`).
+// `owners` and a `part` these are whole chunks, one of each rank in turn. Its owner alone brings a chunk up before it
+// is broadcast, while the others wait (core/client.py, `_fetch_remote_chunks` with `with_mem_saving_comm`).
 #include <algorithm>
 
 #include "sim/base/error.hpp"
