@@ -180,6 +180,9 @@ TEST_CASE("a long step is what its short steps say", "[published]") {
   const PredictedStep whole = simulated(s, machine), predicted = StepModel{s}.predict(machine);
   CHECK(predicted.seconds == Approx(whole.seconds).epsilon(0.02));
   CHECK(predicted.peak_bytes() == Approx(whole.peak_bytes()).epsilon(0.03));
+  StepModel model{s};  // which first predicts without memory, then with it
+  CHECK(model.seconds(machine) == predicted.seconds);
+  CHECK(model.predict(machine).peak_bytes() == predicted.peak_bytes());
 }
 
 namespace {

@@ -15,6 +15,7 @@ namespace {
 constexpr double kMostFitted = 0.3, kHeldOut = 2.0 / 3;
 constexpr double kPull = 0.01;  // per squared logarithm
 constexpr double kFirstStep = 0.32;
+constexpr double kDoubt = 0.01;  // of effects that are added up, by the step
 constexpr double kLeastDeviation = 0.03;
 
 template <double SoftwareProfile::*kMember>
@@ -41,39 +42,54 @@ class Search {
   /// Single values that may be far away, then a step up and down on each number, then one up on one and down on
   /// another; halves the step when none helps.
   SoftwareProfile run() {
-    best_ = first_;
-    least_ = cost(best_);
+    best_ = trial(first_);
     for (std::size_t i = 0; i < first_.size(); ++i)
       for (const double v : (*cases_.numbers)[i].tries) {
         Numbers next = first_;
         next[i] = std::log(v);
-        take(next);
+        take(trial(next));
       }
-    for (double step = kFirstStep; step >= cases_.last_step; step /= 2)
+    for (double step = kFirstStep; step >= cases_.last_step; step /= 2) {
+      effects_.assign(first_.size(), {});
       while (improve(step) || trade(step)) {
       }
-    return with(best_);
+    }
+    return with(best_.numbers);
   }
 
  private:
+  struct Trial {
+    Numbers numbers;
+    std::vector<double> errors;
+    double cost = 0;
+  };
+  /// What a step up and one down on a number added to each error, when they were tried last; empty where unknown.
+  struct Effect {
+    std::vector<double> up, down;
+  };
+
   SoftwareProfile with(const Numbers& n) const {
     SoftwareProfile p = start_;
     for (std::size_t i = 0; i < n.size(); ++i) (*cases_.numbers)[i].set(p, std::exp(n[i]));
     return p;
   }
 
-  double cost(const Numbers& n) const {
+  double cost(const Numbers& n, const std::vector<double>& errors) const {
     double pull = 0, sum = 0;
     for (std::size_t i = 0; i < n.size(); ++i) pull += (n[i] - first_[i]) * (n[i] - first_[i]);
-    const std::vector<double> errors = cases_.errors(fitted_, with(n));
     for (const double e : errors) sum += std::abs(e);
     return sum / double(std::max<std::size_t>(1, errors.size())) + kPull * pull / double(n.size());
   }
 
-  bool take(const Numbers& next) {
-    const double c = cost(next);
-    if (c >= least_ - 1e-6) return false;
-    best_ = next, least_ = c;
+  Trial trial(const Numbers& n) const {
+    Trial t{n, cases_.errors(fitted_, with(n))};
+    t.cost = cost(n, t.errors);
+    return t;
+  }
+
+  bool take(Trial next) {
+    if (next.cost >= best_.cost - 1e-6) return false;
+    best_ = std::move(next);
     return true;
   }
 
@@ -84,11 +100,14 @@ class Search {
 
   bool improve(double step) {
     bool helped = false;
-    for (std::size_t i = 0; i < best_.size(); ++i)
+    for (std::size_t i = 0; i < first_.size(); ++i)
       for (const double by : {step, -step}) {
-        Numbers next = best_;
+        Numbers next = best_.numbers;
         next[i] += by;
-        if (is_legal(next, i) && take(next)) {
+        if (!is_legal(next, i)) continue;
+        Trial t = trial(next);
+        learn(i, by > 0, t);
+        if (take(std::move(t))) {
           helped = true;
           break;
         }
@@ -96,23 +115,44 @@ class Search {
     return helped;
   }
 
+  void learn(std::size_t i, bool is_up, const Trial& t) {
+    if (t.errors.size() != best_.errors.size()) return;
+    std::vector<double> by = t.errors, back = by;
+    for (std::size_t k = 0; k < by.size(); ++k) by[k] -= best_.errors[k], back[k] = -by[k];
+    (is_up ? effects_[i].up : effects_[i].down) = std::move(by);
+    std::vector<double>& other = is_up ? effects_[i].down : effects_[i].up;
+    if (other.empty()) other = std::move(back);
+  }
+
   /// What one number takes too much another may take too little of.
   bool trade(double step) {
     bool helped = false;
-    for (std::size_t i = 0; i < best_.size(); ++i)
-      for (std::size_t j = 0; j < best_.size(); ++j) {
-        Numbers next = best_;
+    for (std::size_t i = 0; i < first_.size(); ++i)
+      for (std::size_t j = 0; j < first_.size(); ++j) {
+        Numbers next = best_.numbers;
         next[i] += step, next[j] -= step;
-        helped = (i != j && is_legal(next, i) && is_legal(next, j) && take(next)) || helped;
+        if (i == j || !is_legal(next, i) || !is_legal(next, j) || !promises(next, i, j, step)) continue;
+        helped = take(trial(next)) || helped;
       }
     return helped;
+  }
+
+  /// Whether both steps together may help: their effects added up are better, or not worse by more than what the sum
+  /// may be wrong by.
+  bool promises(const Numbers& next, std::size_t i, std::size_t j, double step) const {
+    std::vector<double> errors = best_.errors;
+    const std::vector<double>&up = effects_[i].up, &down = effects_[j].down;
+    if (up.size() != errors.size() || down.size() != errors.size()) return true;
+    for (std::size_t k = 0; k < errors.size(); ++k) errors[k] += up[k] + down[k];
+    return cost(next, errors) < best_.cost + kDoubt * step;
   }
 
   const SoftwareProfile& start_;
   const ProfileCases& cases_;
   const std::vector<std::size_t>& fitted_;
-  Numbers first_, best_;
-  double least_ = 0;
+  Numbers first_;
+  Trial best_;
+  std::vector<Effect> effects_;  // of steps of the present size, by number
 };
 
 double mean_relative(const std::vector<double>& logs) {

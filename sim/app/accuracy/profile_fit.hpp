@@ -77,8 +77,9 @@ struct ProfileFit {
 };
 
 /// Fits the numbers of `start` by a pattern search on their logarithms: mean |ln(predicted / measured)| over the fitted
-/// rows, plus a slight pull towards `start` for what the rows do not tell. The deviation becomes the root mean square
-/// of ln(measured / predicted) over them, at least 3 %.
+/// rows, plus a slight pull towards `start` for what the rows do not tell. Two numbers change at once only where the
+/// effects of each alone, added up, promise to help. The deviation becomes the root mean square of
+/// ln(measured / predicted) over them, at least 3 %.
 ProfileFit fit_profile(const SoftwareProfile& start, const ProfileCases& cases);
 
 }  // namespace orrery

@@ -64,20 +64,23 @@ const Plan& StepModel::plan(const Size& size) {
 const PredictedStep& StepModel::simulated(const Size& size) {
   const auto [it, is_new] = known_.try_emplace(size);
   if (!is_new) return it->second;
-  PredictedStep& r = it->second;
+  Engine engine{*machine_->cost, *machine_->resources, {.record = Record::Totals, .track_memory = tracks_memory_}};
+  it->second.seconds = double(engine.execute(plan(size), {}).end_ps) * 1e-12;
+  if (tracks_memory_) add_memory(it->second, size, engine.take().peaks);
+  return it->second;
+}
+
+void StepModel::add_memory(PredictedStep& r, const Size& size, const std::vector<Peak>& peaks) {
   const Plan& p = plan(size);
-  Engine engine{*machine_->cost, *machine_->resources, {.record = Record::Totals}};
-  r.seconds = double(engine.execute(p, {}).end_ps) * 1e-12;
   r.first = stage_bytes(p, ClassId{std::size_t{0}}, step_);
   r.last = stage_bytes(p, ClassId{p.classes.size() - 1}, step_);
   const std::int64_t last = (size.stages - 1) * step_.mesh.inner_ranks;
-  for (const Peak& peak : engine.take().peaks) {
+  for (const Peak& peak : peaks) {
     if (peak.tier != Tier::Device) continue;
     const auto rank = static_cast<std::int64_t>(peak.rank.index());
     if (rank < step_.mesh.inner_ranks) r.first.peak = std::max(r.first.peak, double(peak.bytes));
     if (rank >= last) r.last.peak = std::max(r.last.peak, double(peak.bytes));
   }
-  return r;
 }
 
 /// Linear in the layers of a part.
@@ -96,6 +99,16 @@ std::int64_t StepModel::least_microbatches(std::int64_t stages) const {
 }
 
 PredictedStep StepModel::predict(const Machine& machine) {
+  tracks_memory_ = true;
+  return predict_on(machine);
+}
+
+double StepModel::seconds(const Machine& machine) {
+  tracks_memory_ = false;
+  return predict_on(machine).seconds;
+}
+
+PredictedStep StepModel::predict_on(const Machine& machine) {
   machine_ = &machine;
   known_.clear();
   recompute_ = step_.train.recompute;

@@ -54,6 +54,8 @@ class StepModel {
   /// On a machine with the row's cluster; plans are lowered once, whatever the machines. Throws UserError where the
   /// strategy refuses the layout.
   PredictedStep predict(const Machine& machine);
+  /// The same of time alone, in half of the time: nothing is asked of memory.
+  double seconds(const Machine& machine);
 
  private:
   struct Size {
@@ -61,8 +63,10 @@ class StepModel {
     Recompute recompute = Recompute::None;
     auto operator<=>(const Size&) const = default;
   };
+  PredictedStep predict_on(const Machine& machine);
   PredictedStep predict_all();
   const PredictedStep& simulated(const Size& size);
+  void add_memory(PredictedStep& r, const Size& size, const std::vector<Peak>& peaks);
   PredictedStep with_layers(double layers, std::int64_t microbatches, std::int64_t stages);
   std::int64_t least_microbatches(std::int64_t stages) const;
 
@@ -70,6 +74,7 @@ class StepModel {
 
   PublishedStep step_;
   const Machine* machine_ = nullptr;
+  bool tracks_memory_ = true;
   Recompute recompute_ = Recompute::None;  // of all blocks
   std::map<Size, Plan> plans_;
   std::map<Size, PredictedStep> known_;  // on this machine

@@ -14,9 +14,12 @@ namespace {
 constexpr double kReplayed = 0.02;  // of the host's time to start an op, where a graph does it
 
 /// What starts ops is a matter of the row beside its software.
-PredictedStep predicted_step(StepModel& model, const Machine& machine) {
+void set_launches(const StepModel& model, const Machine& machine) {
   machine.cost->scale_parameter("launch.enqueue", std::max(kReplayed, 1 - model.step().graphs));
-  return model.predict(machine);
+}
+double predicted_seconds(StepModel& model, const Machine& machine) {
+  set_launches(model, machine);
+  return model.seconds(machine);
 }
 
 class TrainingPredictor final : public RowPredictor {
@@ -44,7 +47,8 @@ class TrainingPredictor final : public RowPredictor {
     const SoftwareProfile& profile = profiles_.of(step.profile);
     const Machine machine = wiring_.machine(step.cluster);
     profile.apply(*machine.cost);
-    const PredictedStep predicted = predicted_step(model, machine);
+    set_launches(model, machine);
+    const PredictedStep predicted = model.predict(machine);
     const PredictedStep published = measured.first_step ? predicted.at_first() : predicted;
     const double peak = peak_memory(profile, watched_shapes(step, memory_shapes(step, published)), room_of(machine));
     RowPrediction out = observations(row, step, predicted.seconds, peak, measured, profile);
@@ -86,10 +90,9 @@ std::vector<ProfileCase> training_cases(const CsvTable& table, const Wiring& wir
     try {
       Machine machine = wiring.machine(step->cluster);
       const auto model = std::make_shared<StepModel>(std::move(*step));
-      predicted_step(*model, machine);
-      cases.push_back(
-          {std::string{row["row_id"]}, std::string{row["model"]}, std::move(machine), measured,
-           [model](const Machine& m, const SoftwareProfile&) { return predicted_step(*model, m).seconds; }});
+      predicted_seconds(*model, machine);
+      cases.push_back({std::string{row["row_id"]}, std::string{row["model"]}, std::move(machine), measured,
+                       [model](const Machine& m, const SoftwareProfile&) { return predicted_seconds(*model, m); }});
     } catch (const UserError&) {  // a row that is skipped
     }
   }
