@@ -34,6 +34,8 @@ struct RowMesh {
   std::int64_t sharers = 1;      // of the replicas: each has a part of what its strategy splits
   std::int64_t samples = 1;      // of a replica in a microbatch
   bool whole_experts = false;    // on the ranks of tp, too
+  /// That exchange rows of experts, each so many ranks behind another.
+  std::int64_t expert_ranks = 1, expert_stride = 1;
 
   std::string text(std::int64_t stages) const;
 };
@@ -48,6 +50,8 @@ struct PublishedStep {
   double recomputed = 1;            // share of the blocks to which train.recompute applies
   double graphs = 0;                // share of the ops that graphs start
   bool tf32 = false;                // products of f32
+  bool eager_squares = false;       // of ReLU, as eager PyTorch computes them
+  double sent = 1;                  // of the bytes of exchanges of counted rows: a token goes to a node once
   Cluster cluster;                  // with as many nodes as the row has
   std::string profile;              // how the software runs on the hardware: a name of `orrery list profiles`
   bool rounds_weights = false;      // all in 16 bits behind their update, before they are cast to 8
@@ -90,6 +94,9 @@ double scatter_of(const CsvRow& row);
 
 /// Products of a network in single precision in TF32.
 Plan in_tf32(Plan plan);
+/// A plan of a step with what its software does in other ways than the plan's strategies, for predictions: nobody
+/// executes it.
+Plan as_it_ran(Plan plan, const PublishedStep& step);
 
 /// Numbers in a text: of "8 x 200 Gb/s HDR" 8 and 200.
 std::vector<double> numbers_in(std::string_view text);

@@ -29,6 +29,9 @@ std::vector<RecomputePart> modules_in(std::string text) {
 /// What a row tells of its software's options, in small letters.
 std::string told(const CsvRow& row) { return lower_case(row["extra"]) + ";" + lower_case(row["notes"]); }
 
+/// Megatron-Bridge's page balances routers by force.
+bool is_unwritten(const std::string& said) { return contains(said, "force-balanced") && !contains(said, "recipe="); }
+
 /// What recipes of Megatron-Bridge that are not written down are taken to be, as those are that are of the same kind:
 /// on Grace from the release of June 2026 on graphs of whole steps and hidden exchanges; on H100 hidden ones for
 /// DeepSeek.
@@ -38,7 +41,7 @@ struct Unwritten {
 Unwritten unwritten_of(const CsvRow& row) {
   constexpr double kWholeGraphs = 26.06;
   const std::string gpu = lower_case(row["gpu"]), said = told(row);
-  if (!contains(said, "force-balanced") || contains(said, "recipe=") || drops_tokens(row)) return {};
+  if (!is_unwritten(said) || drops_tokens(row)) return {};
   const bool whole = contains(gpu, "gb200") && release_of(row) >= kWholeGraphs;
   return {whole, whole || (contains(gpu, "h100") && contains(lower_case(row["model"]), "deepseek"))};
 }
@@ -104,6 +107,20 @@ bool hides_exchanges(const CsvRow& row) {
   const std::string said = told(row);
   if (contains(said, "a2a_overlap=true") || unwritten_of(row).hidden) return true;
   return contains(said, "ep overlap") && !contains(said, "no ep overlap") && !contains(said, "ep overlap off");
+}
+
+bool leaves_experts_whole(const CsvRow& row) { return contains(row["extra"], "etp=1") || is_unwritten(told(row)); }
+
+bool sends_tokens_once(const CsvRow& row) {
+  const std::string said = told(row);
+  const bool is_open = is_unwritten(said) && !contains(said, "dispatcher=") && !drops_tokens(row);
+  return is_open || contains(said, "hybridep") || contains(said, "deepep");
+}
+
+bool multiplies_in_pieces(const CsvRow& row) {
+  const std::string model = lower_case(row["model"]);
+  return !contains(model, "deepseek") && !contains(model, "moonlight") &&
+         !contains(lower_case(row["precision"]), "fp4");
 }
 
 double share_of_graphs(const CsvRow& row) {

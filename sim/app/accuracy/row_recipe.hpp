@@ -32,6 +32,15 @@ bool drops_tokens(const CsvRow& row);
 
 /// Whether exchanges of experts run beside arithmetic.
 bool hides_exchanges(const CsvRow& row);
+/// Whether experts are not cut by tp (etp 1): where it is said, and in recipes of Megatron-Bridge that are not written
+/// down, as in all that are.
+bool leaves_experts_whole(const CsvRow& row);
+/// Whether a token goes to each node of its experts once (DeepEP, HybridEP): where it is said, and in recipes of
+/// Megatron-Bridge without dropped tokens that are not written down, as in most of those that are.
+bool sends_tokens_once(const CsvRow& row);
+/// Whether a recipe of NVIDIA has tp_comm_overlap where tp splits: all but those of DeepSeek and Moonlight, and in 4
+/// bits (NeMo's nemo/collections/llm/recipes, Megatron-Bridge's scripts/performance/configs and recipes/moonlight).
+bool multiplies_in_pieces(const CsvRow& row);
 
 /// Share of the ops of a step that a CUDA graph starts, in the mean over dense layers and such of experts: of a layer's
 /// kernels those of attention and of a feed-forward layer are two fifths each, router and preparation a tenth each.

@@ -23,6 +23,7 @@ constexpr Software recipe_of_core(std::string_view words) {
   Software s = megatron_core(words);
   s.wide_gradients = false;
   s.loss = LossKind::Fused;
+  s.tp_comm_overlap = true;
   return s;
 }
 constexpr Software megatron(std::string_view words, bool overlap) {

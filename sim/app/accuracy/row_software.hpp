@@ -22,6 +22,7 @@ struct Software {
   bool blocking = false;           // pipelines that synchronize with the device around each exchange
   bool sequence_parallel = false;  // with tp
   double tensor_overlap = kNever;  // asynchronous all-reduce of tp from this year on
+  bool tp_comm_overlap = false;    // with sequence_parallel, where multiplies_in_pieces says so
   LossKind loss = LossKind::Megatron;
   bool waits_for_loss = false;  // asserts that it is a number
   double dropout = 0;           // of stored scores, too, with masks

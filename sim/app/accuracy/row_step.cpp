@@ -82,8 +82,8 @@ std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
   const std::int64_t dp = ranks / split;
   if (const auto said = row.integer("dp"); said && *said != dp)
     return incomplete(fmt::format("dp {} · tp {} · pp {} · cp {} do not make {} GPUs", *said, tp, m.stages, cp, ranks));
-  // Where more ranks hold experts than there are replicas, and where it is said, experts are not cut by tp (etp 1).
-  const bool whole = ep > dp || contains(row["extra"], "etp=1");
+  // Where more ranks hold experts than there are replicas, and in these recipes, experts are not cut by tp.
+  const bool whole = ep > dp || leaves_experts_whole(row);
   if (whole && tp > 1 && ep % tp == 0 && dp % (ep / tp) == 0) m.whole_experts = true, ep /= tp;
   if (dp % ep != 0) {
     if (ep % dp != 0) return incomplete(fmt::format("ep {} does not fit {} replicas", ep, dp));
@@ -92,6 +92,7 @@ std::variant<RowMesh, Skip> read_mesh(const CsvRow& row, std::int64_t ranks) {
   const std::int64_t sharers = ep == 1 ? sharers_of(row, dp) : dp;
   m.inner = sharers < dp ? axis("dp", dp / sharers) + axis("fsdp", sharers) : axis("dp", dp / ep) + axis("ep", ep);
   m.inner += axis("cp", cp) + axis("tp", tp);
+  m.expert_ranks = ep * (m.whole_experts ? tp : 1), m.expert_stride = cp * (m.whole_experts ? 1 : tp);
   if (m.inner.empty()) m.inner = "dp1 ";
   m.inner.pop_back();
   m.inner_ranks = ranks / m.stages;
@@ -193,6 +194,18 @@ void set_data(const CsvRow& row, const Software& software, PublishedStep& s) {
   if (!d.overlap) d.bucket = std::int64_t{1} << 40;
 }
 
+/// DeepEP and HybridEP send a token once to each node of its experts, and inside of one node once to each rank: of k
+/// even choices among n that is n·(1 − (1 − 1/n)^k). Left out: how it goes on inside of the other nodes; groups of
+/// experts that a router keeps to (DeepSeek-V3: 4 of 8).
+double share_sent(const CsvRow& row, const PublishedStep& s) {
+  const double k = double(row.integer("moe_topk").value_or(0));
+  if (k < 1 || s.mesh.expert_ranks < 2 || !sends_tokens_once(row)) return 1;
+  const std::int64_t per_node = std::max<std::int64_t>(1, s.cluster.devices_per_node / s.mesh.expert_stride);
+  const std::int64_t nodes = (s.mesh.expert_ranks + per_node - 1) / per_node;
+  const double n = double(nodes > 1 ? nodes : s.mesh.expert_ranks);
+  return n * (1 - std::pow(1 - 1 / n, k)) / k;
+}
+
 /// Rows between blocks lie on the ranks of tp where the row or the software says so. Experts have room for what even
 /// ones get: buffers of as many rows as have come.
 void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedStep& s) {
@@ -201,9 +214,24 @@ void set_tensor_parallel(const CsvRow& row, const Software& software, PublishedS
   s.parallel.sequence_parallel = splits_rows && contains(s.mesh.inner, "tp");
   s.parallel.whole_experts = s.mesh.whole_experts && s.parallel.sequence_parallel;
   s.parallel.tensor_overlap = release_of(row) >= software.tensor_overlap && contains(s.mesh.inner, "tp");
+  s.parallel.tp_comm_overlap = software.tp_comm_overlap && s.parallel.sequence_parallel && multiplies_in_pieces(row);
   const bool exchanges = contains(s.mesh.inner, "ep") || s.parallel.whole_experts;
   s.parallel.expert_buffer = exchanges && s.train.capacity_factor == 0 ? 1 : 0;
   s.parallel.expert_overlap = exchanges && hides_exchanges(row);
+  s.sent = share_sent(row, s);
+}
+
+/// NeMo's GPT-3 drops rows between blocks as Megatron-Core does by default, and its other models do not
+/// (hidden_dropout: launcher_scripts/conf/training/gpt3 and nemotron of its launcher, llm/gpt/model/base.py).
+double dropout_of(const CsvRow& row, const Software& software) {
+  const bool is_nemo = contains(lower_case(row["software"]), "nemo container");
+  return is_nemo && contains(lower_case(row["model"]), "gpt3") ? 0.1 : software.dropout;
+}
+
+/// Nemotron's activation is a function of NeMo's, and of Megatron-Bridge's, that nothing compiles
+/// (llm/fn/activation.py: "remove until we have serialization"; bias_activation_fusion is off).
+bool squares_eagerly(const CsvRow& row, const Software& software) {
+  return software.profile == "megatron_core_2024" && contains(row["ffn_type"], "relu2");
 }
 
 /// Adapters beside weights that stay.
@@ -231,12 +259,6 @@ bool lacks_latent_attention(const CsvRow& row) {
 }
 
 }  // namespace
-
-Plan in_tf32(Plan plan) {
-  for (Work& work : plan.works)
-    if (auto* g = std::get_if<Gemm>(&work); g && g->dtype == DType::F32) g->dtype = DType::TF32;
-  return plan;
-}
 
 std::string RowMesh::text(std::int64_t n) const { return n > 1 ? fmt::format("pp{} {}", n, inner) : inner; }
 
@@ -267,8 +289,9 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.train.dtype = precision_of(row);
   s.tf32 = has_tf32(row, s.cluster);
   s.train.waits_for_loss = software.waits_for_loss;
-  s.train.dropout = software.dropout;
-  s.train.dropout_masks = software.dropout > 0;
+  s.train.dropout = dropout_of(row, software);
+  s.train.dropout_masks = s.train.dropout > 0;
+  s.eager_squares = squares_eagerly(row, software);
   s.train.narrow = narrow_of(row);
   s.train.keep_narrow = software.profile == "megatron_core_2024" && s.train.narrow == Narrow::EightBits;
   if (drops_tokens(row)) s.train.capacity_factor = 1;

@@ -58,7 +58,7 @@ const Plan& StepModel::plan(const Size& size) {
   parallel.mesh = step_.mesh.text(size.stages);
   const Model model = step_.network.model(size.layers * size.stages * step_.mesh.chunks);
   Plan plan = lower_train_step(model, train, parallel, nullptr);
-  return plans_.emplace(size, step_.tf32 ? in_tf32(std::move(plan)) : std::move(plan)).first->second;
+  return plans_.emplace(size, as_it_ran(std::move(plan), step_)).first->second;
 }
 
 const PredictedStep& StepModel::simulated(const Size& size) {
