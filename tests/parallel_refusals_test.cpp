@@ -45,7 +45,7 @@ constexpr Refusal kRefusals[] = {
      "  hint: an axis has at least 1 rank"},
     {"parallel", "{mesh: dp999999 tp999999}", "gpt2", "{}",
      "a mesh of 999998000001 ranks\n"
-     "  hint: at most 10^7"},
+     "  hint: at most 10000000"},
     {"parallel", "{mesh: tp3}", "gpt2", "{}",
      "tp 3 does not divide 4 attention heads\n"
      "  hint: tp can be 1, 2, 4"},

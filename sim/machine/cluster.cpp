@@ -96,8 +96,6 @@ void check_shapes(const Node& document, const Cluster& c, std::vector<Diagnostic
                             fmt::format("name two of the ranks 0 to {}", c.num_ranks() - 1)));
 }
 
-constexpr double kMostDevices = 1e7;
-
 double num_devices(const Cluster& c) {
   double devices = 0;
   for (std::size_t g = 0; g < c.num_groups(); ++g)
@@ -111,8 +109,9 @@ Cluster read_cluster(const Node& document, std::string_view name) {
   Cluster cluster;
   std::vector<Diagnostic> problems;
   read_options(document, cluster, problems);
-  if (const double devices = num_devices(cluster); devices > kMostDevices)
-    throw UserError{at(document, fmt::format("a cluster of {:.0f} devices", devices), "at most 10^7, as of a mesh")};
+  if (const double devices = num_devices(cluster); devices > double(kMaxRanks))
+    throw UserError{at(document, fmt::format("a cluster of {:.0f} devices", devices),
+                       fmt::format("at most {}, as of a mesh", kMaxRanks))};
   const std::int64_t nodes = cluster.num_nodes();
   for (std::size_t g = 0; g < cluster.num_groups() && nodes > 1; ++g)
     if (!cluster.group(g).nic)

@@ -23,8 +23,9 @@ struct Axis {
   std::int64_t size = 1;
 };
 
-/// A mesh has no more axes than this.
+/// A mesh has no more axes and ranks than this.
 constexpr int kMaxMeshAxes = 8;
+constexpr std::int64_t kMaxRanks = 10'000'000;
 /// Some axes of a mesh, by index, in an order that matters; −1 behind the last.
 using AxisList = std::array<std::int8_t, kMaxMeshAxes>;
 constexpr AxisList kNoAxes{-1, -1, -1, -1, -1, -1, -1, -1};

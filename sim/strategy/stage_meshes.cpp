@@ -129,10 +129,12 @@ Mesh parse_mesh(const std::string& text) {
     mesh.axes.push_back({text.substr(first, digits - first), size});
     while (i < text.size() && (text[i] == ' ' || text[i] == ',')) ++i;
   }
-  if (mesh.axes.size() > static_cast<std::size_t>(kMaxMeshAxes)) throw UserError{"a mesh has at most 8 axes"};
+  if (mesh.axes.size() > static_cast<std::size_t>(kMaxMeshAxes))
+    throw UserError{fmt::format("a mesh has at most {} axes", kMaxMeshAxes)};
   double ranks = 1;
   for (const Axis& a : mesh.axes) ranks *= double(a.size);
-  if (ranks > 1e7) throw UserError{fmt::format("a mesh of {:.0f} ranks", ranks), "at most 10^7"};
+  if (ranks > double(kMaxRanks))
+    throw UserError{fmt::format("a mesh of {:.0f} ranks", ranks), fmt::format("at most {}", kMaxRanks)};
   return mesh;
 }
 

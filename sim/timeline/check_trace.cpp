@@ -12,7 +12,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kMaxRanks = std::int64_t{1} << 22;
 constexpr std::int64_t kMaxPicoseconds = std::int64_t{1} << 62;
 constexpr std::size_t kMaxProblems = 20;
 

@@ -13,6 +13,9 @@
 
 namespace orrery {
 
+/// The latest time in nanoseconds that is read as it stands: in picoseconds, differences of two still fit.
+constexpr std::int64_t kLatestNs = INT64_MAX / 4000;
+
 /// Passes on where a reader is, every few thousand items.
 class ProgressTicks {
  public:

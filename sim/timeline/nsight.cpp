@@ -13,7 +13,6 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kPsPerNs = 1000;
-constexpr std::int64_t kMaxNs = INT64_MAX / 4000;
 constexpr const char* kTables[] = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
                                    "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"};
 
@@ -62,7 +61,7 @@ class Reader {
     while (rows.step()) out_.trace.metadata.emplace_back(rows.text(0), rows.text(1));
   }
 
-  static std::int64_t picoseconds(std::int64_t ns) { return std::clamp(ns, -kMaxNs, kMaxNs) * kPsPerNs; }
+  static std::int64_t picoseconds(std::int64_t ns) { return std::clamp(ns, -kLatestNs, kLatestNs) * kPsPerNs; }
 
   /// A column, or a constant where this version of the export does not have it.
   static std::string column(const std::set<std::string>& there, std::initializer_list<const char*> names,

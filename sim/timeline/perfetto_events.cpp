@@ -19,7 +19,6 @@ namespace pf = perfetto;
 
 constexpr std::uint32_t kDefaults = 59, kTrackEventDefaults = 11, kDeflated = 50, kZstandard = 133, kDoubleCounter = 44,
                         kDouble = 5;
-constexpr std::uint64_t kMaxNs = INT64_MAX / 4000;
 
 /// Texts and the track of events that name none, of one writer of the trace.
 struct Sequence {
@@ -81,7 +80,7 @@ class Reader {
     if (!defaults.empty()) read_defaults(defaults, s);
     if (!interned.empty()) read_interned(interned, s);
     if (!track.empty()) read_track(track);
-    if (!event.empty()) read_event(event, static_cast<std::int64_t>(std::min(at, kMaxNs)) * 1000, s);
+    if (!event.empty()) read_event(event, static_cast<std::int64_t>(std::min<std::uint64_t>(at, kLatestNs)) * 1000, s);
   }
 
   /// A packet that holds packets. One within another is no trace that anybody writes.
