@@ -2,6 +2,7 @@
 // Ops of mixture-of-experts layers on the cuda device against the host in double: on fresh inputs, over poisoned
 // outputs, at odd sizes.
 #include "tests/cuda_testing.hpp"
+#include "tests/weight_gradient.hpp"
 
 using namespace orrery;
 using namespace orrery::testing;
@@ -170,17 +171,8 @@ TEST_CASE("inputs of products in 8 bits that are kept as they were cast give wha
         else
           t.add(forward, reads(x), reads(w), writes(y), writes(numbers), writes(scale));
         const TensorId dy = t.input("dy", Shape{kept, n}, -0.01, 0.01);
-        const TensorId dw = t.output("dw", tb ? Shape{n, k} : Shape{k, n});
-        const Gemm back{.m = tb ? n : k,
-                        .n = tb ? k : n,
-                        .k = kept,
-                        .transpose_a = true,
-                        .narrow = Narrow::EightBits,
-                        .gradient = tb ? GradientOperand::A : GradientOperand::B,
-                        .dtype = t.dtype(),
-                        .input = InputCast::Read};
-        tb ? t.add(back, reads(dy), reads(numbers), reads(scale), writes(dw))
-           : t.add(back, reads(numbers), reads(dy), reads(scale), writes(dw));
+        const WeightGradient back{.rows = kept, .n = n, .k = k, .transposed = tb, .dtype = t.dtype()};
+        back.add_to(t, "dw", dy, numbers, scale);
       },
       {}, {DType::BF16, DType::F16});
 }

@@ -5,8 +5,10 @@
 
 #include "kernels/host/narrow.hpp"
 #include "tests/runtime_support.hpp"
+#include "tests/weight_gradient.hpp"
 
 using namespace orrery;
+using orrery::testing::WeightGradient;
 
 namespace {
 
@@ -116,26 +118,14 @@ TEST_CASE("a gradient that reads an input as it was cast is that which casts it 
   add({writes(y), writes(numbers), writes(scale)});
   g.cast_rows = 2;  // rows 3 and 4, by the scale of all
   add({reads(first), writes(y), writes(part), writes(scale_2)});
-  Gemm back{.m = tb ? n : k,
-            .n = tb ? k : n,
-            .k = m,
-            .transpose_a = true,
-            .narrow = Narrow::EightBits,
-            .gradient = tb ? GradientOperand::A : GradientOperand::B,
-            .dtype = DType::F64};
-  const TensorId again = t.output("again", tb ? Shape{n, k} : Shape{k, n}),
-                 once = t.output("once", tb ? Shape{n, k} : Shape{k, n});
-  tb ? t.add(back, reads(dy), reads(x), writes(again)) : t.add(back, reads(x), reads(dy), writes(again));
-  back.input = InputCast::Read;
-  tb ? t.add(back, reads(dy), reads(numbers), reads(scale), writes(once))
-     : t.add(back, reads(numbers), reads(dy), reads(scale), writes(once));
-  back.k = 2;
-  const TensorId rows = t.output("rows", tb ? Shape{n, k} : Shape{k, n}), of_two = t.output("two", Shape{2, n});
+  WeightGradient back{.rows = m, .n = n, .k = k, .transposed = tb};
+  const TensorId again = back.add_to(t, "again", dy, x), once = back.add_to(t, "once", dy, numbers, scale);
+  const TensorId of_two = t.output("two", Shape{2, n});
   t.add(CopyRows{2, n, DType::F64},
         reads(t.builder().view(dy, "dy", Layout{.shape = Shape{2, n}, .strides = {n, 1}, .offset = 3 * n})),
         writes(of_two));
-  tb ? t.add(back, reads(of_two), reads(part), reads(scale_2), writes(rows))
-     : t.add(back, reads(part), reads(of_two), reads(scale_2), writes(rows));
+  back.rows = 2;
+  const TensorId rows = back.add_to(t, "rows", of_two, part, scale_2);
   t.run();
   CHECK(t.result(once) == t.result(again));
   // Sums over rows 3 and 4 alone, off by what 8 bits round.
@@ -156,7 +146,7 @@ TEST_CASE("rows that were cast apart are read with a scale for each part", "[run
   const TensorId small = t.input("small", Shape{half, k}), same = t.input("same", Shape{half, k});
   const TensorId w = t.input("w", tb ? Shape{n, k} : Shape{k, n}), dy = t.input("dy", Shape{m, n});
   const TensorId large = t.output("large", Shape{half, k}), y = t.output("y", Shape{half, n}),
-                 y_again = t.output("y", Shape{half, n}), dw = t.output("dw", tb ? Shape{n, k} : Shape{k, n});
+                 y_again = t.output("y", Shape{half, n});
   const TensorId numbers = t.output("numbers", Shape{m, k}, DType::F8E4M3),
                  scales = t.output("scales", Shape{2}, DType::F32);
   t.add(ScaleRows{.rows = half, .cols = k, .factor = 8, .dtype = DType::F64}, reads(same), writes(large));
@@ -178,17 +168,8 @@ TEST_CASE("rows that were cast apart are read with a scale for each part", "[run
           writes(part(scales, i, Shape{1})));
   forward.input = InputCast::Read, forward.cast_rows = 0;
   t.add(forward, reads(part(numbers, 1, Shape{half, k})), reads(w), reads(part(scales, 1, Shape{1})), writes(y_again));
-  const Gemm back{.m = tb ? n : k,
-                  .n = tb ? k : n,
-                  .k = m,
-                  .transpose_a = true,
-                  .narrow = Narrow::EightBits,
-                  .gradient = tb ? GradientOperand::A : GradientOperand::B,
-                  .dtype = DType::F64,
-                  .input = InputCast::Read,
-                  .cast_rows = half};
-  tb ? t.add(back, reads(dy), reads(numbers), reads(scales), writes(dw))
-     : t.add(back, reads(numbers), reads(dy), reads(scales), writes(dw));
+  const WeightGradient back{.rows = m, .n = n, .k = k, .transposed = tb, .cast_rows = half};
+  const TensorId dw = back.add_to(t, "dw", dy, numbers, scales);
   t.run();
   CHECK(t.result(y_again) == t.result(y));
   const List &first = t.given(small), &rest = t.given(same), &d = t.given(dy);
