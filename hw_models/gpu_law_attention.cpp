@@ -32,16 +32,17 @@ constexpr LawAxis kPrefillAxes[] = {
 ///   traffic = q, k, v read and written once more (cache, rotation) at `input`, the output at `output` of the bandwidth
 ///
 /// A window ends within a step as the diagonal does: half a step more for each tile that it cuts, and the longest tile
-/// passes over the keys of its first row's window and its own. Leaves out biases and masks. Parameters: fits of tables
-/// of kernels, in which nothing has a window.
+/// passes over the keys of its first row's window and its own. Windows side by side begin at a step and end in the
+/// diagonal. Leaves out biases and masks. Parameters: fits of tables of kernels, in which nothing has a window.
 LawTime prefill_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   const AttentionShape& s = shape_of(work);
   const double heads = double(s.batch) * double(s.heads), all_keys = double(s.kv.at(b));
   const double window = s.window > 0 ? double(s.window) : all_keys;
-  const double kv = std::max(1.0, std::min(all_keys, window + kTile - 1));
+  const double kv = std::max(1.0, std::min(all_keys, s.chunked ? window : window + kTile - 1));
   const double d = double(s.qk_dim + s.v_dim), tiles_q = std::ceil(double(s.q) / kTile), tiles = heads * tiles_q;
   const double unit = 2 * kTile * kTile * d * gpu.sms / (gpu.peak * p[kRate]);
-  const double cut = std::clamp((all_keys - window) / double(s.q), 0.0, 1.0);  // rows that see a whole window
+  const double cut =
+      s.chunked ? 0 : std::clamp((all_keys - window) / double(s.q), 0.0, 1.0);  // rows whose window slides
   const double diagonal = s.causal ? tiles * 0.5 * (1 + cut) : 0;
   const double steps =
       std::max(tiles, s.pairs(b) * double(s.heads) / (kTile * kTile) * (tiles_q * kTile / double(s.q)) + diagonal);
@@ -72,7 +73,7 @@ struct Step {
 
   Step(const AttentionShape& s, const Bindings& b, const GpuFacts& gpu)
       : batch{double(s.batch)},
-        kv{std::max<double>(1, double(s.window > 0 ? std::min(s.window, s.kv.at(b)) : s.kv.at(b)))},
+        kv{std::max<double>(1, double(s.keys_of_row(s.kv.at(b))))},
         heads{double(s.heads) * (s.contexts ? double(s.q) : 1.0)},
         kv_heads{double(s.kv_heads)},
         group{heads / kv_heads},

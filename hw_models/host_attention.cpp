@@ -42,7 +42,8 @@ Visited visit_tiles(const AttentionShape& s, std::int64_t kv) {
   for (std::int64_t i = 0; i < s.q; i += kQueryTile) {
     const std::int64_t rows = std::min(kQueryTile, s.q - i), offset = kv - s.q;
     const std::int64_t end = s.causal ? std::clamp<std::int64_t>(i + rows + offset, 0, kv) : kv;
-    const std::int64_t begin = s.window > 0 ? std::clamp<std::int64_t>(i + offset - s.window + 1, 0, end) : 0;
+    const std::int64_t sees = s.chunked ? s.chunk_start(i + offset) : i + offset - s.window + 1;
+    const std::int64_t begin = s.window > 0 ? std::clamp<std::int64_t>(sees, 0, end) : 0;
     const double tiles = double((end + kKeyTile - 1) / kKeyTile - begin / kKeyTile);
     v.tiles += tiles;
     v.padded += tiles * double(kKeyTile) * pad(rows, kRowTile);
@@ -151,10 +152,8 @@ constexpr Feature kDecodeFeatures[] = {
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
 FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
-  const double all = double(s.kv.at(in.bindings)), b = double(s.batch);
-  const double kv = s.visible > 0  ? double(s.visible) / double(s.q)
-                    : s.window > 0 ? std::min(all, double(s.window))
-                                   : all;
+  const double b = double(s.batch);
+  const double kv = s.visible > 0 ? double(s.visible) / double(s.q) : double(s.keys_of_row(s.kv.at(in.bindings)));
   const double dims = double(s.qk_dim + s.v_dim), scores = b * double(s.heads) * double(s.q) * kv,
                keys = b * double(s.kv_heads) * kv * dims;
   const Bytes size{keys * bits(s.dtype) / 8.0}, step = reuse_distance(in, size);

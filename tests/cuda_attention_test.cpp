@@ -21,12 +21,13 @@ Bindings at_context(std::int64_t tokens) {
 
 TEST_CASE("attention and its gradients, causal and not, with shared keys, windows and positions", "[cuda]") {
   AttentionShape s = shape(5, 37, 12);
-  const int kind = GENERATE(range(0, 4));
+  const int kind = GENERATE(range(0, 6));
   INFO("case " << kind);
   s.causal = kind != 1;
-  if (kind == 2) s.window = 9;
   if (kind == 3) s = shape(33, 33, 40);
-  s.positions = kind == 2;
+  if (kind == 2 || kind > 3) s.window = 9;
+  s.chunked = kind > 3;
+  s.positions = kind == 2 || kind == 4;
   compare_with_host([&](OpTrial& t) {
     AttentionShape a = s;
     a.dtype = t.dtype();

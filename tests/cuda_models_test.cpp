@@ -76,7 +76,7 @@ TEST_CASE("gradients of biases are summed over the batch", "[cuda]") {
 }
 
 TEST_CASE("paged attention over new rows of several sequences", "[cuda]") {
-  const std::int64_t window = GENERATE(0, 5);
+  const std::int64_t window = GENERATE(0, 5, 2);
   compare_with_host([&](OpTrial& t) {
     const PagedAttention a{.rows = 9,
                            .sequences = 4,
@@ -87,6 +87,7 @@ TEST_CASE("paged attention over new rows of several sequences", "[cuda]") {
                            .page = 4,
                            .max_pages = 3,
                            .window = window,
+                           .chunked = window == 2,
                            .scale = 0.3,
                            .dtype = t.dtype(),
                            .stored = t.dtype()};

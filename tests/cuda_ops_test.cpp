@@ -131,6 +131,11 @@ TEST_CASE("norms, whole and in pieces, with their gradients", "[cuda]") {
             writes(dw2));
       t.add(NormBackwardApply{kind, 9, cols, cols, t.dtype()}, reads(x), reads(w), reads(rstd), reads(dy), reads(back),
             writes(dx2));
+      const TensorId plain = t.output("plain", matrix), root = t.output("root", stats),
+                     slope = t.output("slope", matrix);
+      t.add(NormForward{kind, 9, cols, 1e-5, t.dtype(), false}, reads(x), writes(plain), writes(root));
+      t.add(NormBackward{kind, 9, cols, 1e-5, false, t.dtype(), false}, reads(x), reads(root), reads(dy),
+            writes(slope));
     }
   });
 }

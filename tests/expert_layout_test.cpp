@@ -137,4 +137,6 @@ TEST_CASE("layouts of experts, and moments, that cannot be are refused", "[exper
       "narrow_moments keeps AdamW's moments as weights in bf16 are\n  hint: leave it out, or train in bf16 with adamw");
   CHECK(error("llama", "{mesh: dp2}", 0, true) ==
         "weigh_inside is for models of experts, and llama has none\n  hint: leave it out");
+  CHECK(error("llama4", "{mesh: dp2}", 0, true) ==
+        "experts of llama4 weigh what they read\n  hint: leave weigh_inside out");
 }

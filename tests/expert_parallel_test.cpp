@@ -33,7 +33,7 @@ Bytes exchanged(const Plan& plan, int layer, Phase phase) {
 }  // namespace
 
 TEST_CASE("experts on ranks of their own compute what one device computes", "[expert]") {
-  const auto* model = GENERATE("mixtral", "deepseek", "qwen");
+  const auto* model = GENERATE("mixtral", "deepseek", "qwen", "llama4");
   const auto* s = GENERATE("{mesh: ep2}", "{mesh: ep4}", "{mesh: dp2 ep2}", "{mesh: ep2 dp2, expert_buffer: 1.9}",
                            "{mesh: ep2 tp2}", "{mesh: ep2 tp2, sequence_parallel: true}", "{mesh: pp2 ep2}",
                            "{mesh: ep2, data: {kind: zero1}}", "{mesh: ep2, data: {kind: zero3}}",

@@ -53,11 +53,13 @@ std::vector<double> whole_pass(const Model& model, const std::vector<std::vector
 }  // namespace
 
 TEST_CASE("decoding with a cache equals whole passes, token by token, on one rank and on two", "[generation]") {
-  const auto* name =
-      GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny", "t5-tiny");
+  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny",
+                              "llama4-tiny", "t5-tiny");
   const auto* mesh = GENERATE("", "{mesh: tp2}");
   const bool split = *mesh != 0;
-  if (split && std::string{name} != "gpt2-tiny" && std::string{name} != "llama-tiny") return;
+  if (split && std::string{name} != "gpt2-tiny" && std::string{name} != "llama-tiny" &&
+      std::string{name} != "llama4-tiny")
+    return;
   const std::unique_ptr<Strategy> strategy =
       split ? find_strategy("parallel").make(parse_yaml(mesh, "strategy")) : single();
   const Model model = load_model(shipped_model(name));

@@ -66,4 +66,7 @@ TEST_CASE("a prompt passes over the tiles of its window", "[hw_models]") {
   // The last 1024 tokens of a prompt that was read before: 8 tiles of 9 steps.
   s.q = 1024;
   CHECK(seconds(gpu, AttentionForward{s}) == Approx(8 * 9 * step).epsilon(1e-3));
+  // Side by side: those 8 tiles are a window of their own and pass over 1, 2, … 8 steps.
+  s.chunked = true;
+  CHECK(seconds(gpu, AttentionForward{s}) == Approx(8 * 9 / 2 * step).epsilon(1e-3));
 }

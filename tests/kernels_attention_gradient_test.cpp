@@ -69,6 +69,7 @@ struct Bound {
             .lse = lse.data(),
             .mask = {.causal = m.causal,
                      .window = m.window,
+                     .chunked = m.chunked,
                      .query_offset = m.query_offset,
                      .bias = p.s.bias ? bias.data() : nullptr},
             .layout = p.s.layout};
@@ -152,6 +153,7 @@ TEST_CASE("gradients of causal, windowed and shifted attention equal differences
   const AttentionDims d{.batch = 1, .q_len = 70, .kv_len = 140, .heads = 2, .kv_heads = 2, .qk_dim = 8, .v_dim = 8};
   check({.dims = d, .mask = {.causal = true}}, 3);
   check({.dims = d, .mask = {.causal = true, .window = 33}}, 4);
+  check({.dims = d, .mask = {.causal = true, .window = 33, .chunked = true}}, 6);
   check({.dims = d, .mask = {.causal = true, .query_offset = -20}}, 5);
 }
 

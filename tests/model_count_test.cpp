@@ -76,13 +76,17 @@ TEST_CASE("models have the published or hand-derived number of parameters", "[mo
   // 2·4096·1024 = 41,943,040, a router of 32,768, experts 8·3·4096·14336 = 1,409,286,144 and norms 8,192:
   // 1,451,270,144, 32 of them 46,440,644,608; the last norm 4,096. opt-350m: tables 50272·512 + 2050·1024 = 27,838,464,
   // projections 2·512·1024, 24 blocks of 12,596,224, no last norm. t5-small: shared 32128·512; 6 encoder blocks of
-  // 3,146,752, 6 decoder blocks of 4,195,840; two tables of 256, two norms of 512. t5-moe-1.2t: shared 32128·1024; attention
-  // 16,777,216, once in each of 24 encoder and twice in each of 24 decoder blocks; half of either have 2·1024·16384, the
-  // others 1536 times as much and a router of 1024·1536; norms 24·2 + 24·3 + 2 of 1024; tables of 1,024. deepseek-v3: embedding and head
-  // 2·129280·7168 = 1,853,358,080; attention 187,107,328 in each of 61 layers, of which 3 have 3·7168·18432 =
-  // 396,361,728 and 58 have 257·3·7168·2048 + 256·7168 + 256 = 11,320,164,608 more; norms 61·2·7168 + 7168.
-  // kraken-125m: tables 51281·504 = 25,845,624; a layer 4·(8·504² + 11·504) = 8,150,688, twelve of them 97,808,256; the
-  // merge 4·504² = 1,016,064; the last norm 1,008.
+  // 3,146,752, 6 decoder blocks of 4,195,840; two tables of 256, two norms of 512. t5-moe-1.2t: shared 32128·1024;
+  // attention 16,777,216, once in each of 24 encoder and twice in each of 24 decoder blocks; half of either have
+  // 2·1024·16384, the others 1536 times as much and a router of 1024·1536; norms 24·2 + 24·3 + 2 of 1024; tables of
+  // 1,024. deepseek-v3: embedding and head 2·129280·7168 = 1,853,358,080; attention 187,107,328 in each of 61 layers,
+  // of which 3 have 3·7168·18432 = 396,361,728 and 58 have 257·3·7168·2048 + 256·7168 + 256 = 11,320,164,608 more;
+  // norms 61·2·7168 + 7168. llama-4-*: embedding and head 2·202048·5120 = 2,068,971,520; 48 layers have attention
+  // 2·5120² + 2·5120·1024 = 62,914,560; norms 97·5120; an expert 3·5120·8192 = 125,829,120. scout: 17 of them and a
+  // router of 16·5120 in each layer; maverick: 129 and 128·5120 in every second, 3·5120·16384 in the others. With
+  // vision, 871,932,416 for both, Hugging Face counts 108,641,793,536 and 401,583,781,376. kraken-125m: tables
+  // 51281·504 = 25,845,624; a layer 4·(8·504² + 11·504) = 8,150,688, twelve of them 97,808,256; the merge 4·504² =
+  // 1,016,064; the last norm 1,008.
   const std::vector<Published> published = {
       {"gpt2", 124'439'808},
       {"gpt2-xl", 1'557'611'200},
@@ -104,6 +108,8 @@ TEST_CASE("models have the published or hand-derived number of parameters", "[mo
       {"llama-3-8b", 8'030'261'248},
       {"llama-3-70b", 70'553'706'496},
       {"llama-3.1-405b", 405'853'388'800},
+      {"llama-4-scout", 107'769'861'120},
+      {"llama-4-maverick", 400'711'848'960},
       {"mistral-7b", 7'241'732'096},
       {"mixtral-8x7b", 46'702'792'704},
       {"qwen2.5-7b", 7'615'616'512},
@@ -142,6 +148,8 @@ TEST_CASE("experts that are not chosen do not count as active", "[model]") {
   CHECK(shipped("qwen3-30b-a3b").active_parameter_count() == 3'353'032'704);
   // deepseek-v3: 248 of 256 rest in 58 layers: 671,026,419,200 − 58·248·3·7168·2048 = 37,552,297,472.
   CHECK(shipped("deepseek-v3").active_parameter_count() == 37'552'297'472);
+  // llama-4-scout: 15 of 16 rest in 48 layers: 107,769,861,120 − 48·15·125,829,120 = 17,172,894,720.
+  CHECK(shipped("llama-4-scout").active_parameter_count() == 17'172'894'720);
   CHECK(shipped("gpt2").active_parameter_count() == 124'439'808);
 }
 

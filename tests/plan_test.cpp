@@ -210,6 +210,16 @@ TEST_CASE("work is counted as the formulas say", "[plan][work]") {
   CHECK(window.kv_bytes({}) == Bytes{6 * 2 * 16 * 4});
   window.q = 1;
   CHECK(window.kv_bytes({}) == Bytes{3 * 2 * 16 * 4});
+  // Windows side by side: of 10 tokens 0 … 2, 3 … 5, 6 … 8 and 9; the last alone in its own, the one before it sees 3.
+  window.chunked = true;
+  CHECK(window.pairs({}) == 1);
+  CHECK(window.kv_bytes({}) == Bytes{1 * 2 * 16 * 4});
+  window.kv = 9;
+  CHECK(window.pairs({}) == 3);
+  // The last 5 of 10: positions 5 … 9 see 3, 1, 2, 3 and 1 keys, among 3 … 9.
+  window.kv = 10, window.q = 5;
+  CHECK(window.pairs({}) == 10);
+  CHECK(window.kv_bytes({}) == Bytes{7 * 2 * 16 * 4});
   // Positions: as many pairs as the shape says, in each of 3 sequences.
   AttentionShape positions = s;
   positions.batch = 3;

@@ -72,6 +72,7 @@ TEST_CASE("logits of a server are those of each request alone", "[serving]") {
       GENERATE(table<std::string, std::string, std::string, int>({{"llama-tiny", "sarathi", "", kMany},
                                                                   {"deepseek-tiny", "sarathi", "", kMany},
                                                                   {"qwen3-moe-tiny", "vllm_v1", "", kMany},
+                                                                  {"llama4-tiny", "vllm_v1", "", kMany},
                                                                   {"llama-tiny", "vllm_v1", "tp2", kMany},
                                                                   {"llama-tiny", "vllm_v0", "", kFew}}));
   INFO(name << " " << scheduler << " " << mesh << " " << device);

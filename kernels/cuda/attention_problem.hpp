@@ -27,7 +27,7 @@ struct Pages {
 struct AttentionProblem {
   std::int64_t batch, heads, kv_heads, q_len, kv_len, qk_dim, v_dim, window;  // window 0: none
   float scale;
-  bool causal;
+  bool causal, chunked = false;
   HeadView q, k, v;
   Numbers bias, group_mask, tree_mask;  // or none
   std::int64_t groups = 1;
@@ -78,7 +78,7 @@ struct AttentionProblem {
   KERNELS_GPU_INLINE bool sees(std::int64_t b, std::int64_t i, std::int64_t j) const {
     const std::int64_t p = q_positions ? q_positions[i] : i + keys(b) - queries(b),
                        at = kv_positions ? kv_positions[j] : j;
-    return (!causal || at <= p) && (window == 0 || at > p - window);
+    return (!causal || at <= p) && (window == 0 || at >= (chunked ? p / window * window : p - window + 1));
   }
   /// What is added to a scaled score.
   KERNELS_GPU_INLINE float added(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {

@@ -37,8 +37,8 @@ struct RowAccess {
 };
 constexpr std::size_t kRowShared = kRowWarps * sizeof(double);
 
-/// y = (x − mean)·rstd·γ + β; without `layer` no mean, without β none added. Two passes over x, the second from cache:
-/// the variance is that of the differences to the mean.
+/// y = (x − mean)·rstd·γ + β; without `layer` no mean, without γ ones, without β none added. Two passes over x, the
+/// second from cache: the variance is that of the differences to the mean.
 template <class T>
 struct NormKernel {
   static constexpr int kThreads = kRowThreads;
@@ -65,7 +65,7 @@ struct NormKernel {
       const float s = 1.0f / sqrtf(Row::sum(t, squares) / static_cast<float>(cols) + epsilon);
       T* to = y + r * y_stride;
       for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-        const float v = (to_float(from[c]) - m) * s * to_float(gamma[c]);
+        const float v = (to_float(from[c]) - m) * s * (gamma ? to_float(gamma[c]) : 1.0f);
         to[c] = from_float<T>(beta ? v + to_float(beta[c]) : v);
       }
       if (t.index() == 0 && mean.there()) mean.set(r, m);
@@ -86,6 +86,9 @@ struct NormSlopeKernel {
   T* dx;
   Numbers mean, rstd, sums;
 
+  KERNELS_GPU_INLINE float slope(const T* d, std::int64_t c) const {
+    return gamma ? to_float(d[c]) * to_float(gamma[c]) : to_float(d[c]);
+  }
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
     using Row = RowAccess<T>;
@@ -98,7 +101,7 @@ struct NormSlopeKernel {
         product = sums.get(rows + r);
       } else {
         for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-          const float g = to_float(d[c]) * to_float(gamma[c]);
+          const float g = slope(d, c);
           sum += g;
           product += g * (to_float(from[c]) - m) * s;
         }
@@ -108,7 +111,7 @@ struct NormSlopeKernel {
       const float share = 1.0f / static_cast<float>(total);
       T* to = dx + r * dx_stride;
       for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-        const float g = to_float(d[c]) * to_float(gamma[c]), hat = (to_float(from[c]) - m) * s;
+        const float g = slope(d, c), hat = (to_float(from[c]) - m) * s;
         const float v = s * (g - sum * share - hat * product * share);
         to[c] = from_float<T>(adds ? to_float(to[c]) + v : v);
       }

@@ -33,6 +33,7 @@ template <class T>
 struct AttentionMask {
   bool causal = false;                            ///< key j is visible if it is at or before p(i)
   std::int64_t window = kNoWindow;                ///< key j is visible if it is after p(i) − window
+  bool chunked = false;                           ///< or rather if it is at or after ⌊p(i)/window⌋·window
   std::optional<std::int64_t> query_offset = {};  ///< absent: Skv − Sq of the sequence
   const T* bias = nullptr;                        ///< [H,Sq,Skv] or null: added to the scaled scores (T5, Swin)
   const T* group_mask = nullptr;  ///< [groups,Sq,Skv] or null: batch b adds group_mask[b % groups] (Swin)
@@ -42,6 +43,12 @@ struct AttentionMask {
   std::int64_t tree_groups = 1;  ///< batch b takes tree_mask[b % tree_groups]
   const std::int32_t* q_positions = nullptr;   ///< [Sq] or null, shared by the batch
   const std::int32_t* kv_positions = nullptr;  ///< [Skv] or null
+
+  /// The first key that a query at position p may see by the window.
+  std::int64_t first_key(std::int64_t p) const {
+    if (window == kNoWindow) return std::numeric_limits<std::int64_t>::min();
+    return chunked ? p / window * window : p - window + 1;
+  }
 };
 
 /// Lengths that differ over the batch, and paged caches; null where not used.

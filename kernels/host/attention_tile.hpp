@@ -42,8 +42,7 @@ struct Sequence {
     if (mask.kv_positions) return {0, kv_len};
     const std::int64_t p = i + offset;
     const std::int64_t end = mask.causal ? std::clamp<std::int64_t>(p + 1, 0, kv_len) : kv_len;
-    const std::int64_t begin = mask.window == kNoWindow ? 0 : std::clamp<std::int64_t>(p - mask.window + 1, 0, end);
-    return {begin, end};
+    return {std::clamp<std::int64_t>(mask.first_key(p), 0, end), end};
   }
 };
 
@@ -89,7 +88,7 @@ bool sees_tile(const AttentionMask<T>& mask, const Sequence& s, std::int64_t i, 
   const std::int32_t* keys = mask.kv_positions;
   const auto [k_least, k_most] = std::minmax_element(keys + j0, keys + std::min(j0 + kKeyTile, s.kv_len));
   if (mask.causal && *k_least > *q_most) return false;
-  return mask.window == kNoWindow || *k_most > *q_least - mask.window;
+  return *k_most >= mask.first_key(*q_least);
 }
 
 /// −∞ at the scores of the keys j0 … j0+n−1 that are not visible from position p.
@@ -98,10 +97,11 @@ void hide_positions(const AttentionMask<T>& mask, std::int64_t p, const std::int
                     T* scores) {
   const T hidden = -std::numeric_limits<T>::infinity();
   const auto last = static_cast<std::int32_t>(p);
+  const std::int64_t first = mask.first_key(p);
   if (mask.causal)
     for (std::int64_t j = 0; j < n; ++j) scores[j] = positions[j] > last ? hidden : scores[j];
   if (mask.window != kNoWindow)
-    for (std::int64_t j = 0; j < n; ++j) scores[j] = positions[j] <= p - mask.window ? hidden : scores[j];
+    for (std::int64_t j = 0; j < n; ++j) scores[j] = positions[j] < first ? hidden : scores[j];
 }
 
 /// Adds the additive masks of query i, keys j0 … j0+n−1, to its scores, and −∞ where the key is not visible.

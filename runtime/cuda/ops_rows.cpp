@@ -36,7 +36,7 @@ void norm_parameters(const GpuContext<T>& c, std::int64_t rows, std::int64_t col
 template <class T>
 void run(const NormForward& n, const GpuContext<T>& c) {
   const bool layer = n.kind == NormKind::Layer;
-  const int y = c.num_reads(), last = c.size() - 1;  // x w [b] → y [mean] rstd
+  const int y = c.num_reads(), last = c.size() - 1;  // x [w] [b] → y [mean] rstd
   c.each_row(gpu::NormKernel<T>{.layer = layer,
                                 .wide = c.is_wide(0, n.rows, n.dim),
                                 .rows = n.rows,
@@ -44,7 +44,7 @@ void run(const NormForward& n, const GpuContext<T>& c) {
                                 .x_stride = c.row_stride(0, n.rows, n.dim),
                                 .y_stride = c.row_stride(y, n.rows, n.dim),
                                 .x = c.data(0),
-                                .gamma = c.dense(1),
+                                .gamma = n.weighted ? c.dense(1) : nullptr,
                                 .beta = y > 2 ? c.dense(2) : nullptr,
                                 .y = c.data(y),
                                 .mean = last > y + 1 ? c.numbers(y + 1) : c.no_numbers(),
@@ -53,11 +53,12 @@ void run(const NormForward& n, const GpuContext<T>& c) {
              n.rows, gpu::kRowShared);
 }
 
+/// Operands: x [w] [mean] rstd dy → dx [dw] [db].
 template <class T>
 void run(const NormBackward& n, const GpuContext<T>& c) {
   const bool layer = n.kind == NormKind::Layer;
-  const int mean = layer ? 1 : 0, dy = 3 + mean, dx = dy + 1;  // x w [mean] rstd dy → dx dw [db]
-  const gpu::Numbers means = layer ? c.numbers(2) : c.no_numbers(), rstd = c.numbers(2 + mean);
+  const int rstd_at = 1 + (n.weighted ? 1 : 0) + (layer ? 1 : 0), dy = rstd_at + 1, dx = dy + 1;
+  const gpu::Numbers means = layer ? c.numbers(2) : c.no_numbers(), rstd = c.numbers(rstd_at);
   c.each_row(gpu::NormSlopeKernel<T>{.layer = layer,
                                      .adds = c.operand(dx).access == Access::ReadWrite,
                                      .rows = n.rows,
@@ -67,14 +68,15 @@ void run(const NormBackward& n, const GpuContext<T>& c) {
                                      .dy_stride = c.row_stride(dy, n.rows, n.dim),
                                      .dx_stride = c.row_stride(dx, n.rows, n.dim),
                                      .x = c.data(0),
-                                     .gamma = c.dense(1),
+                                     .gamma = n.weighted ? c.dense(1) : nullptr,
                                      .dy = c.data(dy),
                                      .dx = c.data(dx),
                                      .mean = means,
                                      .rstd = rstd,
                                      .sums = {}},
              n.rows, gpu::kRowShared);
-  norm_parameters(c, n.rows, n.dim, dy, means, rstd, dx + 1, c.size() > dx + 2 ? dx + 2 : -1, n.accumulate);
+  if (n.weighted)
+    norm_parameters(c, n.rows, n.dim, dy, means, rstd, dx + 1, c.size() > dx + 2 ? dx + 2 : -1, n.accumulate);
 }
 
 template <class T>

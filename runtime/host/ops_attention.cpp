@@ -47,6 +47,7 @@ kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T
   a.v_strides = c.tokens(2, s.batch, s.kv_heads, s.v_dim);
   a.mask.causal = s.causal;
   if (s.window > 0) a.mask.window = s.window;
+  a.mask.chunked = s.chunked;
   next = 3;
   if (s.bias) a.mask.bias = c.dense(next++);
   if (s.mask_groups > 0) {
@@ -137,6 +138,7 @@ void run(const PagedAttention& w, const OpContext<T>& c) {
   a.o_strides = c.tokens(6, 1, w.heads, w.v_dim);
   a.mask.causal = true;
   if (w.window > 0) a.mask.window = w.window;
+  a.mask.chunked = w.chunked;
   a.layout = {.cu_q = starts, .kv_lens = lengths, .block_table = c.ints(3), .max_blocks = w.max_pages, .page = w.page};
   a.workspace = c.workspace();
   a.lse = reinterpret_cast<T*>(static_cast<std::byte*>(c.workspace()) + attention_scratch(w, sizeof(T)));

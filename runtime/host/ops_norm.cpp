@@ -24,14 +24,15 @@ static void layer_norm(const NormForward& n, const OpContext<T>& c) {
 template <class T>
 void run(const NormForward& n, const OpContext<T>& c) {
   if (n.kind == NormKind::Layer) return layer_norm(n, c);
+  const int y = c.num_reads();  // x [w]
   kernels::rms_norm(kernels::RmsNormArgs<T>{.rows = n.rows,
                                             .cols = n.dim,
                                             .x = c.data(0),
                                             .x_stride = c.row_stride(0, n.rows, n.dim),
-                                            .gamma = c.dense(1),
-                                            .y = c.data(2),
-                                            .y_stride = c.row_stride(2, n.rows, n.dim),
-                                            .rstd = c.size() > 3 ? c.dense(3) : nullptr,
+                                            .gamma = n.weighted ? c.dense(1) : nullptr,
+                                            .y = c.data(y),
+                                            .y_stride = c.row_stride(y, n.rows, n.dim),
+                                            .rstd = c.size() > y + 1 ? c.dense(y + 1) : nullptr,
                                             .epsilon = T(n.epsilon)});
 }
 
@@ -59,19 +60,20 @@ static void layer_norm_backward(const NormBackward& n, const OpContext<T>& c) {
 template <class T>
 void run(const NormBackward& n, const OpContext<T>& c) {
   if (n.kind == NormKind::Layer) return layer_norm_backward(n, c);
+  const int rstd = n.weighted ? 2 : 1, dy = rstd + 1, dx = dy + 1;  // x [w] rstd dy → dx [dw]
   kernels::RmsNormBackwardArgs<T> a;
   a.rows = n.rows;
   a.cols = n.dim;
   a.x = c.data(0);
   a.x_stride = c.row_stride(0, n.rows, n.dim);
-  a.gamma = c.dense(1);
-  a.rstd = c.dense(2);
-  a.dy = c.data(3);
-  a.dy_stride = c.row_stride(3, n.rows, n.dim);
-  a.dx = c.data(4);
-  a.dx_stride = c.row_stride(4, n.rows, n.dim);
-  a.dgamma = c.dense(5);
-  a.write_dx = c.write_mode(4);
+  a.gamma = n.weighted ? c.dense(1) : nullptr;
+  a.rstd = c.dense(rstd);
+  a.dy = c.data(dy);
+  a.dy_stride = c.row_stride(dy, n.rows, n.dim);
+  a.dx = c.data(dx);
+  a.dx_stride = c.row_stride(dx, n.rows, n.dim);
+  a.dgamma = n.weighted ? c.dense(dx + 1) : nullptr;
+  a.write_dx = c.write_mode(dx);
   a.write_parameters = n.accumulate ? kernels::Write::Accumulate : kernels::Write::Overwrite;
   kernels::rms_norm_backward(a);
 }

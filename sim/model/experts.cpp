@@ -72,4 +72,14 @@ MoE build_deepseek_experts(const DecoderSettings& s, const ExpertSettings& e, co
   return moe;
 }
 
+MoE build_llama4_experts(const DecoderSettings& s, const ExpertSettings& e, const std::string& prefix,
+                         ParameterSet& p) {
+  MoE moe = router_settings(e);
+  moe.weighs_input = true;
+  add_experts(s, e, prefix, p, moe);
+  moe.router = p.linear(prefix + "router", s.hidden, e.experts);
+  moe.shared = build_gated_mlp(s, e.shared_inner, prefix + "shared_expert.", p);
+  return moe;
+}
+
 }  // namespace orrery

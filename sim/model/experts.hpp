@@ -30,5 +30,8 @@ MoE build_qwen_experts(const DecoderSettings& s, const ExpertSettings& e, const 
 /// DeepSeek: experts.N.{gate,up,down}_proj, gate (with e_score_correction_bias), shared_experts.
 MoE build_deepseek_experts(const DecoderSettings& s, const ExpertSettings& e, const std::string& prefix,
                            ParameterSet& p);
+/// Llama 4: experts.N.{gate,up,down}_proj, which its checkpoints stack as gate_up_proj and down_proj of all experts,
+/// router, shared_expert.
+MoE build_llama4_experts(const DecoderSettings& s, const ExpertSettings& e, const std::string& prefix, ParameterSet& p);
 
 }  // namespace orrery

@@ -25,6 +25,7 @@ void build_t5(const BuildInput& input, Model& model);
 void build_switch(const BuildInput& input, Model& model);
 void build_llama(const BuildInput& input, Model& model);
 void build_mistral(const BuildInput& input, Model& model);
+void build_llama4(const BuildInput& input, Model& model);
 void build_qwen2(const BuildInput& input, Model& model);
 void build_qwen3(const BuildInput& input, Model& model);
 void build_starcoder2(const BuildInput& input, Model& model);

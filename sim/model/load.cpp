@@ -29,6 +29,8 @@ constexpr FamilyEntry kFamilies[] = {
     {"switch_transformers", "SwitchTransformersForConditionalGeneration",
      "Switch Transformers: T5 with one expert per token in every n-th block", build_switch},
     {"llama", "LlamaForCausalLM LLaMAForCausalLM", "Llama 1, 2 and 3: rotary positions, RMSNorm, SwiGLU", build_llama},
+    {"llama4_text", "Llama4ForCausalLM", "the language model of Llama 4: experts that weigh what they read, chunks",
+     build_llama4},
     {"mistral", "MistralForCausalLM", "Mistral: Llama with a sliding window", build_mistral},
     {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases on q, k and v", build_qwen2},
     {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms on q and k", build_qwen3},
@@ -45,17 +47,17 @@ constexpr FamilyEntry kFamilies[] = {
     {"dlrm", "DLRM", "deep learning recommendation model (our own configuration keys)", build_dlrm},
 };
 
-/// A key that changes what a network computes and that no family here reads, unless it has the neutral value or is
-/// off. Keys as in the configurations of transformers.
+/// A key that changes what a network computes and that only one family here reads, or none, unless it has the neutral
+/// value or is off. Keys as in the configurations of transformers.
 struct ForeignKey {
-  std::string_view key, neutral, meaning;
+  std::string_view key, neutral, meaning, family = {};
 };
 
 constexpr ForeignKey kForeignKeys[] = {
     {"index_topk", "", "attention to the tokens that an indexer chooses (DeepSeek-V3.2)"},
-    {"interleave_moe_layer_step", "1", "layers of experts between dense ones (Llama 4)"},
-    {"attention_chunk_size", "", "attention within chunks of the sequence (Llama 4)"},
-    {"no_rope_layers", "", "layers without positions (Llama 4, SmolLM 3)"},
+    {"interleave_moe_layer_step", "1", "layers of experts between dense ones (Llama 4)", "llama4_text"},
+    {"attention_chunk_size", "", "attention within chunks of the sequence (Llama 4)", "llama4_text"},
+    {"no_rope_layers", "", "layers without positions (Llama 4, SmolLM 3)", "llama4_text"},
     {"attn_logit_softcapping", "", "bounded scores of attention (Gemma 2)"},
     {"final_logit_softcapping", "", "bounded logits (Gemma 2)"},
     {"embedding_multiplier", "1", "scaled embeddings (Granite)"},
@@ -74,10 +76,14 @@ bool is_off(const Node& value, std::string_view neutral) {
 
 /// Refuses networks that would be read as others, whatever family they say they are of.
 void check_keys(const Node& config) {
+  const Node* type = config.find("model_type");
   std::vector<Diagnostic> problems;
-  for (const ForeignKey& k : kForeignKeys)
+  for (const ForeignKey& k : kForeignKeys) {
+    if (!k.family.empty() && type != nullptr && type->scalar == k.family) continue;
     if (const Node* value = config.find(k.key); value != nullptr && !is_off(*value, k.neutral))
-      problems.push_back(at_key(*value, fmt::format("{}: no network here has {}", k.key, k.meaning)));
+      problems.push_back(at_key(*value, fmt::format("{}: no {} here has {}", k.key,
+                                                    k.family.empty() ? "network" : "other network", k.meaning)));
+  }
   if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
 }
 

@@ -42,7 +42,7 @@ struct Linear {
 enum class NormKind : std::uint8_t { Layer, Rms };
 struct Norm {
   NormKind kind = NormKind::Layer;
-  ParameterId weight, bias;  // bias is none for RMSNorm
+  ParameterId weight, bias;  // bias is none for RMSNorm, which may have no weight either
   std::int64_t dim = 0;
   double epsilon = 1e-5;
 };
@@ -57,6 +57,13 @@ struct Rope {
   double attention_factor = 1.0;  // yarn's factor on cos and sin
 };
 
+/// Scores of a query grow with its position p, counted from 0: by 1 + scale·ln(1 + ⌊(p + 1)/span⌋) (Llama 4, arXiv
+/// 2501.19399).
+struct ScoreGrowth {
+  double scale = 0, span = 1;
+  bool operator==(const ScoreGrowth&) const = default;
+};
+
 /// Additive attention bias read from a table by a bucket of the relative position (T5: buckets by distance, Swin: by
 /// 2-D offset).
 struct RelativeBias {
@@ -69,7 +76,7 @@ struct RelativeBias {
 struct StandardAttention {
   bool fused = false;  // one qkv projection (GPT-2); else q, k and v
   Linear qkv, q, k, v;
-  std::optional<Norm> q_norm, k_norm;  // per head (Qwen3)
+  std::optional<Norm> q_norm, k_norm;  // per head (Qwen3; Llama 4 without weights)
 };
 
 /// Multi-head latent attention (DeepSeek-V2/V3): the cache holds kv_rank + rope_dim numbers per token.
@@ -91,7 +98,9 @@ struct Attention {
   double scale = 1.0;                  // on q·k
   bool causal = true;
   std::optional<std::int64_t> window;  // sliding window, in tokens
+  bool chunked = false;                // the windows lie side by side instead (Llama 4)
   std::optional<Rope> rope;
+  std::optional<ScoreGrowth> growth;
   std::optional<RelativeBias> relative_bias;
 };
 
@@ -110,7 +119,8 @@ struct MoE {
   std::optional<Linear> shared_gate;  // Qwen2-MoE: sigmoid gate on the shared expert
   std::int64_t top_k = 2;
   RouterScore score = RouterScore::Softmax;
-  bool normalise = true;  // the chosen weights sum to one
+  bool normalise = true;      // the chosen weights sum to one
+  bool weighs_input = false;  // experts read rows that are multiplied by their weights, and what they give is added up
   double scaling = 1.0;
   std::int64_t groups = 1, top_groups = 1;  // group-limited choice
 };

@@ -2,28 +2,29 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <tuple>
+#include <functional>
 
 #include "sim/base/error.hpp"
 #include "sim/strategy/indices.hpp"
 #include "sim/strategy/layers.hpp"
 
 namespace orrery {
-namespace {
 
-/// Row r: the cosines or sines of positions[r].
-std::vector<double> rotary_table(const Rope& rope, const std::vector<std::int64_t>& positions, bool sine) {
-  std::vector<double> out;
-  out.reserve(positions.size() * rope.inverse_frequencies.size());
-  for (const std::int64_t p : positions)
-    for (const double frequency : rope.inverse_frequencies) {
-      const double angle = static_cast<double>(p) * frequency;
-      out.push_back(rope.attention_factor * (sine ? std::sin(angle) : std::cos(angle)));
-    }
-  return out;
-}
+/// What pairs of numbers turn by: a table of cosines and one of sines by position.
+struct Layers::Turns {
+  std::string name;
+  std::int64_t pairs = 0;
+  bool interleaved = false;
+  std::function<double(std::int64_t position, std::int64_t pair, bool sine)> value;
 
-}  // namespace
+  std::vector<double> table(const std::vector<std::int64_t>& positions, bool sine) const {
+    std::vector<double> out;
+    out.reserve(positions.size() * static_cast<std::size_t>(pairs));
+    for (const std::int64_t p : positions)
+      for (std::int64_t i = 0; i < pairs; ++i) out.push_back(value(p, i, sine));
+    return out;
+  }
+};
 
 TensorId Layers::heads_view(TensorId x, std::int64_t batch, std::int64_t sequence, std::int64_t heads, std::int64_t dim,
                             std::int64_t head_stride, std::int64_t offset) {
@@ -43,25 +44,24 @@ TensorId Layers::positions_of_rows() const {
   return contexts();
 }
 
-/// Rotates heads of x in place; `first` is the offset of the rotated numbers in a row of `width` numbers.
-void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride,
-                    std::int64_t first, std::int64_t width) {
-  const auto rot = static_cast<std::int64_t>(2 * rope.inverse_frequencies.size());
+/// Turns heads of x in place; `first` is the offset of the turned numbers in a row of `width` numbers.
+void Layers::turn(std::string_view name, TensorId x, const Turns& turns, std::int64_t heads, std::int64_t head_stride,
+                  std::int64_t first, std::int64_t width) {
+  const std::int64_t rot = 2 * turns.pairs;
   const auto* t = std::get_if<Transformer>(&model().network);
   const std::int64_t positions = t ? t->max_positions : sizes_.sequence;
   // Where sequences are cut over ranks, row i of the table is for the i-th token of the rank.
   const bool cut = bool{roles().cp};
   const auto table = [&](bool sine) {
     return rank_constant(
-        fmt::format("{}.{}", rotary_, sine ? "sin" : "cos"), Shape{cut ? sizes_.sequence : positions, rot / 2},
+        fmt::format("{}.{}", turns.name, sine ? "sin" : "cos"), Shape{cut ? sizes_.sequence : positions, turns.pairs},
         sizes_.dtype, [=, slices = slices()](std::span<const std::int64_t> at) {
           const auto all = repeated_range(0, 1, positions, 1);
-          return rotary_table(rope, cut ? slices.positions(at) : std::vector<std::int64_t>(all.begin(), all.end()),
-                              sine);
+          return turns.table(cut ? slices.positions(at) : std::vector<std::int64_t>(all.begin(), all.end()), sine);
         });
   };
   TensorId cos = table(false), sin = table(true);
-  if (sizes_.cache_use == CacheUse::Paged) std::tie(cos, sin) = rotations_of_rows(cos, sin, rot / 2);
+  if (sizes_.cache_use == CacheUse::Paged) cos = picked_rows(cos), sin = picked_rows(sin);
   const Layout& base = tape_.plan().layouts[tape_.plan().tensors[x.index()].layout.index()];
   const Layout layout{
       .shape = Shape{padded_rows(), heads, rot}, .strides = {width, head_stride, 1}, .offset = base.offset + first};
@@ -77,10 +77,29 @@ void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::in
                             .rot_dim = rot,
                             .sequence = sizes_.sequence,
                             .start = start,
-                            .interleaved = rope.interleaved,
+                            .interleaved = turns.interleaved,
                             .positions = !positions_of_rows().is_none(),
                             .dtype = sizes_.dtype},
             operands);
+}
+
+void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride,
+                    std::int64_t first, std::int64_t width) {
+  const Turns turns{rotary_, static_cast<std::int64_t>(rope.inverse_frequencies.size()), rope.interleaved,
+                    [rope](std::int64_t position, std::int64_t pair, bool sine) {
+                      const double angle = double(position) * rope.inverse_frequencies[static_cast<std::size_t>(pair)];
+                      return rope.attention_factor * (sine ? std::sin(angle) : std::cos(angle));
+                    }};
+  turn(name, x, turns, heads, head_stride, first, width);
+}
+
+/// Multiplies rows of queries by a factor of their position: pairs of numbers turn by no angle, and grow.
+void Layers::grow_scores(std::string_view name, TensorId q, const ScoreGrowth& growth, std::int64_t width) {
+  const Turns turns{"growth", 1, false, [growth](std::int64_t position, std::int64_t, bool sine) {
+                      const double spans = std::floor(double(position + 1) / growth.span);
+                      return sine ? 0.0 : 1 + growth.scale * std::log1p(spans);
+                    }};
+  turn(name, q, turns, width / 2, 2, 0, width);
 }
 
 /// One projection to heads, normed per head where the model says so; a matrix [rows, heads·dim].
@@ -111,6 +130,7 @@ Layers::Projected Layers::project(std::string_view name, TensorId x, const Atten
     rotate(fmt::format("{}.rope_q", name), q, *a.rope, a.heads, a.qk_dim, 0, a.heads * a.qk_dim);
     rotate(fmt::format("{}.rope_k", name), k, *a.rope, a.kv_heads, a.qk_dim, 0, a.kv_heads * a.qk_dim);
   }
+  if (a.growth) grow_scores(fmt::format("{}.growth", name), q, *a.growth, a.heads * a.qk_dim);
   return {heads_view(q, b, len, a.heads, a.qk_dim, a.qk_dim, 0),
           heads_view(k, b, len, a.kv_heads, a.qk_dim, a.qk_dim, 0),
           heads_view(v, b, len, a.kv_heads, a.v_dim, a.v_dim, 0)};
@@ -174,6 +194,7 @@ AttentionShape Layers::attention_shape(const Attention& a, std::int64_t batch, s
           .v_dim = a.v_dim,
           .causal = a.causal,
           .window = a.window.value_or(0),
+          .chunked = a.chunked,
           .scale = a.scale,
           .dtype = sizes_.dtype};
 }

@@ -30,21 +30,25 @@ void BackwardRules::operator()(const RelativeBiasForward& r) {
 
 void BackwardRules::operator()(const NormForward& n) {
   const bool layer = n.kind == NormKind::Layer;
-  const std::size_t y = layer ? 3 : 2;
+  const std::size_t y = layer ? 3 : n.weighted ? 2 : 1;
   const TensorId dy = tape_.gradient(in(y));
   if (dy.is_none()) return;
-  std::vector<Operand> operands{reads(saved(0)), reads(saved(1))};
+  std::vector<Operand> operands{reads(saved(0))};
+  if (n.weighted) operands.push_back(reads(saved(1)));
   for (std::size_t i = y + 1; i < node_.operands.size(); ++i) operands.push_back(reads(saved(i)));
   operands.push_back(reads(dy));
   const TensorId dx = tape_.contribution(in(0));
   operands.push_back(writes(dx));
-  const auto dw = tape_.parameter_target(in(1));
-  operands.push_back(dw.accumulate ? updates(dw.tensor) : writes(dw.tensor));
-  if (layer) {
-    const auto db = tape_.parameter_target(in(2));
-    operands.push_back(db.accumulate ? updates(db.tensor) : writes(db.tensor));
-  }
-  tape_.emit(name(".backward"), NormBackward{n.kind, n.rows, n.dim, n.epsilon, dw.accumulate, n.dtype}, operands);
+  bool accumulate = false;
+  const auto add_parameter = [&](std::size_t at) {
+    const auto target = tape_.parameter_target(in(at));
+    operands.push_back(target.accumulate ? updates(target.tensor) : writes(target.tensor));
+    return target.accumulate;
+  };
+  if (n.weighted) accumulate = add_parameter(1);
+  if (layer) add_parameter(2);
+  tape_.emit(name(".backward"), NormBackward{n.kind, n.rows, n.dim, n.epsilon, accumulate, n.dtype, n.weighted},
+             operands);
   tape_.contribute(in(0), dx);
 }
 

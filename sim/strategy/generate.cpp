@@ -206,7 +206,8 @@ void check_generation(const Model& model, const GenerateOptions& o, const Parall
   if (!t.encoder.empty() && (o.chunk > 0 || !o.lengths.empty() || o.microbatches > 1))
     throw UserError{fmt::format("{} has an encoder", model.name),
                     "chunk, lengths and microbatches are for models with a decoder alone"};
-  if (t.decoder.front().attention.window && !o.lengths.empty())
+  const auto is_windowed = [](const Block& b) { return b.attention.window.has_value(); };
+  if (!o.lengths.empty() && std::any_of(t.decoder.begin(), t.decoder.end(), is_windowed))
     throw UserError{fmt::format("{} attends to a window", model.name), "leave lengths out"};
   const bool draws = o.temperature > 0;
   const Roles roles = roles_of(parse_mesh(p.mesh));

@@ -98,14 +98,20 @@ TensorId Layers::linear_as_is(std::string_view name, TensorId x, std::int64_t ro
 TensorId Layers::row_norm(std::string_view name, TensorId x, std::int64_t rows, const Norm& n) {
   const TensorId y = activation_tensor(name, Shape{rows, n.dim});
   const TensorId rstd = activation_tensor(fmt::format("{}.rstd", name), Shape{rows});
-  const NormForward op{.kind = n.kind, .rows = rows, .dim = n.dim, .epsilon = n.epsilon, .dtype = sizes_.dtype};
-  if (n.kind == NormKind::Layer) {
-    const TensorId mean = activation_tensor(fmt::format("{}.mean", name), Shape{rows});
-    tape_.add(name, op,
-              {reads(x), reads(weight(n.weight)), reads(weight(n.bias)), writes(y), writes(mean), writes(rstd)});
-  } else {
-    tape_.add(name, op, {reads(x), reads(weight(n.weight)), writes(y), writes(rstd)});
-  }
+  const NormForward op{.kind = n.kind,
+                       .rows = rows,
+                       .dim = n.dim,
+                       .epsilon = n.epsilon,
+                       .dtype = sizes_.dtype,
+                       .weighted = !n.weight.is_none()};
+  std::vector<Operand> operands{reads(x)};
+  if (op.weighted) operands.push_back(reads(weight(n.weight)));
+  if (!n.bias.is_none()) operands.push_back(reads(weight(n.bias)));
+  operands.push_back(writes(y));
+  if (n.kind == NormKind::Layer)
+    operands.push_back(writes(activation_tensor(fmt::format("{}.mean", name), Shape{rows})));
+  operands.push_back(writes(rstd));
+  tape_.add(name, op, operands);
   return y;
 }
 

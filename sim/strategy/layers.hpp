@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/strategy/arrangement.hpp"
@@ -21,7 +22,7 @@ struct PagedRows {
   std::int64_t sequences = 1, page = 16, max_pages = 1, slots = 0;  // slots: tokens that the pool has room for
   TensorId positions, slot, table, starts, lengths;                 // inputs; `slot`: of each new row in the pool
   TensorId last;                                                    // input: the last new row of each sequence
-  TensorId rotary_cos, rotary_sin;                                  // of the rows, made once by the first block
+  std::vector<std::pair<TensorId, TensorId>> picked;  // tables of positions, and what of them the rows need
 };
 
 /// Keys and values that outlive a step, per block (encoder blocks count, theirs are none; of sub-layers side by side
@@ -280,8 +281,12 @@ class Layers {
   Projected project(std::string_view name, TensorId x, const Attention& a, const StandardAttention& s);
   TensorId project_heads(std::string_view name, TensorId x, const Linear& l, const std::optional<Norm>& n,
                          std::int64_t heads, std::int64_t dim);
-  void rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_dim,
+  struct Turns;
+  void turn(std::string_view name, TensorId x, const Turns& turns, std::int64_t heads, std::int64_t head_stride,
+            std::int64_t first, std::int64_t width);
+  void rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride,
               std::int64_t first, std::int64_t width);
+  void grow_scores(std::string_view name, TensorId q, const ScoreGrowth& growth, std::int64_t width);
   TensorId latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l,
                             KvCache* cache, int block);
   Projected expand_latents(std::string_view name, TensorId q, TensorId compressed, TensorId shared_key,
@@ -315,7 +320,7 @@ class Layers {
   TensorId ring_self_attention(std::string_view name, const Projected& p, const Attention& a);
   Projected append(std::string_view name, const Projected& p, const Attention& a, KvCache& cache, int block);
   // Over pages: paged_attention.cpp.
-  std::pair<TensorId, TensorId> rotations_of_rows(TensorId cos, TensorId sin, std::int64_t width);
+  TensorId picked_rows(TensorId table);
   void store_rows(std::string_view name, TensorId rows, TensorId pool, std::int64_t cols);
   TensorId paged_attention(std::string_view name, const Projected& p, const Attention& a);
   void append_rows(std::string_view name, TensorId rows, TensorId cache, std::int64_t cols, std::int64_t capacity);

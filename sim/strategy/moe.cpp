@@ -20,7 +20,10 @@ class MoeLowering {
   TensorId run(TensorId x) {
     choose(x);
     ExpertRows home = route(x);
-    if (l_.sizes().weigh_inside) home.weights = sorted_weights(home.rows);
+    if (m_.weighs_input)
+      home.x = weigh(home, home.x, sorted_weights(home.rows), hidden());
+    else if (l_.sizes().weigh_inside)
+      home.weights = sorted_weights(home.rows);
     if (!l_.roles().experts && capacity() == 0) l_.wait_for_rows(name_, home.offsets);
     TensorId y;
     if (l_.roles().experts) {
@@ -31,7 +34,7 @@ class MoeLowering {
     } else {
       y = compute(home);
     }
-    const TensorId out = home.weights.is_none() ? unpermute(y) : add_up(y);
+    const TensorId out = m_.weighs_input || !home.weights.is_none() ? add_up(y) : unpermute(y);
     return m_.shared ? l_.add(part("sum"), out, shared(x)) : out;
   }
 
@@ -135,16 +138,20 @@ class MoeLowering {
   TensorId compute(const ExpertRows& e) {
     const Mlp& first = m_.experts.front();
     const TensorId up = grouped("up", e, e.x, first.up);
-    const TensorId inner = activate(e, up, first);
-    return grouped("down", e, e.weights.is_none() ? inner : weigh(e, inner, first.up.out), first.down);
+    TensorId inner = activate(e, up, first);
+    if (!e.weights.is_none()) {
+      const RecomputeScope scope{l_.tape(), l_.recomputes(RecomputePart::Activations)};
+      inner = weigh(e, inner, e.weights, first.up.out);
+    }
+    return grouped("down", e, inner, first.down);
   }
 
-  TensorId weigh(const ExpertRows& e, TensorId inner, std::int64_t width) {
+  /// Rows multiplied by their weights.
+  TensorId weigh(const ExpertRows& e, TensorId rows, TensorId weights, std::int64_t width) {
     const TensorId out = l_.activation_tensor(part("weigh"), Shape{e.buffer, width});
-    std::vector<Operand> operands{reads(inner), reads(e.weights)};
+    std::vector<Operand> operands{reads(rows), reads(weights)};
     if (e.counted) operands.push_back(reads(e.offsets));
     operands.push_back(writes(out));
-    const RecomputeScope scope{l_.tape(), l_.recomputes(RecomputePart::Activations)};
     const ScaleRows scale{.rows = e.rows, .cols = width, .by_row = true, .dtype = dtype_, .counted = e.counted};
     l_.tape().add(part("weigh"), scale, operands);
     return out;

@@ -7,26 +7,24 @@
 
 namespace orrery {
 
-/// Rows of the tables of rotations that the rows of the step stand at; all blocks share them.
-std::pair<TensorId, TensorId> Layers::rotations_of_rows(TensorId cos, TensorId sin, std::int64_t width) {
-  PagedRows& rows = *paged_;
-  if (!rows.rotary_cos.is_none()) return {rows.rotary_cos, rows.rotary_sin};
-  const auto pick = [&](std::string_view name, TensorId table) {
-    const TensorId picked = activation_tensor(name, Shape{this->rows(), width});
-    const std::int64_t positions = tape_.plan().shape(table)[0];
-    tape_.add(name,
-              Gather{.rows = this->rows(),
-                     .cols = width,
-                     .table_rows = positions,
-                     .first = 0,
-                     .last = positions,
-                     .dtype = sizes_.dtype},
-              {reads(table), reads(rows.positions), writes(picked)});
-    return picked;
-  };
-  rows.rotary_cos = pick("rotary.cos_of_rows", cos);
-  rows.rotary_sin = pick("rotary.sin_of_rows", sin);
-  return {rows.rotary_cos, rows.rotary_sin};
+/// Rows of a table of positions that the rows of the step stand at; all blocks share them.
+TensorId Layers::picked_rows(TensorId table) {
+  for (const auto& [from, rows] : paged_->picked)
+    if (from == table) return rows;
+  const Plan& plan = tape_.plan();
+  const std::int64_t positions = plan.shape(table)[0], width = plan.shape(table)[1];
+  const std::string name = fmt::format("{}_of_rows", plan.names[plan.tensors[table.index()].name]);
+  const TensorId rows = activation_tensor(name, Shape{this->rows(), width});
+  tape_.add(name,
+            Gather{.rows = this->rows(),
+                   .cols = width,
+                   .table_rows = positions,
+                   .first = 0,
+                   .last = positions,
+                   .dtype = sizes_.dtype},
+            {reads(table), reads(paged_->positions), writes(rows)});
+  paged_->picked.emplace_back(table, rows);
+  return rows;
 }
 
 /// New rows into their slots of a pool.
@@ -50,6 +48,7 @@ TensorId Layers::paged_attention(std::string_view name, const Projected& p, cons
                            .page = paged_->page,
                            .max_pages = paged_->max_pages,
                            .window = a.window.value_or(0),
+                           .chunked = a.chunked,
                            .scale = a.scale,
                            .dtype = sizes_.dtype,
                            .stored = sizes_.dtype},

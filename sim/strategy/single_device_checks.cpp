@@ -27,8 +27,9 @@ void check_rows(std::int64_t batch, std::int64_t sequence) {
 void check_length(const Model& model, std::string_view name, std::int64_t length) {
   const auto* t = std::get_if<Transformer>(&model.network);
   if (!t || !t->tokens) return;
-  const bool bounded = !t->positions.is_none() || (!t->decoder.empty() && t->decoder.front().attention.rope) ||
-                       (!t->encoder.empty() && t->encoder.front().attention.rope);
+  const auto turns = [](const Block& b) { return b.attention.rope || b.attention.growth; };
+  const bool bounded = !t->positions.is_none() || std::any_of(t->decoder.begin(), t->decoder.end(), turns) ||
+                       std::any_of(t->encoder.begin(), t->encoder.end(), turns);
   if (bounded && t->max_positions > 0 && length > t->max_positions)
     throw UserError{
         fmt::format("{} {} is more than the {} positions of {}", name, length, t->max_positions, model.name),

@@ -135,6 +135,13 @@ void check_pieces(const ParallelOptions& p, const Arrangements& arrangements) {
 void check_has_layers(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
   if (o.copied_values && !has_latents(model))
     throw UserError{fmt::format("copied_values is for latent attention, and {} has none", model.name), "leave it out"};
+  const auto weighs_input = [](const Block& b) {
+    const auto* experts = std::get_if<MoE>(&b.ffn);
+    return experts && experts->weighs_input;
+  };
+  const std::span<const Block> blocks = blocks_of(model);
+  if (o.weigh_inside && std::any_of(blocks.begin(), blocks.end(), weighs_input))
+    throw UserError{fmt::format("experts of {} weigh what they read", model.name), "leave weigh_inside out"};
   if (has_experts(model)) return;
   for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts}, {"weigh_inside", o.weigh_inside}})
     if (on)

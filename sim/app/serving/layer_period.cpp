@@ -9,7 +9,8 @@ namespace {
 
 /// Whether plans of two blocks do the same work.
 bool alike(const Block& a, const Block& b) {
-  return a.attention.window == b.attention.window && a.ffn.index() == b.ffn.index() &&
+  return a.attention.window == b.attention.window && a.attention.rope.has_value() == b.attention.rope.has_value() &&
+         a.attention.growth == b.attention.growth && a.ffn.index() == b.ffn.index() &&
          a.attention.projections.index() == b.attention.projections.index();
 }
 

@@ -15,6 +15,7 @@ struct AttentionShape {
   std::int64_t qk_dim = 0, v_dim = 0;
   bool causal = true;       // query i sees keys up to kv − q + i
   std::int64_t window = 0;  // sliding window in tokens; 0: none
+  bool chunked = false;     // windows do not slide: they lie side by side, and a query sees keys of its own
   double scale = 1;
   bool bias = false;                  // additive [heads, q, kv], shared by the batch
   std::int64_t mask_groups = 0;       // additive [groups, q, kv]; sequence b uses group b mod groups; 0: none
@@ -37,6 +38,7 @@ struct AttentionShape {
     v("v_dim", v_dim);
     v("causal", causal);
     v("window", window);
+    v("chunked", chunked);
     v("scale", scale);
     v("bias", bias);
     v("mask_groups", mask_groups);
@@ -51,10 +53,12 @@ struct AttentionShape {
 
   /// (query, key) pairs that the mask leaves, per head, over the batch.
   ///   causal: Σᵢ min(kv − q + i + 1, window) for i in [0, q);  else q · kv
+  ///   chunked: Σₚ (p mod window + 1) for p in [kv − q, kv)
   double pairs(const Bindings& b) const {
     if (visible > 0) return double(batch) * double(visible);
     if (ragged_pairs > 0) return double(ragged_pairs) * (causal ? 0.5 : 1.0);
     const double n = double(q), len = double(kv.at(b));
+    if (chunked) return double(batch) * (chunk_pairs(kv.at(b)) - chunk_pairs(kv.at(b) - q));
     if (!causal) return double(batch) * n * (window > 0 ? std::min(double(window), len) : len);
     double all = n * (len - n) + n * (n + 1) / 2;
     if (window > 0 && double(window) < len) {
@@ -67,7 +71,22 @@ struct AttentionShape {
   /// Keys of a sequence that some query sees: those of the first one's window, and the others' own.
   std::int64_t keys_read(const Bindings& b) const {
     const std::int64_t all = kv.at(b);
+    if (chunked) return all - chunk_start(all - q);
     return causal && window > 0 ? std::min(all, window + q - 1) : all;
+  }
+  /// The first key of the chunk that a position is in.
+  std::int64_t chunk_start(std::int64_t position) const {
+    return std::max<std::int64_t>(0, position) / window * window;
+  }
+  /// Keys that the last of n tokens sees by the window.
+  std::int64_t keys_of_row(std::int64_t n) const {
+    if (chunked) return n - chunk_start(n - 1);
+    return window > 0 ? std::min(window, n) : n;
+  }
+  /// Pairs of the first n tokens of a sequence in chunks.
+  double chunk_pairs(std::int64_t n) const {
+    const double w = double(window), rest = double(n % window);
+    return double(n / window) * w * (w + 1) / 2 + rest * (rest + 1) / 2;
   }
   std::int64_t q_elements() const { return batch * q * heads * qk_dim; }
   std::int64_t o_elements() const { return batch * q * heads * v_dim; }

@@ -18,6 +18,7 @@ struct PagedAttention {
   std::int64_t rows = 0, sequences = 1, heads = 1, kv_heads = 1, qk_dim = 0, v_dim = 0;
   std::int64_t page = 16, max_pages = 1;
   std::int64_t window = 0;  // sliding window in tokens; 0: none
+  bool chunked = false;     // see AttentionShape
   double scale = 1;
   DType dtype = DType::F32;
   DType stored = DType::F32;  // type of keys and values in the pool
@@ -39,6 +40,7 @@ struct PagedAttention {
     v("page", page);
     v("max_pages", max_pages);
     v("window", window);
+    v("chunked", chunked);
     v("scale", scale);
     v("dtype", dtype);
     v("stored", stored);
@@ -63,6 +65,7 @@ struct PagedAttention {
                        .qk_dim = qk_dim,
                        .v_dim = v_dim,
                        .window = window,
+                       .chunked = chunked,
                        .scale = scale,
                        .dtype = dtype};
       return s;

@@ -24,6 +24,7 @@ struct Find {
     return g.bias ? all_but(g.m, num, {1, 2}) : all_but(g.m, num, {1});
   }
   std::optional<RowWise> operator()(const NormForward& n) const {
+    if (!n.weighted) return all_but(n.rows, num, {});
     return n.kind == NormKind::Layer ? all_but(n.rows, num, {1, 2}) : all_but(n.rows, num, {1});
   }
   std::optional<RowWise> operator()(const ActivationForward& a) const {
