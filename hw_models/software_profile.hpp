@@ -77,7 +77,10 @@ struct SoftwareProfile {
         "likewise of other forecasts: \"experts\" (steps of networks with layers of experts), \"elsewhere\" and "
         "\"memory_elsewhere\" (on devices that are not among those of `devices`), and of servers \"first\" (time "
         "to the first token), \"token_experts\", \"request\", \"duration\", \"rate\"; of static batches \"assumed\" "
-        "(rows that do not say how long their sequences are)",
+        "(rows that do not say how long their sequences are). \"each_first\", \"each_token\" and \"each_request\" are "
+        "of "
+        "single requests of a run: multiples of what follows from the deviations of its steps, 1 where they are left "
+        "out",
         at_least(0));
     v.field("deviations_from", deviations_from, "which rows told the deviations (`orrery fit-profile --deviations`)");
   }

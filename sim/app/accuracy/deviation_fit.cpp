@@ -40,7 +40,7 @@ std::vector<Miss> misses_of(const EvaluatedTable& table, std::string_view profil
     if (!row) continue;
     for (const Observation& o : row->observations)
       if (o.profile == profile)
-        out.push_back({table.row_ids[i], o.forecast, std::log(o.measured / o.predicted), o.scatter});
+        out.push_back({table.row_ids[i], o.forecast, std::log(o.measured / o.predicted) / o.unit, o.scatter});
   }
   return out;
 }
@@ -65,7 +65,11 @@ std::vector<ToldDeviation> tell_deviations(std::vector<Miss> misses) {
 }
 
 void set_deviations(SoftwareProfile& profile, const std::vector<ToldDeviation>& told) {
-  profile.deviations.clear();
+  const auto of_each = [](std::string_view forecast) { return forecast.starts_with("each_"); };
+  std::erase_if(profile.deviations, [&](const auto& known) {
+    return std::any_of(told.begin(), told.end(),
+                       [&](const ToldDeviation& t) { return of_each(t.forecast) == of_each(known.first); });
+  });
   for (const ToldDeviation& t : told) {
     if (t.forecast == "step" || t.forecast == "token")
       profile.deviation = t.deviation;

@@ -14,7 +14,7 @@ namespace orrery {
 struct Miss {
   std::string row_id;
   std::string forecast;  // by which name it tells of the profile's deviations
-  double error = 0;      // ln(measured / predicted)
+  double error = 0;      // ln(measured / predicted), over `Observation::unit`
   double scatter = 0;    // that the source states
 };
 std::vector<Miss> misses_of(const EvaluatedTable& table, std::string_view profile);
@@ -34,7 +34,8 @@ struct ToldDeviation {
 /// Of fewer than three nothing is told.
 std::vector<ToldDeviation> tell_deviations(std::vector<Miss> misses);
 
-/// Into `deviation` (steps, or tokens of servers), `memory_deviation` and `deviations`.
+/// Into `deviation` (steps, or tokens of servers), `memory_deviation` and `deviations`, in place of all of the same
+/// sort: those of single requests ("each_…"), or the others.
 void set_deviations(SoftwareProfile& profile, const std::vector<ToldDeviation>& told);
 
 }  // namespace orrery

@@ -29,6 +29,7 @@ struct Observation {
   // says that measurements scatter by: a standard deviation of ln(measured).
   std::string profile, forecast;
   double scatter = 0;
+  double unit = 1;    // what deviations of this forecast are multiples of: a standard deviation of ln(measured)
   std::string sweep;  // rows that differ in one choice: the rank correlation is taken within each; empty: none
   double size = 0;    // of the work, for decades and for the largest fifth
 };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "calibrate/statistics.hpp"
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/accuracy/serving_rows.hpp"
 
@@ -62,14 +64,10 @@ class RequestPredictor final : public RowPredictor {
       if (run.skip) return *run.skip;
       const Answer& a = run.answers.at(std::string{row["request_id"]});
       RowPrediction out;
-      const auto add = [&](std::string_view name, std::string_view kind, double milliseconds, double predicted) {
-        out.observations.push_back(observe(row, {name, milliseconds * 1e-3, predicted, {.kind = kind}}, *run.profile));
-      };
-      add("e2e", "request", *e2e, a.e2e());
-      add("ttft", "first", *ttft, a.ttft());
+      out.observations.push_back(observe_request(row, "e2e", RequestTime::Whole, *e2e * 1e-3, run, a));
+      out.observations.push_back(observe_request(row, "ttft", RequestTime::First, *ttft * 1e-3, run, a));
       if (const auto tpot = row.number("tpot_ms"); tpot && *tpot > 0 && a.output > 1)
-        add("tpot", "token", *tpot, a.tpot());
-      for (Observation& o : out.observations) o.source = row["run_id"];
+        out.observations.push_back(observe_request(row, "tpot", RequestTime::Token, *tpot * 1e-3, run, a));
       return out;
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
@@ -80,8 +78,26 @@ class RequestPredictor final : public RowPredictor {
   struct Run {
     std::optional<Skip> skip;
     std::map<std::string, Answer> answers;  // by request id
+    OtherAnswers others;
     const SoftwareProfile* profile = nullptr;
   };
+
+  /// With the interval of what errors of steps make of this request, see `interval_of`.
+  static Observation observe_request(const CsvRow& row, std::string_view name, RequestTime time, double measured,
+                                     const Run& run, const Answer& a) {
+    constexpr double kLeast = 1e-4;
+    const double predicted = time_of(a, time);
+    Observation o = observe(row, {name, measured, predicted, {}}, *run.profile);
+    const auto of = static_cast<std::size_t>(time);
+    const ServedInterval one = run.others.intervals(a, {1, 1, 1})[of];
+    const ServedInterval told = run.others.intervals(a, multiples_of(*run.profile))[of];
+    o.low = told.low, o.high = told.high;
+    o.forecast = told_as(time);
+    const double side = measured > predicted ? std::log(one.high / predicted) : std::log(predicted / one.low);
+    o.unit = std::max(kLeast, side / kNinetyPercent);
+    o.source = row["run_id"];
+    return o;
+  }
 
   const Run& of(const CsvRow& row) const {
     const std::lock_guard lock{mutex_};
@@ -111,6 +127,10 @@ class RequestPredictor final : public RowPredictor {
     run.profile = &profile;
     deployments_.simulate(served, profile,
                           [&](const Answer& a) { run.answers.emplace(ids[static_cast<std::size_t>(a.id)], a); });
+    const auto others = other_runs(deployments_.doubt(served, profile));
+    for (std::size_t i = 0; i < others.size(); ++i)
+      deployments_.simulate(
+          served, profile, [&](const Answer& a) { run.others.add(i, a); }, others[i]);
   }
 
   /// In order of arrival at the engine.

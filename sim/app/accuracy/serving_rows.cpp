@@ -24,6 +24,10 @@ struct Deployments::Entry {
 Deployments::Deployments(const Wiring& wiring, std::size_t most) : wiring_{wiring}, most_{most} {}
 Deployments::~Deployments() = default;
 
+StepDoubt Deployments::doubt(const ServedRow& row, const SoftwareProfile& profile) {
+  return find(row, profile)->times->doubt();
+}
+
 void Deployments::forget_oldest() {
   const auto oldest = std::min_element(entries_.begin(), entries_.end(),
                                        [](const auto& a, const auto& b) { return a.second.asked < b.second.asked; });
@@ -79,7 +83,7 @@ class WarmRequests final : public RequestSource {
 }  // namespace
 
 ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile& profile,
-                                    const std::function<void(const Answer&)>& on_answer) {
+                                    const std::function<void(const Answer&)>& on_answer, const StepFactors& factors) {
   const std::shared_ptr<Entry> kept = find(row, profile);
   Entry& entry = *kept;
   const std::lock_guard lock{entry.mutex};
@@ -98,11 +102,9 @@ ServingResult Deployments::simulate(const ServedRow& row, const SoftwareProfile&
       row.requests ? row.requests()
                    : std::make_unique<WarmRequests>(make_requests(o.traffic, 0), row.first,
                                                     static_cast<std::uint64_t>(o.traffic.seed));
-  return serve({.options = o,
-                .blocks = memory.pool_of(o.replica),
-                .source = *source,
-                .times = *entry.times,
-                .on_answer = on_answer});
+  ScaledTimes scaled{*entry.times, factors};
+  return serve(
+      {.options = o, .blocks = memory.pool_of(o.replica), .source = *source, .times = scaled, .on_answer = on_answer});
 }
 
 double Deployments::first_wave(const ServedRow& row, const SoftwareProfile& profile) {

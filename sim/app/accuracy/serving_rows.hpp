@@ -66,9 +66,11 @@ class Deployments {
   std::map<std::string, double> predict(const ServedRow& row, const SoftwareProfile& profile);
   /// Mean time to the first token of so many prompts as there are clients, all at once.
   double first_wave(const ServedRow& row, const SoftwareProfile& profile);
-  /// Simulates and gives each answer to `on_answer`.
+  /// Simulates and gives each answer to `on_answer`, with steps so many times as long.
   ServingResult simulate(const ServedRow& row, const SoftwareProfile& profile,
-                         const std::function<void(const Answer&)>& on_answer);
+                         const std::function<void(const Answer&)>& on_answer, const StepFactors& factors = {});
+  /// How far its steps may be off.
+  StepDoubt doubt(const ServedRow& row, const SoftwareProfile& profile);
 
  private:
   struct Entry;

@@ -4,43 +4,40 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/statistics.hpp"
 #include "sim/base/table.hpp"
 
 namespace orrery {
 namespace {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 /// A time that is reported: its name, and where it stands in a result.
 struct Measure {
   std::string_view name, summary;
   Histogram ServingResult::*member;
+  RequestTime time;
 };
-constexpr Measure kMeasures[] = {{"ttft", "to the first token", &ServingResult::ttft},
-                                 {"tpot", "per token behind it", &ServingResult::tpot},
-                                 {"itl", "between two tokens", &ServingResult::itl},
-                                 {"e2e", "to the last token", &ServingResult::e2e}};
+constexpr Measure kMeasures[] = {{"ttft", "to the first token", &ServingResult::ttft, RequestTime::First},
+                                 {"tpot", "per token behind it", &ServingResult::tpot, RequestTime::Token},
+                                 {"itl", "between two tokens", &ServingResult::itl, RequestTime::Token},
+                                 {"e2e", "to the last token", &ServingResult::e2e, RequestTime::Whole}};
 
-/// The mean where steps take as much less and more as they may; to the first token also as far off as rows were.
-std::optional<std::pair<double, double>> interval_of(const ServeReport& r, Histogram ServingResult::*member) {
-  if (!r.fast || !r.slow) return {};
-  std::pair<double, double> out{((*r.fast).*member).mean(), ((*r.slow).*member).mean()};
-  if (member == &ServingResult::ttft) {
-    const double factor = std::exp(kNinetyPercent * r.first_deviation), mean = (r.result.*member).mean();
-    out = {std::min(out.first, mean / factor), std::max(out.second, mean * factor)};
-  }
-  return out;
+/// Of the mean.
+std::optional<ServedInterval> interval_of(const ServeReport& r, const Measure& m) {
+  if (r.others.empty()) return {};
+  Extremes extremes;
+  for (std::size_t run = 0; run < r.others.size(); ++run)
+    extremes[kind_of_run(run)].add((r.others[run].*m.member).mean());
+  return interval_of((r.result.*m.member).mean(), extremes, r.multiples[static_cast<std::size_t>(m.time)]);
 }
 
-nlohmann::json distribution(const ServeReport& r, Histogram ServingResult::*member) {
-  const Histogram& h = r.result.*member;
+nlohmann::json distribution(const ServeReport& r, const Measure& m) {
+  const Histogram& h = r.result.*m.member;
   nlohmann::json j = {{"mean", h.mean()},        {"p50", h.quantile(0.5)},  {"p90", h.quantile(0.9)},
                       {"p95", h.quantile(0.95)}, {"p99", h.quantile(0.99)}, {"max", h.most()}};
-  if (const auto interval = interval_of(r, member)) j["low"] = interval->first, j["high"] = interval->second;
+  if (const auto interval = interval_of(r, m)) j["low"] = interval->low, j["high"] = interval->high;
   return j;
 }
 
@@ -61,7 +58,7 @@ std::string memory_text(const ServeReport& r, const Console& console) {
 }
 
 std::string times_text(const ServeReport& r) {
-  const bool intervals = r.fast && r.slow;
+  const bool intervals = !r.others.empty();
   std::vector<Table::Column> columns{{"", Align::Left}, {"mean", Align::Right}};
   if (intervals) columns.push_back({"90 % interval", Align::Right});
   for (const char* quantile : {"p50", "p90", "p99"}) columns.push_back({quantile, Align::Right});
@@ -70,8 +67,8 @@ std::string times_text(const ServeReport& r) {
     const Histogram& h = r.result.*m.member;
     if (h.count() == 0) continue;
     std::vector<std::string> row{fmt::format("{} {}", m.name, m.summary), seconds(h.mean())};
-    if (const auto interval = interval_of(r, m.member))
-      row.push_back(fmt::format("{} … {}", seconds(interval->first), seconds(interval->second)));
+    if (const auto interval = interval_of(r, m))
+      row.push_back(fmt::format("{} … {}", seconds(interval->low), seconds(interval->high)));
     for (const double q : {0.5, 0.9, 0.99}) row.push_back(seconds(h.quantile(q)));
     table.add(row);
   }
@@ -92,6 +89,7 @@ nlohmann::json to_json(const ServeReport& r) {
                       {"prefill_replicas", r.options.prefill_replicas},
                       {"ranks", r.ranks * (r.options.replicas + r.options.prefill_replicas)},
                       {"seed", r.options.traffic.seed},
+                      {"unread", r.unread},
                       {"requests", s.requests},
                       {"answered", s.answered},
                       {"refused", s.refused},
@@ -118,10 +116,10 @@ nlohmann::json to_json(const ServeReport& r) {
                         {"activations", m.activations.base()},
                         {"pool", m.pool.base()},
                         {"fits", r.fits()}}},
-                      {"deviation", r.deviation},
+                      {"deviation", {{"decodes", r.doubt.decodes}, {"prompts", r.doubt.prompts}}},
                       {"templates", r.templates},
                       {"wall_seconds", r.wall_seconds}};
-  for (const Measure& measure : kMeasures) j[std::string{measure.name}] = distribution(r, measure.member);
+  for (const Measure& measure : kMeasures) j[std::string{measure.name}] = distribution(r, measure);
   return j;
 }
 
@@ -134,6 +132,7 @@ std::string to_text(const ServeReport& r, const Console& console) {
                                      o.prefill_replicas, o.replicas, r.ranks, r.ranks == 1 ? "" : "s")
                        : fmt::format("{} replica{} of {} rank{}, scheduler {}", o.replicas, o.replicas == 1 ? "" : "s",
                                      r.ranks, r.ranks == 1 ? "" : "s", o.replica.scheduler));
+  for (const std::string& key : r.unread) text += line("not read", key);
   text += memory_text(r, console);
   if (!r.fits()) return text;
   const std::string seed = o.traffic.trace.empty() ? fmt::format(" (seed {})", o.traffic.seed) : "";

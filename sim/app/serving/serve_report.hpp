@@ -15,12 +15,11 @@ struct ServeReport {
   std::string scenario;
   ServeOptions options;
   ReplicaMemory memory;
+  std::vector<std::string> unread;  // as `unread_keys` tells
   ServingResult result;
-  /// The same traffic where all steps are shorter or longer by as much as nine in ten will be at most; nothing where
-  /// that was not asked for.
-  std::optional<ServingResult> fast, slow;
-  double deviation = 0;        // of a step, relative
-  double first_deviation = 0;  // of the time to the first token
+  std::vector<ServingResult> others;  // of `other_runs`; none where intervals were not asked for
+  StepDoubt doubt;
+  std::array<double, kRequestTimes> multiples{};  // of each `RequestTime`
   double wall_seconds = 0;
   std::int64_t templates = 0, ranks = 1;
 
@@ -33,7 +32,8 @@ struct ServeRequest {
   const Scenario& scenario;
   const Wiring& wiring;
   bool interval = true;
-  std::function<void(const Answer&)> on_answer = {};
+  /// Each answer; where intervals are asked for with those of its times, which takes 48 bytes of memory a request.
+  std::function<void(const Answer&, const std::array<ServedInterval, kRequestTimes>* intervals)> on_answer = {};
   std::function<void(const ServedStep&)> on_step = {};
   std::function<void()> check = {};
 };

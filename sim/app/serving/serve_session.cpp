@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 
-#include "calibrate/statistics.hpp"
+#include "sim/app/serving/serve_checks.hpp"
 #include "sim/app/serving/serve_report.hpp"
 #include "sim/base/error.hpp"
 
@@ -47,26 +46,36 @@ ServeReport serve_scenario(const ServeRequest& r) {
       .options = o};
   PlanTimes times{deployment};
   report.memory = times.memory(o.replica);
-  report.deviation = times.deviation();
-  report.first_deviation = deployment.profile.deviation_of({.kind = "first", .device = s.cluster.device});
+  check_pool(s, o.replica, report.memory);
+  report.unread = unread_keys(s, o);
+  report.doubt = times.doubt();
+  report.multiples = multiples_of(deployment.profile);
   if (!report.fits()) return report;
-  const auto run = [&](double scale, const std::function<void(const Answer&)>& on_answer,
+  const auto run = [&](const StepFactors& factors, const std::function<void(const Answer&)>& on_answer,
                        const std::function<void(const ServedStep&)>& on_step) {
-    times.scale(scale);
+    ScaledTimes scaled{times, factors};
     const auto source = make_requests(o.traffic, context_of(s.model, o));
     return serve({.options = o,
                   .blocks = report.memory.pool_of(o.replica),
                   .source = *source,
-                  .times = times,
+                  .times = scaled,
                   .on_answer = on_answer,
                   .on_step = on_step,
                   .check = r.check});
   };
-  report.result = run(1, r.on_answer, r.on_step);
-  if (r.interval) {
-    report.fast = run(std::exp(-kNinetyPercent * report.deviation), {}, {});
-    report.slow = run(std::exp(kNinetyPercent * report.deviation), {}, {});
-  }
+  OtherAnswers others;
+  std::function<void(const Answer&)> keep, answered;
+  if (r.interval)
+    for (const StepFactors& factors : other_runs(report.doubt)) {
+      if (r.on_answer) keep = [&others, at = report.others.size()](const Answer& a) { others.add(at, a); };
+      report.others.push_back(run(factors, keep, {}));
+    }
+  if (r.on_answer)
+    answered = [&](const Answer& a) {
+      const auto intervals = others.intervals(a, report.multiples);
+      r.on_answer(a, r.interval ? &intervals : nullptr);
+    };
+  report.result = run({}, answered, r.on_step);
   report.templates = static_cast<std::int64_t>(times.num_templates());
   report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

@@ -292,7 +292,7 @@ double PlanTimes::step(const BatchShape& shape) {
   const Regime regime = regime_of(shape);
   const double host = p.host_step.base() + double(shape.decodes + shape.prompts) * p.host_sequence.base();
   const double started = regime == Regime::Eager ? double(expert_layers_) * p.host_experts.base() : 0;
-  return scale_ * (host + std::max(started, double(device_time(bucketed(shape), regime)) * 1e-12));
+  return host + std::max(started, double(device_time(bucketed(shape), regime)) * 1e-12);
 }
 
 std::int64_t PlanTimes::executed(const BatchShape& shape) const {
@@ -303,7 +303,7 @@ std::int64_t PlanTimes::executed(const BatchShape& shape) const {
 }
 
 double PlanTimes::front(std::int64_t prompt) {
-  return scale_ * (d_.profile.host_request.base() + double(prompt) * d_.profile.host_token.base());
+  return d_.profile.host_request.base() + double(prompt) * d_.profile.host_token.base();
 }
 
 double PlanTimes::swap(std::int64_t blocks) {
@@ -311,7 +311,7 @@ double PlanTimes::swap(std::int64_t blocks) {
   const Bytes bytes =
       double(blocks * d_.options.replica.block) * kv_bytes_per_token(d_.model, kv_dtype(d_.options), ranks);
   const Work copy{Copy{.bytes = bytes, .from = Tier::Device, .to = Tier::Host}};
-  return scale_ * eager_.cost->cost(copy, around_, RankId{0}).duration.base();
+  return eager_.cost->cost(copy, around_, RankId{0}).duration.base();
 }
 
 /// From the first rank of a replica to a rank of the next one; ranks of both send side by side.
@@ -320,7 +320,7 @@ double PlanTimes::hand_over(std::int64_t tokens) {
   const Bytes bytes = size_of(kv_dtype(d_.options), kv_numbers(kv_layers(d_.model, ranks), tokens));
   const std::int64_t other = std::min(ranks, d_.cluster.num_ranks() - 1);
   if (other == 0) return 0;
-  return scale_ * eager_.cost->transfer(bytes, RankId{0}, RankId{static_cast<std::size_t>(other)}).duration.base();
+  return eager_.cost->transfer(bytes, RankId{0}, RankId{static_cast<std::size_t>(other)}).duration.base();
 }
 
 void PlanTimes::set_host(const SoftwareProfile& p) {
@@ -329,10 +329,11 @@ void PlanTimes::set_host(const SoftwareProfile& p) {
   d_.profile.host_experts = p.host_experts, d_.profile.host_answer = p.host_answer;
 }
 
-double PlanTimes::deviation() const {
+StepDoubt PlanTimes::doubt() const {
   const double bucket = d_.options.bucket > 1 ? kBucketDoubt * double(d_.options.bucket) / double(context()) : 0;
   const Forecast token{.kind = "token", .device = d_.cluster.device, .experts = has_experts(d_.model)};
-  return std::hypot(d_.profile.deviation_of(token), bucket);
+  return {.decodes = std::hypot(d_.profile.deviation_of(token), bucket),
+          .prompts = d_.profile.deviation_of({.kind = "first", .device = d_.cluster.device})};
 }
 
 Bytes PlanTimes::weights() const {
@@ -363,6 +364,8 @@ ReplicaMemory PlanTimes::memory(const ReplicaOptions& o) const {
       o.memory_of == MemoryOf::Free ? m.weights + others + o.memory * (all - m.weights - others) : o.memory * all;
   const Bytes aside = o.memory_of == MemoryOf::WeightsAndPool ? o.memory * o.reserved : others;
   const Bytes left = m.capacity - m.weights - aside;
+  m.device = all, m.left = all - m.weights - others;
+  m.host = eager_.cost->capacity(Tier::Host);
   m.blocks =
       o.kv_tokens > 0 ? o.kv_tokens / o.block : std::max<std::int64_t>(0, static_cast<std::int64_t>(left / each));
   m.pool = double(m.blocks) * each;

@@ -10,6 +10,7 @@
 
 #include "hw_models/software_profile.hpp"
 #include "sim/app/serving/layer_period.hpp"
+#include "sim/app/serving/serve_interval.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/program/serving/serving.hpp"
 #include "sim/strategy/strategy.hpp"
@@ -29,6 +30,8 @@ struct Deployment {
 /// Bytes on one rank of a replica.
 struct ReplicaMemory {
   Bytes capacity, weights, activations, pool;
+  Bytes device, left;  // all of the device, and what weights, activations and `reserved` leave of it
+  Bytes host;          // a device's share of its host's memory; 0: not known
   std::int64_t blocks = 0, host_blocks = 0;  // of keys and values
   std::vector<KvLayers> layers;              // whose keys and values they are; none: of layers that keep all
 
@@ -58,20 +61,19 @@ class PlanTimes final : public StepTimes {
   double front(std::int64_t prompt) override;
   double swap(std::int64_t blocks) override;
   double hand_over(std::int64_t tokens) override;
-  double answer() override { return scale_ * d_.profile.host_answer.base(); }
+  double answer() override { return d_.profile.host_answer.base(); }
 
   /// What a replica with these limits holds.
   ReplicaMemory memory(const ReplicaOptions& options) const;
   /// Picoseconds of a step without the host's part, with all layers lowered and executed by the engine: what `step`
   /// must come to.
   std::int64_t executed(const BatchShape& shape) const;
-  /// Makes all steps slower by this factor, to see how far results depend on them.
-  void scale(double factor) { scale_ = factor; }
   /// Takes the host's times of another profile; what is remembered of the device stays.
   void set_host(const SoftwareProfile& profile);
   std::size_t num_templates() const { return templates_.size(); }
-  /// Relative standard deviation of a step: what the profile's fit left, and what buckets add.
-  double deviation() const;
+  /// How far steps may be off: as far as published times per token and to the first token were by this profile, and
+  /// what buckets add.
+  StepDoubt doubt() const;
 
  private:
   struct Template;
@@ -114,7 +116,6 @@ class PlanTimes final : public StepTimes {
   mutable std::optional<Bytes> weights_;  // of a rank, once they are asked for
   mutable std::map<std::pair<std::int64_t, std::int64_t>, Bytes> activations_;
   Bindings around_;  // what a cost model may know of the rest of a step
-  double scale_ = 1;
 };
 
 /// Most tokens of a sequence: as the options say, else the positions of the model.
