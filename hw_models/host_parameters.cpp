@@ -33,15 +33,13 @@ bool is_among(const std::string& name, const std::vector<std::string>& known) {
   return std::find(known.begin(), known.end(), name) != known.end();
 }
 
+/// Names of one kind that are not known. Nobody writes them: they are of another version.
 void check_keys(const Node& law, std::string_view part, std::string_view what, const std::vector<std::string>& known,
-                std::vector<Diagnostic>& problems) {
+                std::vector<Diagnostic>& unknown) {
   const Node* map = law.find(part);
   if (!map) return;
   for (const auto& [key, node] : map->fields)
-    if (!is_among(key, known))
-      problems.push_back(
-          at_key(node, fmt::format("unknown {} {}", what, quoted(key)),
-                 name_hint(what, key, known) + "; `orrery calibrate` replaces a file of another version"));
+    if (!is_among(key, known)) unknown.push_back(at_key(node, fmt::format("unknown {} {}", what, quoted(key))));
 }
 
 void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {
@@ -56,17 +54,20 @@ void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {
 void check_laws(const Node& document, std::vector<Diagnostic>& problems) {
   const Node* laws = document.find("laws");
   if (!laws) return;
-  const std::vector<std::string> known = law_names();
+  std::vector<Diagnostic> unknown;
+  check_keys(document, "laws", "law", law_names(), unknown);
   for (const auto& [key, law] : laws->fields) {
     const std::size_t slot = slot_named(key);
-    if (slot == kNumSlots) {
-      problems.push_back(at_key(law, fmt::format("unknown law {}", quoted(key)), name_hint("law", key, known)));
-      continue;
-    }
-    check_keys(law, "coefficients", "feature", feature_names(form_of(slot)), problems);
-    check_keys(law, "range", "size", axis_names(form_of(slot)), problems);
+    if (slot == kNumSlots) continue;
+    check_keys(law, "coefficients", "feature", feature_names(form_of(slot)), unknown);
+    check_keys(law, "range", "size", axis_names(form_of(slot)), unknown);
     check_ranges(law, problems);
   }
+  if (unknown.empty()) return;
+  Diagnostic first = in_file_order(unknown).front();
+  if (unknown.size() > 1) first.message += fmt::format(", and {} more", unknown.size() - 1);
+  first.hint = "parameters of another version: `orrery calibrate` measures them again";
+  problems.push_back(std::move(first));
 }
 
 }  // namespace

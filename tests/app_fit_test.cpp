@@ -163,7 +163,7 @@ TEST_CASE("fit refuses what is no model, no part of a cluster, or wrong under al
   CHECK(testing::orrery({"fit", "gpt2", "--cluster", "dgx_h100", "--devices", "9"}).code == 2);
   const CommandResult long_one = testing::orrery({"fit", "gpt2", "--cluster", "dgx_h100", "--sequence", "4096"});
   CHECK(long_one.code == 2);
-  CHECK_THAT(long_one.err, Catch::Contains("1024 positions"));
+  CHECK_THAT(long_one.err, Catch::Contains("1024 positions of gpt2\n"));
 }
 
 TEST_CASE("a run behind paced links is predicted with what it copies and keeps on each tier") {

@@ -89,6 +89,10 @@ TEST_CASE("a name is near when at most a third of it differs", "[base][error]") 
   CHECK(nearest_name("Data-Parallel", {"data_parallel"}) == "data_parallel");   // case and dashes do not count
   CHECK(nearest_name("abcdef", {"abcxyz"}).empty());                            // 3 of 6 differ
   CHECK(nearest_name("abcdef", {"abcdxy"}) == "abcdxy");                        // 2 of 6
+  // Part of a name, however it is joined; of several the shortest.
+  CHECK(nearest_name("H100", {"dgx_a100", "dgx_h100_x8", "dgx_h100"}) == "dgx_h100");
+  CHECK(nearest_name("llama3", {"llama-2-7b", "llama-3-70b", "llama-3-8b"}) == "llama-3-8b");
+  CHECK(nearest_name("vt", {"svt_large"}).empty());                             // two letters say nothing
   CHECK(nearest_name(std::string(101, 'a'), {std::string(101, 'a')}).empty());  // too long to be a name
 }
 

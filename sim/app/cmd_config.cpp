@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
@@ -166,7 +167,22 @@ class Explain final : public Command {
       const std::string path = without_lists(o.path);
       if (path == wanted || path.starts_with(wanted + ".")) found.push_back(o);
     }
+    if (found.empty()) found = called(all, wanted);
     if (found.empty()) throw unknown_name("key", key, known_beside(all, wanted));
+    return found;
+  }
+
+  /// Keys of that name alone, those that are least deep.
+  static std::vector<OptionInfo> called(const std::vector<OptionInfo>& all, const std::string& name) {
+    std::vector<OptionInfo> found;
+    std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
+    for (const OptionInfo& o : all) {
+      if (!o.path.ends_with("." + name)) continue;
+      const std::ptrdiff_t depth = std::count(o.path.begin(), o.path.end(), '.');
+      if (depth < least) found.clear();
+      least = std::min(least, depth);
+      if (depth == least) found.push_back(o);
+    }
     return found;
   }
 

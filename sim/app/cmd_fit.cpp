@@ -121,6 +121,8 @@ class Fit final : public Command {
     request_.model = read_yaml(model_path);
     const Model loaded = load_model(model_path);
     parameters_ = loaded.parameter_count();
+    std::erase_if(request_.model.fields, [](const auto& f) { return f.first == "_name_or_path"; });
+    request_.model.fields.emplace_back("_name_or_path", Node::of(loaded.name));
     const auto* network = std::get_if<Transformer>(&loaded.network);
     const std::int64_t places = network != nullptr && network->max_positions > 0 ? network->max_positions : INT64_MAX;
     request_.sequence = sequence_.value_or(std::min(kUsualSequence, places));

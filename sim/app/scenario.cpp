@@ -55,10 +55,18 @@ std::string find_or_named(const Node& value, std::string (Locations::*find)(cons
   return path.empty() ? read_named(value, [&] { return (locations.*find)(value.scalar); }) : path;
 }
 
+/// What a configuration calls itself, as Hugging Face's do: "gpt2", "owner/gpt2".
+std::string own_name(const Node& config) {
+  const Node* name = config.find("_name_or_path");
+  const bool is_text = name != nullptr && name->kind == Node::Kind::Scalar;
+  const std::string last = is_text ? std::filesystem::path{name->scalar}.filename().string() : std::string{};
+  return last.empty() ? std::string{kInline} : last;
+}
+
 void read_model(Scenario& s, const Locations& locations) {
   const Node& value = s.options.model;
   if (value.kind == Node::Kind::Map) {
-    s.model = read_named(value, [&] { return model_from_config(value, "inline"); });
+    s.model = read_named(value, [&] { return model_from_config(value, own_name(value)); });
     return;
   }
   if (value.kind != Node::Kind::Scalar) throw UserError{at(value, "expected a file or a configuration as the model")};
@@ -92,7 +100,7 @@ void read_speculation(Scenario& s) {
 void read_cluster_of(Scenario& s, const Locations& locations) {
   const Node& value = s.options.cluster;
   if (value.kind == Node::Kind::Map) {
-    s.cluster = read_named(value, [&] { return read_cluster(value, "inline"); });
+    s.cluster = read_named(value, [&] { return read_cluster(value, kInline); });
     return;
   }
   if (value.kind == Node::Kind::List) throw UserError{at(value, "expected a file or a map as the cluster")};

@@ -10,6 +10,7 @@
 
 #include "runtime/whole_arrays.hpp"
 #include "sim/app/instances.hpp"
+#include "sim/app/placed_error.hpp"
 #include "sim/model/safetensors.hpp"
 #include "sim/plan/execution_history.hpp"
 #include "sim/program/data.hpp"
@@ -226,7 +227,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Scenario& s) {
   return s.tokenizer_path.empty() ? make_byte_tokenizer() : load_tokenizer(s.tokenizer_path);
 }
 
-std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, const ProgramRequest& request) {
+static std::unique_ptr<Program> program_of(const Scenario& s, const Wiring& wiring, const ProgramRequest& request) {
   if (s.options.workload.serve)
     throw UserError{fmt::format("the workload of {} is `serve`", orrery::quoted(s.name)), "use `orrery serve`"};
   const std::unique_ptr<Strategy> strategy = wiring.strategy(s.strategy, s.strategy_options);
@@ -262,6 +263,14 @@ std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, c
   if (prompt.empty()) prompt = prompts_of(s.model, o);
   check_tokens(s.model, prompt);
   return generation_program(s.model, o, std::move(plans), std::move(prompt));
+}
+
+std::unique_ptr<Program> make_program(const Scenario& s, const Wiring& wiring, const ProgramRequest& request) {
+  try {
+    return program_of(s, wiring, request);
+  } catch (const UserError& e) {
+    throw placed(e, s.document);
+  }
 }
 
 std::unique_ptr<StepRunner> simulated(const Machine& machine, const Wiring& wiring, const Program& program,

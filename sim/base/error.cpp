@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -145,6 +146,26 @@ void bug(std::string_view text) {
   std::abort();
 }
 
+/// Letters, small ones, and digits alone.
+static std::string bare(std::string_view name) {
+  std::string out;
+  for (const unsigned char c : name)
+    if (std::isalnum(c)) out += static_cast<char>(std::tolower(c));
+  return out;
+}
+
+/// The shortest name that holds the given one, however its parts are joined: dgx_h100 for h100, llama-3-8b for llama3.
+static std::string shortest_with(std::string_view given, const std::vector<std::string>& known) {
+  constexpr std::size_t kFewest = 3;  // letters that say something
+  const std::string part = bare(given);
+  if (part.size() < kFewest) return {};
+  std::string shortest;
+  for (const std::string& name : known)
+    if (bare(name).find(part) != std::string::npos && (shortest.empty() || name.size() < shortest.size()))
+      shortest = name;
+  return shortest;
+}
+
 std::string nearest_name(std::string_view given, const std::vector<std::string>& known) {
   constexpr std::size_t kLongestName = 100;
   if (given.size() > kLongestName) return {};
@@ -159,7 +180,7 @@ std::string nearest_name(std::string_view given, const std::vector<std::string>&
       nearest = name;
     }
   }
-  return nearest;
+  return nearest.empty() ? shortest_with(given, known) : nearest;
 }
 
 std::string name_hint(std::string_view what, std::string_view given, const std::vector<std::string>& known) {

@@ -258,6 +258,9 @@ struct Cluster : NodeGroup {
   Place place_of(RankId rank) const;
 };
 
+/// The name of a cluster, or a model, that a scenario holds itself.
+constexpr std::string_view kInline = "inline";
+
 /// Reads a cluster; `name` is what reports call it. Throws UserError with all problems: unknown keys, units, nodes
 /// without a network between them.
 Cluster read_cluster(const Node& document, std::string_view name);
