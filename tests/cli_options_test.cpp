@@ -6,6 +6,7 @@
 
 using namespace orrery;
 using orrery::testing::CommandResult;
+using orrery::testing::TemporaryFolder;
 
 TEST_CASE("commands of two words are explained together") {
   using orrery::testing::orrery;
@@ -52,4 +53,29 @@ TEST_CASE("values of options are refused by the option's name") {
              Catch::EndsWith("hint: batch can be 5 or 10\n"));
   CHECK_THAT(orrery({"simulate", "gpt2_tiny_train", "--no-out", "--set", "workload.train.microbatches=9"}).err,
              Catch::EndsWith("hint: batch can be 9\n"));
+}
+
+TEST_CASE("options that do not go together are told with the place of the one that is named first") {
+  const TemporaryFolder folder;
+  const auto error = [&](const std::string& train) {
+    const std::string path = folder.file("s.yaml",
+                                         "model: gpt2-tiny\ncluster: dgx_h100\nstrategy: [{ddp: {mesh: dp16}}]\n"
+                                         "workload: {train: {" +
+                                             train + "}}\n");
+    const std::string text = orrery::testing::orrery({"simulate", path, "--no-out"}).err;
+    return text.starts_with("orrery: " + path) ? text.substr(8 + path.size()) : text;
+  };
+  CHECK(error("batch: 8") ==
+        ":4:20: batch 8 is not a multiple of 16, the microbatches of all replicas\n  workload: {train: {batch: 8}}\n"
+        "                     ^\n  hint: batch can be 16\n");
+  CHECK_THAT(error("batch: 16, capacity_factor: 1"),
+             Catch::StartsWith(":4:31: capacity_factor is for models of experts, and gpt2-tiny has none\n"));
+  // What nobody wrote is not there to be pointed at.
+  CHECK_THAT(error("steps: 1"), Catch::StartsWith(":3:1: batch "));
+  // A cluster that the scenario holds itself has no name.
+  const std::string own = folder.file("own.yaml",
+                                      "model: gpt2-tiny\ncluster: {devices_per_node: 2, device: h100_sxm}\n"
+                                      "strategy: [{ddp: {mesh: dp2}}]\nworkload: {train: {batch: 2}}\n");
+  CHECK_THAT(orrery::testing::orrery({"simulate", own, "--no-out"}).err,
+             Catch::StartsWith("orrery: the cluster has no link between the 2 devices of a node\n"));
 }

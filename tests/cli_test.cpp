@@ -182,31 +182,6 @@ TEST_CASE("twice the memory bandwidth makes decoding faster, and sensitivity agr
   CHECK(rows[0]["elasticity"] < -0.5);
 }
 
-TEST_CASE("options that do not go together are told with the place of the one that is named first") {
-  const TemporaryFolder folder;
-  const auto error = [&](const std::string& train) {
-    const std::string path = folder.file("s.yaml",
-                                         "model: gpt2-tiny\ncluster: dgx_h100\nstrategy: [{ddp: {mesh: dp16}}]\n"
-                                         "workload: {train: {" +
-                                             train + "}}\n");
-    const std::string text = orrery::testing::orrery({"simulate", path, "--no-out"}).err;
-    return text.starts_with("orrery: " + path) ? text.substr(8 + path.size()) : text;
-  };
-  CHECK(error("batch: 8") ==
-        ":4:20: batch 8 is not a multiple of 16, the microbatches of all replicas\n  workload: {train: {batch: 8}}\n"
-        "                     ^\n  hint: batch can be 16\n");
-  CHECK_THAT(error("batch: 16, capacity_factor: 1"),
-             Catch::StartsWith(":4:31: capacity_factor is for models of experts, and gpt2-tiny has none\n"));
-  // What nobody wrote is not there to be pointed at.
-  CHECK_THAT(error("steps: 1"), Catch::StartsWith(":3:1: batch "));
-  // A cluster that the scenario holds itself has no name.
-  const std::string own = folder.file("own.yaml",
-                                      "model: gpt2-tiny\ncluster: {devices_per_node: 2, device: h100_sxm}\n"
-                                      "strategy: [{ddp: {mesh: dp2}}]\nworkload: {train: {batch: 2}}\n");
-  CHECK_THAT(orrery::testing::orrery({"simulate", own, "--no-out"}).err,
-             Catch::StartsWith("orrery: the cluster has no link between the 2 devices of a node\n"));
-}
-
 TEST_CASE("a run directory holds scenario, command, report and timeline") {
   const TemporaryFolder folder;
   const CommandResult r = tiny("simulate", {"--out", folder / "run"});
