@@ -26,7 +26,8 @@ constexpr const char* kUsage =
 struct Arguments {
   QStringList files;
   QString commands;
-  bool lists = false, is_wrong = false;
+  bool lists = false;
+  QString problem;
 };
 
 Arguments read(const QStringList& words) {
@@ -36,8 +37,12 @@ Arguments read(const QStringList& words) {
       a.commands = words[++i];
     else if (words[i] == "--list-commands")
       a.lists = true;
-    else if (words[i].startsWith("--") || a.files.size() == 2)
-      a.is_wrong = true;
+    else if (words[i] == "--exec")
+      a.problem = "option --exec needs COMMANDS";
+    else if (words[i].startsWith("--"))
+      a.problem = QString{"unknown option '%1'"}.arg(words[i]);
+    else if (a.files.size() == 2)
+      a.problem = QString{"unexpected argument '%1'"}.arg(words[i]);
     else
       a.files << words[i];
   }
@@ -79,8 +84,8 @@ int main(int argc, char** argv) {
   QApplication::setOrganizationName("orrery");
   QApplication::setStyle(QStyleFactory::create("Fusion"));
   const Arguments arguments = read(QApplication::arguments());
-  if (arguments.is_wrong) {
-    std::fputs(kUsage, stderr);
+  if (!arguments.problem.isEmpty()) {
+    std::fprintf(stderr, "orrery-gui: %s\n%s", qPrintable(arguments.problem), kUsage);
     return exit_code::kWrongInput;
   }
   const Environment environment = process_environment();
@@ -90,7 +95,7 @@ int main(int argc, char** argv) {
     gui::MainWindow window{resimulator.get()};
     if (arguments.lists) {
       for (const gui::Action& a : window.actions().all())
-        std::printf("%-24s %-18s %s\n", qPrintable(a.id), qPrintable(a.shortcut), qPrintable(a.title));
+        std::printf("%-24s %-20s  %s\n", qPrintable(a.id), qPrintable(a.shortcut), qPrintable(a.title));
       return exit_code::kOk;
     }
     const bool is_first_run = !QSettings{}.contains("geometry");
