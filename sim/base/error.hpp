@@ -70,7 +70,8 @@ UserError unknown_name(std::string_view what, std::string_view given, const std:
 /// place.
 std::string name_hint(std::string_view what, std::string_view given, const std::vector<std::string>& known);
 
-/// The element of `known` nearest to `given` by edit distance; empty when nothing is near (more than a third differs).
+/// The element of `known` nearest to `given` by edit distance; where nothing is near (more than a third differs) the
+/// shortest that holds it; empty where none does.
 std::string nearest_name(std::string_view given, const std::vector<std::string>& known);
 
 }  // namespace orrery
