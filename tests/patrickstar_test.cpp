@@ -271,7 +271,11 @@ TEST_CASE("master copies come back through a buffer that stays on the device", "
   if (dtype != Precision::F64) return;
   const OffloadRun run = train_capped(tight.model, tight.o, plan);
   CHECK(simulated.transfers == run.timeline.transfers);
-  CHECK(peak_of(simulated, Tier::Device) == peak_of(run.timeline, Tier::Device));
+  const std::int64_t peak = peak_of(run.timeline, Tier::Device);
+  if (asynchronous)  // what is there together is up to how copies and ops happen to overlap
+    CHECK(double(peak) <= tight.memory + beside);
+  else
+    CHECK(peak == peak_of(simulated, Tier::Device));
   CHECK(difference(run.trained, train(tight.model, tight.o, *single())) < 1e-9);
   Tight other;
   CHECK(write_buffer_of(other.plan(dtype, asynchronous)).is_none());
