@@ -62,10 +62,10 @@ struct TreePass {
   TensorId mask;           // [batch, sequence, slots]
 };
 
-/// Lowers the layers of a model to ops on a tape. Activations are matrices [rows, width] with rows = batch · sequence.
 /// Numbers; products in 8 bits take rows of so many.
 constexpr std::int64_t kWholeRow = 16;
 
+/// Lowers the layers of a model to ops on a tape. Activations are matrices [rows, width] with rows = batch · sequence.
 class Layers {
  public:
   struct Sizes {

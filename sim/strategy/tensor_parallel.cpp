@@ -15,7 +15,6 @@
 namespace orrery {
 namespace {
 
-/// A collective of tp on a matrix, on the stream of the ops that need its result.
 /// Whether ranks of tp have rows of their own between blocks.
 bool gathers(const Roles& roles) { return roles.sequence_parallel || roles.data_attention; }
 

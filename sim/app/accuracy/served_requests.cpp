@@ -63,11 +63,22 @@ class RequestPredictor final : public RowPredictor {
       const Run& run = of(row);
       if (run.skip) return *run.skip;
       const Answer& a = run.answers.at(std::string{row["request_id"]});
+      const Intervals alone = run.others.intervals(a, {1, 1, 1}),
+                      told = run.others.intervals(a, multiples_of(*run.profile));
       RowPrediction out;
-      out.observations.push_back(observe_request(row, "e2e", RequestTime::Whole, *e2e * 1e-3, run, a));
-      out.observations.push_back(observe_request(row, "ttft", RequestTime::First, *ttft * 1e-3, run, a));
+      const auto add = [&](std::string_view name, RequestTime time, double milliseconds) {
+        const auto of = static_cast<std::size_t>(time);
+        Observation o = observe(row, {name, milliseconds * 1e-3, time_of(a, time), {}}, *run.profile);
+        o.low = told[of].low, o.high = told[of].high;
+        o.forecast = told_as(time);
+        o.unit = unit_of(o, alone[of]);
+        o.source = row["run_id"];
+        out.observations.push_back(std::move(o));
+      };
+      add("e2e", RequestTime::Whole, *e2e);
+      add("ttft", RequestTime::First, *ttft);
       if (const auto tpot = row.number("tpot_ms"); tpot && *tpot > 0 && a.output > 1)
-        out.observations.push_back(observe_request(row, "tpot", RequestTime::Token, *tpot * 1e-3, run, a));
+        add("tpot", RequestTime::Token, *tpot);
       return out;
     } catch (const UserError& e) {
       return Skip{SkipReason::UnsupportedFeature, e.what()};
@@ -82,21 +93,15 @@ class RequestPredictor final : public RowPredictor {
     const SoftwareProfile* profile = nullptr;
   };
 
-  /// With the interval of what errors of steps make of this request, see `interval_of`.
-  static Observation observe_request(const CsvRow& row, std::string_view name, RequestTime time, double measured,
-                                     const Run& run, const Answer& a) {
+  using Intervals = std::array<ServedInterval, kRequestTimes>;
+
+  /// What deviations of a request's times are multiples of: its interval by errors of steps alone, on the side of what
+  /// was measured.
+  static double unit_of(const Observation& o, const ServedInterval& alone) {
     constexpr double kLeast = 1e-4;
-    const double predicted = time_of(a, time);
-    Observation o = observe(row, {name, measured, predicted, {}}, *run.profile);
-    const auto of = static_cast<std::size_t>(time);
-    const ServedInterval one = run.others.intervals(a, {1, 1, 1})[of];
-    const ServedInterval told = run.others.intervals(a, multiples_of(*run.profile))[of];
-    o.low = told.low, o.high = told.high;
-    o.forecast = told_as(time);
-    const double side = measured > predicted ? std::log(one.high / predicted) : std::log(predicted / one.low);
-    o.unit = std::max(kLeast, side / kNinetyPercent);
-    o.source = row["run_id"];
-    return o;
+    const double side =
+        o.measured > o.predicted ? std::log(alone.high / o.predicted) : std::log(o.predicted / alone.low);
+    return std::max(kLeast, side / kNinetyPercent);
   }
 
   const Run& of(const CsvRow& row) const {

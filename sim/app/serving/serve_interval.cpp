@@ -14,7 +14,7 @@ std::array<StepFactors, kOtherRuns> other_runs(const StepDoubt& doubt) {
 
 ServedInterval interval_of(double x, const Extremes& extremes, double multiple) {
   double up = 0, down = 0;
-  for (const LeastMost& r : extremes) {
+  for (const LeastMost<double>& r : extremes) {
     if (r.most > x) up = std::hypot(up, std::log(r.most / x));
     if (r.least < x) down = std::hypot(down, std::log(x / r.least));
   }
@@ -42,11 +42,8 @@ std::array<double, kRequestTimes> multiples_of(const SoftwareProfile& profile) {
 void OtherAnswers::add(std::size_t run, const Answer& a) {
   const auto request = static_cast<std::size_t>(a.id);
   if (request >= bounds_.size()) bounds_.resize(request + 1);
-  for (std::size_t t = 0; t < kRequestTimes; ++t) {
-    Bounds& b = bounds_[request][kind_of_run(run)][t];
-    const auto seconds = static_cast<float>(time_of(a, request_time(t)));
-    b.least = std::min(b.least, seconds), b.most = std::max(b.most, seconds);
-  }
+  for (std::size_t t = 0; t < kRequestTimes; ++t)
+    bounds_[request][kind_of_run(run)][t].add(static_cast<float>(time_of(a, request_time(t))));
 }
 
 std::array<ServedInterval, kRequestTimes> OtherAnswers::intervals(

@@ -49,12 +49,13 @@ std::array<StepFactors, kOtherRuns> other_runs(const StepDoubt& doubt);
 constexpr std::size_t kind_of_run(std::size_t run) { return run / 2; }
 
 /// The least and the most that something comes to.
+template <class T>
 struct LeastMost {
-  double least = std::numeric_limits<double>::infinity(), most = 0;
-  void add(double value) { least = std::min(least, value), most = std::max(most, value); }
+  T least = std::numeric_limits<T>::infinity(), most = 0;
+  void add(T value) { least = std::min(least, value), most = std::max(most, value); }
 };
 /// Over the two other runs of each kind.
-using Extremes = std::array<LeastMost, 2>;
+using Extremes = std::array<LeastMost<double>, 2>;
 
 struct ServedInterval {
   double low = 0, high = 0;
@@ -88,10 +89,8 @@ class OtherAnswers {
                                                       const std::array<double, kRequestTimes>& multiples) const;
 
  private:
-  struct Bounds {
-    float least = std::numeric_limits<float>::infinity(), most = 0;
-  };
-  std::vector<std::array<std::array<Bounds, kRequestTimes>, 2>> bounds_;  // by request
+  using Bounds = std::array<std::array<LeastMost<float>, kRequestTimes>, 2>;  // by kind and time
+  std::vector<Bounds> bounds_;                                                // by request
 };
 
 }  // namespace orrery

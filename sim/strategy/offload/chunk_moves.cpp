@@ -89,12 +89,13 @@ void ClassChunks::keep_place() {
 
 /// The room that stays for master copies on their way, as a chunk lies in it.
 TensorId ClassChunks::buffer(std::uint32_t k, DType type) {
-  const std::int64_t most = *std::max_element(layout_.sizes.begin(), layout_.sizes.end());
-  if (buffer_.is_none())
-    buffer_ = r_.builder().tensor("chunk.buffer", Shape{most},
-                                  {.dtype = type, .role = TensorRole::Workspace, .persistent = true});
-  return layout_.sizes[k] == most ? buffer_
-                                  : r_.builder().view(buffer_, "chunk.buffer", Layout::contiguous(shape_of(k)));
+  PlanBuilder& b = r_.builder();
+  if (buffer_.is_none()) {
+    const std::int64_t most = *std::max_element(layout_.sizes.begin(), layout_.sizes.end());
+    buffer_ = b.tensor("chunk.buffer", Shape{most}, {.dtype = type, .role = TensorRole::Workspace, .persistent = true});
+  }
+  const Shape shape = shape_of(k);
+  return b.plan().shape(buffer_) == shape ? buffer_ : b.view(buffer_, "chunk.buffer", Layout::contiguous(shape));
 }
 
 /// Where a copy to the device arrives: in its place, or where it is rounded from.
