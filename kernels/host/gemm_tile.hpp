@@ -94,22 +94,28 @@ template <class T, class F>
     each<T>(cols, [&](auto at, std::int64_t) { f(i, at, at(flat + i * kTileCols<T>)); });
 }
 
+/// `N` elements, at most as many as a register has room for.
+template <class T, std::int64_t N>
+struct Short {
+  typedef T Type __attribute__((vector_size(N * sizeof(T))));
+};
+
 /// One exchange of a transposition: swaps the lanes of a that have bit Half with those of b that have not.
-template <class T, std::size_t Half, std::size_t... L>
-[[gnu::always_inline]] inline void exchange_lanes(std::index_sequence<L...>, Vec<T>& a, Vec<T>& b) {
+template <std::size_t Half, class V, std::size_t... L>
+[[gnu::always_inline]] inline void exchange_lanes(std::index_sequence<L...>, V& a, V& b) {
   constexpr std::size_t n = sizeof...(L);
-  const Vec<T> low = __builtin_shufflevector(a, b, ((L & Half) ? n + L - Half : L)...);
+  const V low = __builtin_shufflevector(a, b, ((L & Half) ? n + L - Half : L)...);
   b = __builtin_shufflevector(a, b, ((L & Half) ? n + L : L + Half)...);
   a = low;
 }
 
-/// Transposes a square of lanes × lanes: exchanges of 8, 4, 2, 1 lanes between rows as far apart.
-template <class T, std::size_t Half = kLanes<T> / 2>
-[[gnu::always_inline]] inline void transpose_lanes(Vec<T> (&x)[kLanes<T>]) {
+/// Transposes a square of N × N: exchanges of N / 2, …, 2, 1 lanes between rows as far apart.
+template <std::size_t N, std::size_t Half = N / 2, class V>
+[[gnu::always_inline]] inline void transpose_lanes(V (&x)[N]) {
 #pragma GCC unroll 16
-  for (std::size_t i = 0; i < kLanes<T>; ++i)
-    if ((i & Half) == 0) exchange_lanes<T, Half>(std::make_index_sequence<kLanes<T>>{}, x[i], x[i + Half]);
-  if constexpr (Half > 1) transpose_lanes<T, Half / 2>(x);
+  for (std::size_t i = 0; i < N; ++i)
+    if ((i & Half) == 0) exchange_lanes<Half>(std::make_index_sequence<N>{}, x[i], x[i + Half]);
+  if constexpr (Half > 1) transpose_lanes<N, Half / 2>(x);
 }
 
 /// How a block of a matrix lies in memory: element (p, j) at p·row + j·col, one of the two being 1.
@@ -117,17 +123,21 @@ struct BlockStrides {
   std::int64_t row, col;
 };
 
-/// out[p·W + j] = x(j)[p] for p < k, j < width: squares of lanes × lanes in registers, the rest one by one.
+/// out[p·W + j] = x(j)[p] for p < k, j < width: squares in registers, the rest one by one. As few columns at a time as a
+/// square has: more streams than that are fetched late, and columns a multiple of a page apart share sets of the first
+/// cache (products of 16 rows, whose B comes from memory, took two thirds longer with all columns of a panel in turns).
 template <class T, std::int64_t W, class Columns>
 inline void pack_transposed(std::int64_t k, std::int64_t width, Columns&& x, T* out) {
-  constexpr std::int64_t kSide = kLanes<T>;
-  const std::int64_t whole_k = W % kSide == 0 ? k / kSide * kSide : 0, whole = width / kSide * kSide;
-  for (std::int64_t p = 0; p < whole_k; p += kSide)
-    for (std::int64_t j = 0; j < whole; j += kSide) {
-      Vec<T> square[kSide];
-      for (std::int64_t i = 0; i < kSide; ++i) square[i] = load<Vec<T>>(x(j + i) + p);
-      transpose_lanes<T>(square);
-      for (std::int64_t i = 0; i < kSide; ++i) store<Vec<T>>(out + (p + i) * W + j, square[i]);
+  constexpr std::int64_t kSide = std::min(kLanes<T>, W);
+  static_assert(W % kSide == 0);
+  using V = typename Short<T, kSide>::Type;
+  const std::int64_t whole_k = k / kSide * kSide, whole = width / kSide * kSide;
+  for (std::int64_t j = 0; j < whole; j += kSide)
+    for (std::int64_t p = 0; p < whole_k; p += kSide) {
+      V square[kSide];
+      for (std::int64_t i = 0; i < kSide; ++i) std::memcpy(&square[i], x(j + i) + p, sizeof(V));
+      transpose_lanes(square);
+      for (std::int64_t i = 0; i < kSide; ++i) std::memcpy(out + (p + i) * W + j, &square[i], sizeof(V));
     }
   const auto one_by_one = [&](std::int64_t begin, std::int64_t end, std::int64_t first) {
     for (std::int64_t p0 = begin; p0 < end; p0 += kSide)  // few rows of the panel at a time, so that they stay in L1
@@ -157,6 +167,14 @@ inline void pack_panel(std::int64_t k, std::int64_t width, const T* x, BlockStri
       k, width, [&](std::int64_t j) { return x + j * s.col; }, out);
 }
 
+/// Packs Count panels of W columns row by row, as what a row has for all of them lies together.
+template <class T, std::int64_t W, std::int64_t Count>
+inline void pack_panels_by_row(std::int64_t k, const T* x, std::int64_t ld, T* out) {
+  for (std::int64_t p = 0; p < k; ++p)
+    for (std::int64_t q = 0; q < Count; ++q)
+      std::memcpy(out + (q * k + p) * W, x + p * ld + q * W, W * sizeof(T));
+}
+
 /// Packs m rows of op(A) into tiles of kTileRows: tile i at out + i·k, element (p, j) of the block being Aᵀ.
 template <class T>
 inline void pack_row_tiles(std::int64_t m, std::int64_t k, const T* a, BlockStrides s, T* out) {
@@ -167,8 +185,11 @@ inline void pack_row_tiles(std::int64_t m, std::int64_t k, const T* a, BlockStri
 /// Packs [k,n] into panels of kTileCols columns: panel q at out + q·k·kTileCols.
 template <class T>
 inline void pack_panels(std::int64_t k, std::int64_t n, const T* x, BlockStrides s, T* out) {
-  for (std::int64_t j = 0; j < n; j += kTileCols<T>, out += k * kTileCols<T>)
-    pack_panel<T, kTileCols<T>>(k, std::min(kTileCols<T>, n - j), x + j * s.col, s, out);
+  constexpr std::int64_t W = kTileCols<T>, kTogether = 4;
+  std::int64_t j = 0;
+  if (s.col == 1)  // half a kilobyte at a time: of one panel's 128 bytes products of 16 rows took a fifth longer
+    for (; n - j >= kTogether * W; j += kTogether * W) pack_panels_by_row<T, W, kTogether>(k, x + j, s.row, out + j * k);
+  for (; j < n; j += W) pack_panel<T, W>(k, std::min(W, n - j), x + j * s.col, s, out + j * k);
 }
 
 }  // namespace orrery::kernels
