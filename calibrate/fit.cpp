@@ -355,7 +355,7 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
 }
 
 std::vector<Residual> errors_at(const LawForm& form, const LawFit& law, const std::vector<const Point*>& points,
-                                const Caches& caches) {
+                                const Caches& caches, double drift) {
   std::vector<double> coefficients;
   for (const Feature& f : form.features) {
     const auto c = law.coefficients.find(std::string{f.name});
@@ -366,6 +366,7 @@ std::vector<Residual> errors_at(const LawForm& form, const LawFit& law, const st
     const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
     out[i].value = std::log(out[i].seconds / law_seconds(form, coefficients, input, caches));
     out[i].weight = 1;
+    out[i].known = std::hypot(out[i].known, points[i]->seconds.median_error / points[i]->seconds.median, drift);
   }
   return out;
 }

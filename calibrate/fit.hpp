@@ -34,9 +34,10 @@ FitResult fit_relative(const std::vector<Equation>& observations, std::vector<do
 /// Fits the law of one slot to its points. Plans are left out as a whole to see how far it may be off elsewhere.
 LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches);
 
-/// How far a law is off at points that its fit has not seen; all count alike.
+/// How far a law is off at points that its fit has not seen; all count alike. Known of these errors are, beside what is
+/// left of the caches, that of each point's measured median, and the drift, which every prediction adds by itself.
 std::vector<Residual> errors_at(const LawForm& form, const LawFit& law, const std::vector<const Point*>& points,
-                                const Caches& caches);
+                                const Caches& caches, double drift);
 /// Says that a law errs by so much.
 void set_spread(LawFit& law, const Spread& spread);
 

@@ -23,7 +23,7 @@ struct ValidationOptions {
 
 /// How well 90 % intervals do over some predictions.
 struct IntervalCheck {
-  std::string what;                                    // class of ops, "plans", or "all"
+  std::string what;                                    // class of ops, "all ops", "plans", …
   std::size_t count = 0;                               // predictions beside a measurement
   double coverage = 0;                                 // the part inside of its interval
   double median_half_width = 0, median_abs_error = 0;  // relative to the prediction and to the measurement
@@ -74,7 +74,8 @@ struct Validation {
   double mean_abs_error_as_run() const;
   double worst_abs_error_as_run() const;
   double coverage() const;
-  /// By class of op, all ops, the plans, and ops and plans together.
+  /// Ops that take a thousandth of their step or more: by class and all; the plans; those ops and plans together; and
+  /// the ops that take less.
   std::vector<IntervalCheck> intervals() const;
 };
 

@@ -13,6 +13,9 @@
 namespace orrery {
 namespace {
 
+// Ops that take less than this of their step are told apart: what they are off by nobody sees in the step.
+constexpr double kLeastOfStep = 0.001;
+
 /// The plan that a program's steps end with: what the steady steps execute.
 const Plan& telling_plan(const Program& program) { return program.plans().back(); }
 
@@ -83,11 +86,15 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
 
 std::vector<IntervalCheck> Validation::intervals() const {
   std::map<OpClass, std::vector<ValidatedOp>> by_class;
-  std::vector<ValidatedOp> ops, steps;
+  std::vector<ValidatedOp> ops, shorter, steps;
   for (const ValidatedPlan& p : plans) {
     steps.push_back({OpClass::Other, "", p.predicted, p.low, p.high, p.measured});
     for (const ValidatedOp& op : p.ops) {
       if (op.measured <= 0 || op.predicted <= 0) continue;
+      if (op.measured < kLeastOfStep * p.measured) {
+        shorter.push_back(op);
+        continue;
+      }
       by_class[op.kind].push_back(op);
       ops.push_back(op);
     }
@@ -98,6 +105,7 @@ std::vector<IntervalCheck> Validation::intervals() const {
   add_check(checks, "plans", steps);
   ops.insert(ops.end(), steps.begin(), steps.end());
   add_check(checks, "ops and plans", ops);
+  add_check(checks, "shorter ops", shorter);
   return checks;
 }
 
