@@ -9,19 +9,23 @@
 // update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. Chunks are sent around one by one:
 // before the first use in a pass and, as gradients, behind the last one, while nothing is computed (client.py,
 // `with_mem_saving_comm`, which its scripts set). What PyTorch's allocator takes, which its benchmarks empty before
-// each step, has to fit into what nvidia-smi shows of a device (40,536 and 32,510 MiB then), less half a GiB for the
-// context, as for ZeRO-Offload. The nodes with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what is
-// used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
+// each step, has to fit into what nvidia-smi shows of a device (40,536 and 32,510 MiB then), less what PyTorch does not
+// have of it (context, kernels, NCCL): its messages of 2021 and 2022 when memory was short tell that, for V100 31.75 −
+// 30.46 − 0.09 GiB (total, reserved, free) on one GPU and 31.75 − 30.40 − 0.00 on several, for A100 39.59 − 37.53 −
+// 0.02 and 39.59 − 36.76 − 0.06. The nodes with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what
+// is used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
 // (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits
 // is taken, for smaller networks on A100 of 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory
 // rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100; attention with
-// its scores in memory and dropout, as PyTorch ran it then; ranks that update on one host together as its author
+// its scores in memory, dropped as BertConfig says (0.1), and with masks of a byte for each number that may be dropped,
+// as PyTorch ran it then; ranks that update on one host together as its author
 // measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks have
 // owners, who bring them up and broadcast them one after another, as there. The buffer that master copies come back
 // through stays on the device beside what chunks may have (ops/fp16_cpu_adam.py), as without the memory cache, which
-// the sweeps of A100 ran with and without, and those of V100 did not know.
-// Calibrated, on the two rows of each machine that say so: the rate of products, and that of copies and updates on the
-// host.
+// the sweeps of A100 ran with and without, and those of V100 did not know. Several ranks keep no chunk of room free
+// where the reference keeps one: here gradients lie beside the gathered chunk until they are summed, there in its
+// place. Calibrated, on the two rows of each machine that say so: the rate of products, and that of copies and updates
+// on the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +38,7 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kTokens = 1024, kVocabulary = 30522;
-constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB, kContext = 512 * kMiB;  // CUDA's on each device
+constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
 constexpr double kWithin = 0.2, kExact = 0.01;
 constexpr std::int64_t kUpdateReserve = 16;        // bytes per element of a chunk, kept free during updates
 constexpr double kCopies = 0.83, kUpdates = 0.46;  // parts of their rates that copies and updates reach elsewhere
@@ -114,6 +118,7 @@ struct Row {
 struct Site {
   const char *name, *device, *links, *layout;            // layout: of all devices of a node
   double pcie, device_bytes, shown_bytes, host_bytes;    // shown: by nvidia-smi
+  double outside, outside_of_many;                       // of PyTorch's allocator: one rank, several
   double products, host;                                 // calibrated: parts of the rates that our laws give
   std::vector<std::int64_t> batches;                     // per GPU, most first
   std::vector<std::pair<std::int64_t, double>> largest;  // billions of parameters by GPUs
@@ -134,8 +139,10 @@ Site a100() {
       .device_bytes = 40 * kGiB,
       .shown_bytes = 40536 * kMiB,
       .host_bytes = 1007 * kGiB,
-      .products = 0.622,
-      .host = 0.721,
+      .outside = 2.04 * kGiB,
+      .outside_of_many = 2.77 * kGiB,
+      .products = 0.654,
+      .host = 0.686,
       .batches = {32, 16, 8, 4},
       .largest = {{1, 50}, {2, 50}, {4, 60}, {8, 68}},
       .rows =
@@ -160,8 +167,10 @@ Site v100() {
           .device_bytes = 32 * kGiB,
           .shown_bytes = 32510 * kMiB,
           .host_bytes = 240e9,
-          .products = 0.596,
-          .host = 0.98,
+          .outside = 1.2 * kGiB,
+          .outside_of_many = 1.35 * kGiB,
+          .products = 0.631,
+          .host = 0.97,
           .batches = {32, 16, 8},
           .largest = {{1, 12}, {2, 12}, {4, 12}, {8, 18}},
           .rows = {{1, {{1, 54.6}, {2, 50.57}, {4, 48.39}, {6, 46.31}, {8, 42.24}, {10, 45.69}, {12, 33.78}}},
@@ -179,6 +188,7 @@ struct Inputs {
   bool searched = true;            // chunks as the reference's search lays them out
   bool holes = true;               // of PyTorch's allocator
   bool write_buffer = true;        // stays on the device
+  bool dropped_scores = true;      // and masks
   std::int64_t most_samples = 32;  // per GPU
 };
 
@@ -226,17 +236,17 @@ class Machines {
         "64, memory: {:.0f} B, "
         "memory_bandwidth: 300 GB/s, reached: {}}}}}\n"
         "strategy: [{{patrickstar: {{{}chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, "
-        "host_memory: {:.0f} B, usable: {}, hybrid: {}, write_buffer: {}}}}}]\n"
+        "host_memory: {:.0f} B, usable: {}, reserve: {}, hybrid: {}, write_buffer: {}}}}}]\n"
         "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: whole, stored_scores: true, dropout: "
-        "0.1, "
-        "optimizer: {{clip: 0}}}}}}\n"
+        "0.1, {}optimizer: {{clip: 0}}}}}}\n"
         "memory: {{allocator: {}}}\n",
-        model_of(size), nodes, per_node, site.device, site.shown_bytes - kContext,
-        per_node == 8 ? site.layout : "switch", site.links, site.pcie, kCopies * host, kCopies * host, site.host_bytes,
-        updates_reached(per_node) * host, mesh, in_.searched ? chunk.elements : 0,
-        in_.searched ? kUpdateReserve * chunk.elements : 0, site.device_bytes, site.host_bytes / double(per_node),
-        in_.usable, in_.hybrid, in_.write_buffer ? "beside" : "none", batch * gpus, kTokens,
-        in_.holes ? "pytorch" : "best-fit");
+        model_of(size), nodes, per_node, site.device,
+        site.shown_bytes - (gpus > 1 ? site.outside_of_many : site.outside), per_node == 8 ? site.layout : "switch",
+        site.links, site.pcie, kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host, mesh,
+        in_.searched ? chunk.elements : 0, in_.searched ? kUpdateReserve * chunk.elements : 0, site.device_bytes,
+        site.host_bytes / double(per_node), in_.usable, gpus > 1 ? 0 : 1, in_.hybrid,
+        in_.write_buffer ? "beside" : "none", batch * gpus, kTokens,
+        in_.dropped_scores ? "attention_dropout: 0.1, dropout_masks: true, " : "", in_.holes ? "pytorch" : "best-fit");
   }
 
   const Reproducer& r_;
@@ -280,6 +290,7 @@ void add_ablations(const Reproducer& r, const std::vector<Question>& asked, Repr
                          {.name = "chunks without gaps", .searched = false},
                          {.name = "an allocator without holes", .holes = false},
                          {.name = "no room kept for master copies", .write_buffer = false},
+                         {.name = "no dropout of scores, no masks", .dropped_scores = false},
                          {.name = "updates on the host only", .hybrid = false},
                          {.name = "8 samples per GPU", .most_samples = 8},
                          {.name = "rates as our laws give them", .calibrated = false}};
