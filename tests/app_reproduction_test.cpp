@@ -171,3 +171,16 @@ TEST_CASE("an engine's kernels take less of a step than one for each line of the
   at.engine = true;
   CHECK(generation_speed(reproducer, at, speculate).step < 0.97 * plain);
 }
+
+TEST_CASE("a drafter of one layer reads the prompt behind the 32 of its model") {
+  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  const Wiring wiring{environment};
+  const Reproducer reproducer{wiring, [] {}};
+  const GenerationCase at{"llama-3-8b", "dgx_h100", {}, 1, 64, "bf16", true};
+  const double alone = generation_speed(reproducer, at, "").prefill;
+  const double both =
+      generation_speed(reproducer, at, "{method: eagle, tree: chain, depth: 3, accuracy: {hits: [[0.7]]}}").prefill;
+  CHECK(alone > 15e9 / 3.35e12);  // the weights are read
+  CHECK(both / alone > 1 + 0.5 / 32);
+  CHECK(both / alone < 1 + 2.0 / 32);
+}

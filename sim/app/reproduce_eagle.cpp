@@ -11,13 +11,16 @@
 // which gives 2.08 and 2.81 tokens a round; vLLM measured 2.29 and 2.79 with chains of 3 of the same model (its issue
 // 20780). SGLang's benchmark/mtbench/bench_sglang_eagle.py asks the 80 questions of MT-bench, two turns each, from as
 // many threads as the batch has sequences, and divides all tokens by the whole time: when questions run out, fewer are
-// left. Up to 4 heads over one of keys it decoded without tensor cores (`sglang_kernels_2025`); it verifies with them.
-// Left out: prompts, which stop rounds and plain steps alike; graphs that are padded to the next size.
+// left. A prompt stops all that run for the kernels of its pass; the first of all threads are one pass. Lengths of
+// answers are from 80 first ones of Llama 3.1 8B, `Asking`. Up to 4 heads over one of keys were decoded without tensor
+// cores (`sglang_kernels_2025`) and verified with them.
+// Left out: time of the host that prompts take; graphs that are padded to the next size, or end.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "sim/app/speculation_study.hpp"
 #include "sim/base/random.hpp"
@@ -66,16 +69,23 @@ struct TreeRun {
 constexpr const char *kOf3 = "method: eagle3, network: {vocabulary: 32000}", *kOf2 = "method: eagle";
 constexpr TreeRun kThird{kOf3, 5.39, 378.57}, kSecond{kOf2, 3.76, 230.08};
 constexpr double kPlainRate = 158.34;
+constexpr double kStartedPrompt = 22.8e-3;  // of 208 tokens, as profile sglang_2024 starts kernels; `orrery serve`
 
-GenerationSpeed sglang_speed(const Reproducer& r, std::int64_t batch, const std::string& speculate) {
-  return generation_speed(r, {"llama-3-8b", "dgx_h100", "sglang_kernels_2025", batch, 512, "bf16", true}, speculate);
+GenerationSpeed sglang_speed(const Reproducer& r, std::int64_t batch, const std::string& speculate,
+                             std::int64_t prompt = 512) {
+  return generation_speed(r, {"llama-3-8b", "dgx_h100", "sglang_kernels_2025", batch, prompt, "bf16", true}, speculate);
 }
 
-/// Seconds of a step by batch, between the batches that were simulated on a line.
+constexpr std::int64_t kQuestionTokens = 64,
+                       kSystemTokens = 128;  // about those of MT-bench, and of the script's prompt
+
+/// Seconds of a step by batch, between the batches that were simulated on a line, and those of prompts.
 struct StepCurve {
   std::vector<double> batch, seconds;
-  double tokens = 1;  // of a round
+  double tokens = 1;                // of a round
+  double prompt = 0, together = 0;  // passes over one, and over 64 that are the first
 
+  double first_prompts(double n) const { return prompt + (together - prompt) * (n - 1) / 63; }
   double at(double n) const {
     const auto end = std::upper_bound(batch.begin() + 1, batch.end() - 1, n);
     const auto i = static_cast<std::size_t>(end - batch.begin());
@@ -90,6 +100,8 @@ StepCurve step_curve(const Reproducer& r, const std::string& speculate) {
     s.batch.push_back(double(b)), s.seconds.push_back(one.step);
     s.tokens = one.tokens;
   }
+  s.prompt = sglang_speed(r, 1, speculate, kQuestionTokens).prefill;  // what was asked and said before is cached
+  s.together = sglang_speed(r, 64, speculate, kSystemTokens + kQuestionTokens).prefill;
   return s;
 }
 
@@ -104,48 +116,101 @@ struct HostTimes {
   }
 };
 
-/// How MT-bench is asked. Lengths of turns are sums of `parts` exponential ones: those of Llama 3.1 are not published.
+constexpr std::size_t kQuestions = 80, kTurns = 2, kDraws = 400;
+constexpr double kTurnTokens = 450, kMostTokens = 2048;  // of a turn: the mean, and the benchmark's limit
+
+/// How MT-bench is asked. Of 80 first answers of Llama 3.1 8B (github.com/jeqcho/llama-alpacaeval-mt-bench,
+/// outputs/mt_bench_llama3_instruct.jsonl, the model by its generate_llama3.py, temperature 0.7) 25 are cut at 512
+/// tokens and 8 have fewer than 100; the likeliest gamma distribution behind all of them, tokens estimated from their
+/// texts, has a shape of 1.5 and this mean; a normal one from 0 on fits as well, and ends earlier. Second answers are
+/// not there: they are drawn alike, each by itself.
 struct Asking {
-  int parts = 1;
+  bool alike = false;                                 // both answers to a question are equally long
+  double most = kMostTokens;                          // tokens of an answer,
+  std::size_t endless = 0;                            // but for so many, which go on to the limit of the benchmark
   std::int64_t at_a_time = 64, plain_at_a_time = 64;  // with and without speculation; the others wait
 };
 
-/// Tokens that a sequence gets while n run, by n, when `clients` ask 80 questions of two turns, each its next when one
-/// is answered; all that run get the tokens of a step together. Of 32 draws: lengths of one alone move a gain by 2 %.
-std::vector<double> tokens_by_running(std::int64_t clients, int parts) {
-  constexpr std::size_t kQuestions = 80, kTurns = 2;
-  constexpr int kDraws = 32;
-  std::vector<double> tokens(static_cast<std::size_t>(clients) + 1);
-  Random random{5};
-  for (int draw = 0; draw < kDraws; ++draw) {
-    std::vector<double> waiting(kQuestions), running;
-    for (double& length : waiting)
-      for (std::size_t i = 0; i < kTurns * static_cast<std::size_t>(parts); ++i)
-        length -= std::log(1 - random.uniform()) / parts;
-    while (!waiting.empty() || !running.empty()) {
-      while (!waiting.empty() && std::ssize(running) < clients) running.push_back(waiting.back()), waiting.pop_back();
-      const auto next = std::min_element(running.begin(), running.end());
-      const double shortest = *next;
-      tokens[running.size()] += shortest;
-      running.erase(next);
-      for (double& left : running) left -= shortest;
-    }
+/// Tokens of both answers to each question.
+std::vector<double> drawn_questions(const Asking& asking, Random& random) {
+  const auto drawn = [&] {
+    const double normal = random.normal();
+    return std::min(asking.most, kTurnTokens / 1.5 * (random.exponential(1) + normal * normal / 2));
+  };
+  std::vector<double> questions(kQuestions);
+  for (double& tokens : questions) {
+    const double first = drawn();
+    tokens = first + (asking.alike ? first : drawn());
+  }
+  for (std::size_t i = 0; i < asking.endless; ++i) questions[random.below(kQuestions)] = kMostTokens + drawn();
+  return questions;
+}
+
+/// Of one run: tokens that a sequence gets while n run, by n, when `clients` ask their next question when one is
+/// answered; all that run get the tokens of a step together.
+std::vector<double> tokens_by_running(std::int64_t clients, std::vector<double> waiting) {
+  std::vector<double> tokens(static_cast<std::size_t>(clients) + 1), running;
+  while (!waiting.empty() || !running.empty()) {
+    while (!waiting.empty() && std::ssize(running) < clients) running.push_back(waiting.back()), waiting.pop_back();
+    const auto next = std::min_element(running.begin(), running.end());
+    const double shortest = *next;
+    tokens[running.size()] += shortest;
+    running.erase(next);
+    for (double& left : running) left -= shortest;
   }
   return tokens;
 }
 
-/// Seconds of a token of the mean length of a turn, if `step` tells those of a step that gives one token.
+/// The same of many runs: lengths of one alone move a gain at 64 by 5 %.
+std::vector<std::vector<double>> runs_of(std::int64_t clients, const Asking& asking) {
+  std::vector<std::vector<double>> runs;
+  Random random{5};
+  for (std::size_t draw = 0; draw < kDraws; ++draw)
+    runs.push_back(tokens_by_running(clients, drawn_questions(asking, random)));
+  return runs;
+}
+
+/// Seconds of a run, if `step` tells those of a step that gives one token.
 double seconds_of(const std::vector<double>& tokens, const auto& step) {
   double sum = 0;
   for (std::size_t n = 1; n < tokens.size(); ++n) sum += tokens[n] * step(double(n));
   return sum;
 }
 
+double seconds_of_prompts(const StepCurve& s, std::int64_t clients) {
+  return s.first_prompts(double(clients)) + (double(kQuestions * kTurns) - double(clients)) * s.prompt;
+}
+
+std::vector<double> seconds_of_runs(const StepCurve& s, std::int64_t clients, const Asking& asking) {
+  std::vector<double> seconds;
+  for (const std::vector<double>& run : runs_of(clients, asking))
+    seconds.push_back(seconds_of(run, [&](double n) { return s.at(n) / s.tokens; }) + seconds_of_prompts(s, clients));
+  return seconds;
+}
+
+double sum_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+/// How much faster a method answers the questions in single runs with the same answers; `mean`: all runs together.
+struct ServedGain {
+  double mean = 0;
+  std::vector<double> single;  // in order
+
+  double part(double p) const { return single[static_cast<std::size_t>(p * double(single.size()))]; }
+};
+
+ServedGain served_gains(const StepCurve& plain, const StepCurve& speculating, std::int64_t clients,
+                        const Asking& asking) {
+  const std::vector<double> without = seconds_of_runs(plain, std::min(clients, asking.plain_at_a_time), asking),
+                            with = seconds_of_runs(speculating, std::min(clients, asking.at_a_time), asking);
+  ServedGain gain{sum_of(without) / sum_of(with), {}};
+  for (std::size_t i = 0; i < with.size(); ++i) gain.single.push_back(without[i] / with[i]);
+  std::sort(gain.single.begin(), gain.single.end());
+  return gain;
+}
+
 double served_gain(const StepCurve& plain, const StepCurve& speculating, std::int64_t clients,
                    const Asking& asking = {}) {
-  const auto step_of = [](const StepCurve& s) { return [&s](double n) { return s.at(n) / s.tokens; }; };
-  return seconds_of(tokens_by_running(std::min(clients, asking.plain_at_a_time), asking.parts), step_of(plain)) /
-         seconds_of(tokens_by_running(std::min(clients, asking.at_a_time), asking.parts), step_of(speculating));
+  return served_gains(plain, speculating, clients, asking).mean;
 }
 
 /// The times with which both calibrated cells come out: seconds of a cell are linear in them.
@@ -153,11 +218,14 @@ HostTimes host_times(const StepCurve& plain, const StepCurve& kernels, const Ask
   double missing[2], rounds[2], sequences[2];
   for (std::size_t i = 0; i < 2; ++i) {
     const std::size_t cell = i == 0 ? kOfRounds : kOfSequences;
-    const std::vector<double> tokens = tokens_by_running(kServedBatches[cell], asking.parts);
-    const double asked = seconds_of(tokens, [&](double n) { return plain.at(n); }) / kEagle3[cell];
-    missing[i] = asked - seconds_of(tokens, [&](double n) { return kernels.at(n) / kernels.tokens; });
-    rounds[i] = seconds_of(tokens, [&](double) { return 1 / kernels.tokens; });
-    sequences[i] = seconds_of(tokens, [&](double n) { return n / kernels.tokens; });
+    const std::int64_t clients = kServedBatches[cell];
+    missing[i] = sum_of(seconds_of_runs(plain, clients, asking)) / kEagle3[cell] -
+                 sum_of(seconds_of_runs(kernels, clients, asking));
+    rounds[i] = sequences[i] = 0;
+    for (const std::vector<double>& run : runs_of(clients, asking)) {
+      rounds[i] += seconds_of(run, [&](double) { return 1 / kernels.tokens; });
+      sequences[i] += seconds_of(run, [&](double n) { return n / kernels.tokens; });
+    }
   }
   const double determinant = rounds[0] * sequences[1] - rounds[1] * sequences[0];
   return {(missing[0] * sequences[1] - missing[1] * sequences[0]) / determinant,
@@ -199,17 +267,28 @@ void add_variations(Reproduction& out, const ServedSteps& steps) {
     };
     out.ablations.push_back({inputs, {kEagle[cell], gain(s.eagle), {}, kEagle3[cell], gain(s.eagle3), {}}});
   };
-  add("batch 64, lengths of turns half as far apart", last, {.parts = 4}, steps);
+  add("batch 64, both answers to a question equally long", last, {.alike = true}, steps);
+  add("batch 64, no answer has more than 700 tokens", last, {.most = 700}, steps);
+  add("batch 64, but for one that has 2,048", last, {.most = 700, .endless = 1}, steps);
   add("batch 64, of which 48 run at a time", last, {.at_a_time = 48}, steps);
   add("batch 64, of which 32 run at a time", last, {.at_a_time = 32}, steps);
   add("batch 48 to 64, 32 at a time without speculation, too", last, {.at_a_time = 32, .plain_at_a_time = 32}, steps);
-  for (const double sequence : {0.09e-3, 0.17e-3}) {
-    ServedSteps waiting = steps;
-    const double round = host_times(steps.plain, steps.eagle3).round;
-    for (std::size_t k = 0; k < waiting.plain.batch.size(); ++k)
-      waiting.plain.seconds[k] = std::max(waiting.plain.seconds[k], round + waiting.plain.batch[k] * sequence);
-    add(fmt::format("batch 64, plain steps wait for {:.2f} ms a sequence", 1e3 * sequence), last, {}, waiting);
+  ServedSteps waiting = steps;
+  const double round = host_times(steps.plain, steps.eagle3).round;
+  for (std::size_t k = 0; k < waiting.plain.batch.size(); ++k)
+    waiting.plain.seconds[k] = std::max(waiting.plain.seconds[k], round + waiting.plain.batch[k] * 0.17e-3);
+  add("batch 64, plain steps wait for 0.17 ms a sequence", last, {}, waiting);
+  for (const std::size_t cell : {std::size_t{4}, last}) {
+    ServedSteps started = steps;
+    for (StepCurve* c : {&started.plain, &started.eagle, &started.eagle3}) c->prompt = kStartedPrompt;
+    add(fmt::format("batch {}, prompts of {:.1f} ms", kServedBatches[cell], 1e3 * kStartedPrompt), cell, {}, started);
   }
+  const HostTimes host = host_times(steps.plain, steps.eagle3);
+  const auto single = [&](const StepCurve& c) { return served_gains(steps.plain, host.added_to(c), 64, {}); };
+  const ServedGain one = single(steps.eagle), three = single(steps.eagle3);
+  for (const double part : {0.1, 0.9})
+    out.ablations.push_back({fmt::format("batch 64, {:.0f} % of single runs gain less", 100 * part),
+                             {kEagle[last], one.part(part), {}, kEagle3[last], three.part(part), {}}});
   ServedSteps measured = steps;
   measured.eagle.tokens = 2.29, measured.eagle3.tokens = 2.79;
   add("batch 24, 2.29 and 2.79 tokens a round", 4, {}, measured);

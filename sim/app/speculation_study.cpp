@@ -53,7 +53,7 @@ GenerationSpeed generation_speed(const Reproducer& reproducer, const GenerationC
       at.engine ? "launch: graph\n" : "", at.batch, at.prompt, kTimedTokens, at.dtype,
       speculate.empty() ? "" : ", speculate: " + speculate);
   const Report r = reproducer.predict(text, {}, at.engine).report;
-  GenerationSpeed s{.step = r.step, .bytes = r.memory.bytes, .fits = r.memory.fits()};
+  GenerationSpeed s{.step = r.step, .prefill = r.prefill.value_or(0), .bytes = r.memory.bytes, .fits = r.memory.fits()};
   if (!r.speculation) return s;
   s.drafting = r.speculation->drafting;
   s.verified = r.speculation->verified_per_round;

@@ -25,6 +25,7 @@ struct GenerationCase {
 /// One simulated generation.
 struct GenerationSpeed {
   double step = 0;         // seconds of a round, or of a token without speculation
+  double prefill = 0;      // of the prompts, the drafter's pass included
   double drafting = 0;     // of it
   double tokens = 1;       // of a sequence per step
   double verified = 1;     // tokens that the model looks at, per step and sequence
