@@ -153,3 +153,18 @@ TEST_CASE("what cannot serve is refused with a way out", "[serving]") {
   CHECK_THAT(step("parallel", "{mesh: tp2, data_attention: true}"), Catch::Contains("data_attention splits samples"));
   CHECK_THAT(step("energonai", "{mesh: tp2}"), Catch::Contains("the strategy `energonai` does not serve"));
 }
+
+TEST_CASE("a step that is only timed does the same work and does not tell where parameters lie", "[serving]") {
+  const Model model = load_model(shipped_model("qwen3-moe-tiny"));
+  const auto strategy = find_strategy("parallel").make(parse_yaml("{mesh: tp2}", "strategy"));
+  const auto lowered = [&](bool placed) {
+    return strategy->serving_step(model, {.rows = 12, .sequences = 4, .placed = placed}, nullptr);
+  };
+  const Plan whole = lowered(true), timed = lowered(false);
+  CHECK(whole.placements.size() == model.parameters.size());
+  CHECK(timed.placements.empty());
+  CHECK(timed.tensors.size() < whole.tensors.size());  // experts have no views of their own
+  CHECK(timed.works == whole.works);
+  REQUIRE(timed.ops.size() == whole.ops.size());
+  for (std::size_t i = 0; i < timed.ops.size(); ++i) CHECK(timed.ops[i].work == whole.ops[i].work);
+}

@@ -60,6 +60,7 @@ ForwardStage::ForwardStage(PlanBuilder& builder, const ForwardStep& step, std::i
   const ForwardWork& w = step.work;
   ParameterStorage::Options o{.dtype = w.dtype,
                               .quantised = w.quantised.weights,
+                              .placed = w.placed,
                               .separate = true,
                               .peer = w.peer,
                               .data = {},

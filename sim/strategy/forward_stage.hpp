@@ -28,6 +28,7 @@ struct ForwardWork {
   bool restored = false;                   // behind the blocks all rows again
   PeerOptions peer = {};
   CallOptions calls = {};
+  bool placed = true;  // see ServingStepOptions
 };
 
 /// What all rank classes of such a plan have in common.

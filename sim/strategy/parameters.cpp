@@ -65,6 +65,7 @@ ParameterStorage::ParameterStorage(PlanBuilder& builder, const Model& model, con
   for (Bucket& b : buckets_)
     if (!b.is_owned) add_storage(b);
   for (Owned& o : owned_) add_storage(o);
+  if (!options.placed) return;
   for (const Bucket& b : buckets_) place(b);
 }
 

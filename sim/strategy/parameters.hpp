@@ -80,6 +80,7 @@ class ParameterStorage {
     bool trains = false;
     bool frozen = false;                    // what has weight decay: no gradients and no states
     Quantised quantised = Quantised::None;  // matrices of blocks in memory
+    bool placed = true;                     // the plan tells where parameters lie
     bool separate = false;        // each parameter has storage of its own; not with replicas that split anything
     PeerOptions peer;             // with `separate`
     DataOptions data;             // its kind aside: that is a matter of the arrangement

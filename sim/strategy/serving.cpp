@@ -20,16 +20,17 @@ void check_served(const ParallelOptions& p) {
     throw UserError{"data_attention splits samples over tp, a server has one row of tokens", "leave it out"};
 }
 
-ForwardStep make_serving_step(PlanBuilder& b, const Model& model, const ParallelOptions& p, std::int64_t rows,
-                              DType dtype) {
+ForwardStep make_serving_step(PlanBuilder& b, const Model& model, const ParallelOptions& p,
+                              const ServingStepOptions& o, std::int64_t rows) {
   check_served(p);
   return make_forward_step(b, model, p,
                            {.batch = 1,
                             .sequence = rows,
                             .target_sequence = 1,
-                            .dtype = dtype,
+                            .dtype = dtype_of(o.dtype),
                             .quantised = {},
-                            .cache_use = CacheUse::Paged});
+                            .cache_use = CacheUse::Paged,
+                            .placed = o.placed});
 }
 
 /// Keys and values of all blocks, or of their sub-layers side by side, in so many slots of a tier.
@@ -76,7 +77,7 @@ Plan lower_serving_step(const Model& model, const ServingStepOptions& o, const P
                         const WorkspaceModel* workspaces) {
   const DType dtype = dtype_of(o.dtype);
   PlanBuilder b{fmt::format("{}.serve.{}", model.name, o.rows), parse_mesh(parallel.mesh)};
-  const ForwardStep step = make_serving_step(b, model, parallel, o.rows, dtype);
+  const ForwardStep step = make_serving_step(b, model, parallel, o, o.rows);
   ForwardStage stage{b, step, 0};
   KvCache pool = make_step_pool(b, step.transformer(), o, dtype, stage.inputs().front().positions);
   stage.layers().set_paged(&pool.paged);
@@ -97,7 +98,7 @@ Plan lower_serving_swap(const Model& model, const ServingStepOptions& o, const S
                         const ParallelOptions& parallel, const WorkspaceModel* workspaces) {
   const DType dtype = dtype_of(o.dtype);
   PlanBuilder b{fmt::format("{}.swap_{}", model.name, swap.out ? "out" : "in"), parse_mesh(parallel.mesh)};
-  const ForwardStep step = make_serving_step(b, model, parallel, swap.slots, dtype);
+  const ForwardStep step = make_serving_step(b, model, parallel, o, swap.slots);
   b.rank_class();
   const KvCache pool = make_pool(b, step.transformer(), o.pages * o.page, dtype, Tier::Device),
                 host = make_pool(b, step.transformer(), swap.host_pages * o.page, dtype, Tier::Host);

@@ -292,6 +292,7 @@ struct ServingStepOptions {
   std::int64_t pages = 1;      // of the pool
   std::int64_t max_pages = 1;  // of one sequence
   Precision dtype = Precision::F32;
+  bool placed = true;  // tells where parameters lie, which plans that are only timed need not
 };
 
 /// Copies of keys and values between a server's pool and one of `host_pages` pages in the memory of the host.

@@ -51,6 +51,15 @@ Bytes parameter_bytes(const Plan& plan, const WeightTypes& weights, DType as_is)
   return all;
 }
 
+std::int64_t picoseconds(double seconds) { return (SimTime{} + Seconds{seconds}).picoseconds(); }
+
+/// One sequence that sees one token.
+BatchShape least_shape() {
+  BatchShape least;
+  least.add(0, 1, true);
+  return least;
+}
+
 Machine machine_of(const Deployment& d) {
   Machine m = d.wiring.machine(d.cluster);
   d.profile.apply(*m.cost);
@@ -72,7 +81,7 @@ std::int64_t context_of(const Model& model, const ServeOptions& o) {
 struct PlanTimes::Template {
   std::int64_t rows = 0, sequences = 0;
   Plan once, twice;
-  bool additive = false;
+  bool is_tested = false, additive = false;
   std::int64_t body = 0;   // picoseconds without attention
   std::int64_t least = 0;  // of the plan of one period
   std::unordered_map<std::size_t, std::int64_t> executed;
@@ -114,7 +123,8 @@ Plan PlanTimes::lower(const Model& model, std::int64_t rows, std::int64_t sequen
                              .page = d_.options.replica.block,
                              .pages = 1,
                              .max_pages = 1,
-                             .dtype = d_.options.dtype};
+                             .dtype = d_.options.dtype,
+                             .placed = false};
   Plan plan = d_.strategy.serving_step(model, o, nullptr);
   const DType pool = kv_dtype(d_.options);
   const WeightTypes types = weight_types(d_.options, eager_.cost->device());
@@ -175,21 +185,24 @@ double PlanTimes::attention(std::size_t w, const BatchShape& shape) {
   return seconds + at->second;
 }
 
-namespace {
-std::int64_t picoseconds(double seconds) { return (SimTime{} + Seconds{seconds}).picoseconds(); }
-}  // namespace
-
-/// Made with a test of whether attention adds up: the time is convex in that of any op and grows by at most as much, so
-/// if it grows by all of it where there is least of it, it does so everywhere.
 PlanTimes::Template& PlanTimes::find(std::int64_t rows, std::int64_t sequences, Regime regime) {
   auto& slot = templates_[{rows, sequences, regime}];
-  if (slot) return *slot;
-  slot = std::make_unique<Template>();
-  Template& t = *slot;
-  t.rows = rows, t.sequences = sequences;
+  if (!slot) {
+    slot = std::make_unique<Template>();
+    slot->rows = rows, slot->sequences = sequences;
+  }
+  return *slot;
+}
+
+/// A template of one sequence, with a test of whether attention adds up: the time is convex in that of any op and grows
+/// by at most as much, so if it grows by all of it where there is least of it, it does so everywhere.
+const PlanTimes::Template& PlanTimes::tested(std::int64_t rows, Regime regime) {
+  Template& t = find(rows, 1, regime);
+  if (t.is_tested) return t;
   lower_into(t);
-  BatchShape least, more;
-  least.add(0, 1, true);
+  t.is_tested = true;
+  const BatchShape least = least_shape();
+  BatchShape more;
   more.add(context() - 1, 1, true);
   const auto attend = [&](const BatchShape& shape) {
     std::int64_t all = 0;
@@ -207,13 +220,8 @@ PlanTimes::Template& PlanTimes::find(std::int64_t rows, std::int64_t sequences, 
 
 /// Plans that were lowered longest ago give their room back: they are lowered again when they are asked.
 void PlanTimes::lower_into(Template& t) {
-  const auto lowered = [&](const Model& model) {
-    Plan plan = kernels(model, t.rows, t.sequences);
-    plan.placements = {};  // of which a model of hundreds of experts has more than ops
-    return plan;
-  };
-  t.once = lowered(once_);
-  if (layers_.times > 1) t.twice = lowered(twice_);
+  t.once = kernels(once_, t.rows, t.sequences);
+  if (layers_.times > 1) t.twice = kernels(twice_, t.rows, t.sequences);
   with_plans_.push_back(&t);
   room_ += room_of(t.once) + room_of(t.twice);
   while (room_ > kMostRoom && with_plans_.size() > 1) forget_plans(*with_plans_.front());
@@ -230,7 +238,7 @@ void PlanTimes::forget_plans(Template& t) {
 /// them in a doubling.
 std::optional<std::int64_t> PlanTimes::body(std::int64_t rows, Regime regime) {
   const auto exact = [&](std::int64_t n) -> std::optional<std::int64_t> {
-    const Template& t = find(n, 1, regime);
+    const Template& t = tested(n, regime);
     return t.additive ? std::optional{t.body} : std::nullopt;
   };
   const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows))) / kRowBuckets;
@@ -241,15 +249,19 @@ std::optional<std::int64_t> PlanTimes::body(std::int64_t rows, Regime regime) {
   return *low + (*high - *low) * (rows - below) / step;
 }
 
+/// One period of layers under the least shape.
+std::int64_t PlanTimes::least(std::int64_t rows, Regime regime) {
+  const auto known = templates_.find({rows, 1, regime});
+  if (known != templates_.end() && known->second->is_tested) return known->second->least;
+  return execute(kernels(once_, rows, 1), least_shape().bindings(), machine(regime));
+}
+
 /// What more sequences add behind the last layer: the same for any number of layers, so one period of them will do.
 std::int64_t PlanTimes::head(std::int64_t sequences, Regime regime) {
   const auto [at, is_new] = heads_.try_emplace({sequences, regime}, 0);
-  if (is_new && sequences > 1) {
-    BatchShape least;
-    least.add(0, 1, true);
-    at->second = execute(kernels(once_, sequences, sequences), least.bindings(), machine(regime)) -
-                 find(sequences, 1, regime).least;
-  }
+  if (is_new && sequences > 1)
+    at->second = execute(kernels(once_, sequences, sequences), least_shape().bindings(), machine(regime)) -
+                 least(sequences, regime);
   return at->second;
 }
 

@@ -82,11 +82,13 @@ class PlanTimes final : public StepTimes {
   std::int64_t padded(std::int64_t rows, Regime regime) const;
   const Machine& machine(Regime regime) const { return regime == Regime::Graph ? graphs_ : eager_; }
   Template& find(std::int64_t rows, std::int64_t sequences, Regime regime);
+  const Template& tested(std::int64_t rows, Regime regime);
   void lower_into(Template& t);
   void forget_plans(Template& t);
   std::int64_t device_time(const BatchShape& shape, Regime regime);
   std::optional<std::int64_t> body(std::int64_t rows, Regime regime);
   std::int64_t head(std::int64_t sequences, Regime regime);
+  std::int64_t least(std::int64_t rows, Regime regime);
   double attention(std::size_t work, const BatchShape& shape);
   Plan lower(const Model& model, std::int64_t rows, std::int64_t sequences) const;
   Plan kernels(const Model& model, std::int64_t rows, std::int64_t sequences) const;

@@ -82,9 +82,9 @@ void Scheduler::add(StepBatch& batch, Sequence& s, std::int64_t rows) {
 /// Running sequences in the order in which a step takes them; who has to make room is taken from its end.
 std::vector<Sequence*>& Scheduler::in_order() {
   order_.clear();
-  for (const Owned& s : running_) order_.push_back(s.get());
-  if (rules_.decodes_first)
-    std::stable_partition(order_.begin(), order_.end(), [](const Sequence* s) { return s->decodes(); });
+  later_.clear();
+  for (const Owned& s : running_) (!rules_.decodes_first || s->decodes() ? order_ : later_).push_back(s.get());
+  order_.insert(order_.end(), later_.begin(), later_.end());
   return order_;
 }
 
@@ -290,7 +290,7 @@ std::vector<std::unique_ptr<Sequence>> Scheduler::end(const StepBatch& batch) {
     Sequence& s = *part.sequence;
     s.computed += part.rows;
     load_ -= part.rows;
-    if (!s.hashes.empty())
+    if (options_.prefix_sharing && !s.hashes.empty())
       blocks_.publish(s.table, std::span{s.hashes}.first(
                                    std::min(s.hashes.size(), static_cast<std::size_t>(s.computed / options_.block))));
     if (!part.emits) continue;
