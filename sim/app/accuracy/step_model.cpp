@@ -61,12 +61,13 @@ const Plan& StepModel::plan(const Size& size) {
   return plans_.emplace(size, as_it_ran(std::move(plan), step_)).first->second;
 }
 
-const PredictedStep& StepModel::simulated(const Size& size) {
-  const auto [it, is_new] = known_.try_emplace(size);
+const PredictedStep& StepModel::simulated(Question& q, const Size& size) {
+  const auto [it, is_new] = q.known.try_emplace(size);
   if (!is_new) return it->second;
-  Engine engine{*machine_->cost, *machine_->resources, {.record = Record::Totals, .track_memory = tracks_memory_}};
+  const bool of_memory = q.asked == Asked::TimeAndMemory;
+  Engine engine{*q.machine.cost, *q.machine.resources, {.record = Record::Totals, .track_memory = of_memory}};
   it->second.seconds = double(engine.execute(plan(size), {}).end_ps) * 1e-12;
-  if (tracks_memory_) add_memory(it->second, size, engine.take().peaks);
+  if (of_memory) add_memory(it->second, size, engine.take().peaks);
   return it->second;
 }
 
@@ -84,11 +85,11 @@ void StepModel::add_memory(PredictedStep& r, const Size& size, const std::vector
 }
 
 /// Linear in the layers of a part.
-PredictedStep StepModel::with_layers(double layers, std::int64_t microbatches, std::int64_t stages) {
+PredictedStep StepModel::with_layers(Question& q, double layers, std::int64_t microbatches, std::int64_t stages) {
   const auto whole = static_cast<std::int64_t>(layers);
-  if (layers == double(whole) && whole <= kMoreLayers) return simulated({whole, microbatches, stages, recompute_});
-  const PredictedStep a = simulated({kFewLayers, microbatches, stages, recompute_}),
-                      b = simulated({kMoreLayers, microbatches, stages, recompute_});
+  if (layers == double(whole) && whole <= kMoreLayers) return simulated(q, {whole, microbatches, stages, q.recompute});
+  const PredictedStep a = simulated(q, {kFewLayers, microbatches, stages, q.recompute}),
+                      b = simulated(q, {kMoreLayers, microbatches, stages, q.recompute});
   return between(a, b, (layers - double(kFewLayers)) / double(kMoreLayers - kFewLayers));
 }
 
@@ -98,47 +99,39 @@ std::int64_t StepModel::least_microbatches(std::int64_t stages) const {
   return stages > 1 ? stages + 1 : 2;
 }
 
-PredictedStep StepModel::predict(const Machine& machine) {
-  tracks_memory_ = true;
-  return predict_on(machine);
+PredictedStep StepModel::predict(const Machine& machine) { return predict_on(machine, Asked::TimeAndMemory); }
+
+double StepModel::seconds(const Machine& machine) { return predict_on(machine, Asked::Time).seconds; }
+
+PredictedStep StepModel::predict_on(const Machine& machine, Asked asked) {
+  Question q{machine, asked, step_.train.recompute};
+  const PredictedStep all = predict_all(q);
+  if (step_.recomputed >= 1 || q.recompute == Recompute::None) return all;
+  q.recompute = Recompute::None;
+  return between(predict_all(q), all, step_.recomputed);
 }
 
-double StepModel::seconds(const Machine& machine) {
-  tracks_memory_ = false;
-  return predict_on(machine).seconds;
-}
-
-PredictedStep StepModel::predict_on(const Machine& machine) {
-  machine_ = &machine;
-  known_.clear();
-  recompute_ = step_.train.recompute;
-  const PredictedStep all = predict_all();
-  if (step_.recomputed >= 1 || recompute_ == Recompute::None) return all;
-  recompute_ = Recompute::None;
-  return between(predict_all(), all, step_.recomputed);
-}
-
-PredictedStep StepModel::predict_all() {
+PredictedStep StepModel::predict_all(Question& q) {
   const RowMesh& mesh = step_.mesh;
   const double parts = double(mesh.stages * mesh.chunks);
   const double layers = std::ceil(double(step_.network.layers) / parts - 1e-9);
   const std::int64_t m = step_.train.microbatches;
   if (layers * parts * double(m) <= kMostPasses)
-    return simulated({static_cast<std::int64_t>(layers), m, mesh.stages, recompute_});
+    return simulated(q, {static_cast<std::int64_t>(layers), m, mesh.stages, q.recompute});
   const std::int64_t p = std::min(mesh.stages, kFewStages);
   const std::int64_t round = mesh.chunks > 1 ? p : 1;
   const std::int64_t few = mesh.stages <= p ? std::min(m, least_microbatches(p)) : least_microbatches(p);
-  const PredictedStep base = with_layers(layers, few, p);
+  const PredictedStep base = with_layers(q, layers, few, p);
   PredictedStep out = base;
   if (m != few) {
-    const PredictedStep more = with_layers(layers, few + round, p);
+    const PredictedStep more = with_layers(q, layers, few + round, p);
     out.seconds += double(m - few) / double(round) * (more.seconds - base.seconds);
     if (m > few && more.last.peak > out.last.peak) out.last = more.last;
   }
   if (mesh.stages > p) {
-    const std::int64_t q = kMoreStages, passes = least_microbatches(q);
-    const PredictedStep longer = with_layers(layers, passes, q);
-    const PredictedStep more = with_layers(layers, few + round, p);
+    const std::int64_t passes = least_microbatches(kMoreStages);
+    const PredictedStep longer = with_layers(q, layers, passes, kMoreStages);
+    const PredictedStep more = with_layers(q, layers, few + round, p);
     const double same = base.seconds + double(passes - few) / double(round) * (more.seconds - base.seconds);
     const double mean = double(step_.network.layers) / parts / layers;
     out.seconds += double(mesh.stages - p) * (longer.seconds - same) * mean;

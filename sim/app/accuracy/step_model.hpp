@@ -63,21 +63,25 @@ class StepModel {
     Recompute recompute = Recompute::None;
     auto operator<=>(const Size&) const = default;
   };
-  PredictedStep predict_on(const Machine& machine);
-  PredictedStep predict_all();
-  const PredictedStep& simulated(const Size& size);
+  enum class Asked : std::uint8_t { Time, TimeAndMemory };
+  /// A prediction on one machine, with the short steps that it has simulated.
+  struct Question {
+    const Machine& machine;
+    Asked asked;
+    Recompute recompute;  // of all blocks
+    std::map<Size, PredictedStep> known = {};
+  };
+  PredictedStep predict_on(const Machine& machine, Asked asked);
+  PredictedStep predict_all(Question& q);
+  const PredictedStep& simulated(Question& q, const Size& size);
   void add_memory(PredictedStep& r, const Size& size, const std::vector<Peak>& peaks);
-  PredictedStep with_layers(double layers, std::int64_t microbatches, std::int64_t stages);
+  PredictedStep with_layers(Question& q, double layers, std::int64_t microbatches, std::int64_t stages);
   std::int64_t least_microbatches(std::int64_t stages) const;
 
   const Plan& plan(const Size& size);
 
   PublishedStep step_;
-  const Machine* machine_ = nullptr;
-  bool tracks_memory_ = true;
-  Recompute recompute_ = Recompute::None;  // of all blocks
   std::map<Size, Plan> plans_;
-  std::map<Size, PredictedStep> known_;  // on this machine
 };
 
 }  // namespace orrery
