@@ -14,11 +14,6 @@
 namespace orrery {
 namespace {
 
-/// What messages call a cluster.
-std::string named(const Cluster& c) {
-  return c.name == kInline ? std::string{"the cluster"} : fmt::format("cluster '{}'", c.name);
-}
-
 // Relative, of a copy that is held back: the thread wakes late. Over 200 kinds of copies of 20 us to 10 ms on a virtual
 // machine half were off by more than 1.4 % (1.8 in another run), a tenth by more than 4 to 15 %, nearly all late.
 constexpr float kLateness = 0.03f;
@@ -79,10 +74,10 @@ void ClusterCostModel::check_links(std::size_t group) const {
   const NodeGroup& nodes = cluster_.group(group);
   if (nodes.devices_per_node > 1 && !nodes.device_link)
     throw UserError{
-        fmt::format("{} has no link between the {} devices of a node", named(cluster_), nodes.devices_per_node),
+        fmt::format("{} has no link between the {} devices of a node", told(cluster_), nodes.devices_per_node),
         "add `device_link: {bandwidth: 450 GB/s, latency: 2 us}`"};
   if (!nodes.host_link)
-    throw UserError{fmt::format("{} has no link between a device and the memory of its node", named(cluster_)),
+    throw UserError{fmt::format("{} has no link between a device and the memory of its node", told(cluster_)),
                     "add `host_link: {bandwidth: 63 GB/s, latency: 2 us}`"};
 }
 
@@ -173,7 +168,7 @@ OpCost ClusterCostModel::copy(const Copy& work, const Bindings& bindings, RankId
     return c;
   }
   if (touches_disk(work) && !node.disk)
-    throw UserError{fmt::format("{} has no disk to copy to or from", named(cluster_)),
+    throw UserError{fmt::format("{} has no disk to copy to or from", told(cluster_)),
                     "add `disk: {size: 4 TB, bandwidth: 7 GB/s}`"};
   const CopyPath path = *copy_path(work.from, work.to, rank);
   OpCost c = uncertain(path.latency + work.bytes / path.bandwidth, {group});

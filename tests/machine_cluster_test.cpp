@@ -80,6 +80,11 @@ TEST_CASE("a mesh larger than the cluster is refused with the nodes it needs", "
         "the mesh has 9 ranks and cluster 'c' has 8 devices (2 nodes of 4 each)\n"
         "  hint: use a smaller mesh or `nodes: 3`");
   CHECK_NOTHROW(check_fits(two_nodes(), 8));
+  Cluster own = two_nodes();  // that a scenario holds itself
+  own.name = kInline;
+  CHECK(user_error([&] { check_fits(own, 9); }) ==
+        "the mesh has 9 ranks and the cluster has 8 devices (2 nodes of 4 each)\n"
+        "  hint: use a smaller mesh or `nodes: 3`");
 }
 
 TEST_CASE("ranks share what belongs to their node and nothing else", "[machine]") {

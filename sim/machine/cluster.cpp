@@ -134,15 +134,19 @@ Cluster load_cluster(const std::string& path) {
   return read_cluster(read_yaml(path), std::filesystem::path{path}.stem().string());
 }
 
+std::string told(const Cluster& c) {
+  return c.name == kInline ? std::string{"the cluster"} : fmt::format("cluster '{}'", c.name);
+}
+
 void check_fits(const Cluster& cluster, std::int64_t ranks) {
   if (ranks <= cluster.num_ranks()) return;
   if (cluster.is_heterogeneous())
-    throw UserError{fmt::format("the mesh has {} ranks and cluster '{}' has {} devices ({} nodes of {} kinds)", ranks,
-                                cluster.name, cluster.num_ranks(), cluster.num_nodes(), cluster.num_groups()),
+    throw UserError{fmt::format("the mesh has {} ranks and {} has {} devices ({} nodes of {} kinds)", ranks,
+                                told(cluster), cluster.num_ranks(), cluster.num_nodes(), cluster.num_groups()),
                     "use a smaller mesh, or more `nodes`"};
   const std::int64_t per_node = cluster.devices_per_node;
-  throw UserError{fmt::format("the mesh has {} ranks and cluster '{}' has {} devices ({} of {} each)", ranks,
-                              cluster.name, cluster.num_ranks(),
+  throw UserError{fmt::format("the mesh has {} ranks and {} has {} devices ({} of {} each)", ranks, told(cluster),
+                              cluster.num_ranks(),
                               cluster.nodes == 1 ? "1 node" : fmt::format("{} nodes", cluster.nodes), per_node),
                   fmt::format("use a smaller mesh or `nodes: {}`", (ranks + per_node - 1) / per_node)};
 }

@@ -260,6 +260,8 @@ struct Cluster : NodeGroup {
 
 /// The name of a cluster, or a model, that a scenario holds itself.
 constexpr std::string_view kInline = "inline";
+/// What messages call a cluster: "cluster 'dgx_h100'", "the cluster" where a scenario holds it itself.
+std::string told(const Cluster& cluster);
 
 /// Reads a cluster; `name` is what reports call it. Throws UserError with all problems: unknown keys, units, nodes
 /// without a network between them.
