@@ -45,9 +45,7 @@ Choice parse_choice(const std::string& text) {
 }
 
 std::string choice_name(const AllocatorOptions& options) {
-  std::string name;
-  for (const auto& entry : enum_names(AllocatorKind{}))
-    if (entry.value == options.allocator) name = entry.name;
+  const std::string name{enum_name(options.allocator)};
   return options == AllocatorOptions{.allocator = options.allocator} ? name : name + ", as the scenario says";
 }
 

@@ -40,11 +40,7 @@ std::string sources_of(const Tables& tables) {
 }
 
 /// What `orrery accuracy` calls an exchange: parts are taken of each gpu and op.
-std::string op_label(const PublishedExchange& x) {
-  for (const EnumName<Exchange>& e : enum_names(Exchange{}))
-    if (e.value == x.sample.op) return exchange_label(e.name, x.sample.bytes);
-  return {};
-}
+std::string op_label(const PublishedExchange& x) { return exchange_label(enum_name(x.sample.op), x.sample.bytes); }
 
 /// The rows that a fit may see, with the same parts as `orrery accuracy` has.
 std::vector<PublishedExchange> exchanges_to_fit(const CsvTable& table) {

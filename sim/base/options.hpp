@@ -39,6 +39,14 @@ struct EnumName {
   std::string_view name;
 };
 
+/// What options call a value.
+template <class E>
+std::string_view enum_name(E value) {
+  for (const EnumName<E>& e : enum_names(value))
+    if (e.value == value) return e.name;
+  bug("a value of an enum without a name");
+}
+
 /// The legal values of a number, or of the base units of a quantity. For lists, of each element.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();

@@ -115,9 +115,7 @@ Node write_value(T& value) {
   } else if constexpr (is_quantity<T>) {
     return text_scalar(to_exact_text(value.base(), dimension_of(value)));
   } else if constexpr (std::is_enum_v<T>) {
-    for (const EnumName<T>& entry : enum_names(T{}))
-      if (entry.value == value) return text_scalar(std::string{entry.name});
-    bug("a value of an enum without a name");
+    return text_scalar(std::string{enum_name(value)});
   } else if constexpr (is_optional<T>) {
     return value ? write_value(*value) : Node{};
   } else if constexpr (is_vector<T>) {

@@ -42,8 +42,7 @@ class ExchangePredictor final : public RowPredictor {
     o.measured = s.measured.base();
     set_interval(o, t.total().base(), t.deviation);
     o.gpu = x.gpu, o.source = s.software, o.key = x.key(), o.size = s.bytes.base();
-    for (const EnumName<Exchange>& e : enum_names(Exchange{}))
-      if (e.value == s.op) o.op = exchange_label(e.name, s.bytes);
+    o.op = exchange_label(enum_name(s.op), s.bytes);
     return RowPrediction{{o}, {}};
   }
 

@@ -42,11 +42,7 @@ void add_slices(std::vector<TableSlice>& out, const std::vector<AccuracyPoint>& 
   for (const auto& [name, refs] : groups) out.push_back({std::string{by}, name, score(refs)});
 }
 
-std::string split_name(const AccuracyPoint& p) {
-  for (const EnumName<RowSplit>& e : enum_names(RowSplit{}))
-    if (e.value == p.split) return std::string{e.name};
-  bug("a split without a name");
-}
+std::string split_name(const AccuracyPoint& p) { return std::string{enum_name(p.split)}; }
 
 std::optional<double> spearman_of(const PointRefs& points) {
   std::vector<double> measured, predicted;

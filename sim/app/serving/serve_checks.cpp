@@ -26,13 +26,6 @@ UserError error_at(const Scenario& s, std::string_view path, std::string message
   return UserError{at(*node, std::move(message), std::move(hint))};
 }
 
-template <class E>
-std::string name_of(E value) {
-  for (const EnumName<E>& e : enum_names(E{}))
-    if (e.value == value) return std::string{e.name};
-  bug("a value without a name");
-}
-
 /// Keys that are read under a condition.
 class Unread {
  public:
@@ -49,7 +42,7 @@ class Unread {
 };
 
 void check_lengths(Unread& unread, std::string_view name, const LengthOptions& o) {
-  const std::string kind = name_of(o.kind), why = fmt::format("lengths are {}", kind);
+  const std::string why = fmt::format("lengths are {}", enum_name(o.kind));
   const auto key = [&](std::string_view of) { return fmt::format("traffic.{}.{}", name, of); };
   unread.unless(o.kind == LengthKind::Fixed || o.kind == LengthKind::Lognormal, {key("mean")}, why);
   unread.unless(o.kind == LengthKind::Lognormal, {key("deviation")}, why);
@@ -92,7 +85,7 @@ std::vector<std::string> unread_keys(const Scenario& s, const ServeOptions& o) {
                 "requests come from the trace");
   unread.unless(!drawn, {"traffic.run", "traffic.overlong"}, "there is no trace");
   if (drawn) {
-    const std::string arrivals = fmt::format("arrivals are {}", name_of(t.arrival));
+    const std::string arrivals = fmt::format("arrivals are {}", enum_name(t.arrival));
     unread.unless(t.arrival != Arrival::AllAtOnce, {"traffic.rate"}, arrivals);
     unread.unless(t.arrival == Arrival::Gamma, {"traffic.cv"}, arrivals);
     unread.unless(t.arrival == Arrival::Bursty, {"traffic.burst", "traffic.period"}, arrivals);
