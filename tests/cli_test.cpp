@@ -60,8 +60,8 @@ TEST_CASE("every command explains itself") {
     CHECK_THAT(r.out, Catch::StartsWith("orrery " + name + ": "));
     for (const Flag& f : c->flags()) CHECK_THAT(r.out, Catch::Contains(f.name));
     CHECK(r.out.ends_with('\n'));
-    std::istringstream options{r.out.substr(0, r.out.find("print this text"))};
-    for (std::string line; std::getline(options, line);) CHECK(display_width(line) <= 120);
+    std::istringstream lines{r.out};
+    for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 120);
   }
 }
 

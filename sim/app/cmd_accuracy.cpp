@@ -28,9 +28,12 @@ class Accuracy final : public Command {
         {"--plot", "FILE", "picture (SVG) of predicted against measured", [this](const std::string& v) { plot_ = v; }}};
   }
   std::string details() const override {
-    Table kinds{{{"kind of table"}, {"rows are"}, {"columns that tell it"}}};
-    for (const RowKind& k : row_kinds())
-      kinds.add({std::string{k.name}, std::string{k.summary}, std::string{k.columns}});
+    constexpr std::size_t kColumnsWidth = 98;  // beside the longest name of a kind
+    Table kinds{{{"kind of table"}, {"rows are, and the columns that tell it"}}};
+    for (const RowKind& k : row_kinds()) {
+      kinds.add({std::string{k.name}, std::string{k.summary}});
+      for (const std::string& line : wrapped(k.columns, kColumnsWidth)) kinds.add({"", "  " + line});
+    }
     Table reasons{{{"skipped as"}, {"because"}}};
     for (const EnumName<SkipReason>& r : enum_names(SkipReason{}))
       reasons.add({std::string{r.name}, std::string{summary_of(r.value)}});

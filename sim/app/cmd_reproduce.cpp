@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "sim/app/commands.hpp"
 #include "sim/app/reproduction.hpp"
@@ -82,8 +83,14 @@ class Reproduce final : public Command {
   std::string details() const override {
     std::string text = "Reproductions:\n";
     Table table{{{"name"}, {"summary"}, {"source"}}};
-    for (const ReproductionEntry& e : reproductions())
-      table.add({std::string{e.name}, std::string{e.summary}, std::string{e.source}});
+    constexpr std::size_t kSourceWidth = 20;  // beside the longest name and summary
+    for (const ReproductionEntry& e : reproductions()) {
+      std::vector<std::string> row{std::string{e.name}, std::string{e.summary}};
+      for (const std::string& line : wrapped(e.source, kSourceWidth)) {
+        row.push_back(line);
+        table.add(std::exchange(row, {"", ""}));
+      }
+    }
     return text + table.text("  ");
   }
 
