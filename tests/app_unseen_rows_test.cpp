@@ -232,7 +232,22 @@ TEST_CASE("layers that no network here has are told from those that it has") {
   CHECK(why(network("Qwen3_Next_80B", "swiglu", "8", "1")) == "layers of linear attention");
   CHECK(why(network("DeepSeek-V4", "swiglu", "8", "1")) == "sparse attention");
   CHECK(why(network("DEEPSEEK_V3.2", "swiglu", "8", "1")) == "sparse attention");
-  CHECK(why(network("Llama 4 Maverick", "swiglu", "8", "1")) == "layers of experts between dense ones");
+}
+
+TEST_CASE("Llama 4 Maverick has experts in every second layer, and layers twice as wide as they are between them") {
+  const OneRow row = one_row(
+      "training", "layers,hidden,heads,kv_heads,head_dim,ffn,vocab,seq,moe_topk,moe_ffn,model,ffn_type,n_experts",
+      "48,5120,40,8,128,16384,202048,8192,1,8192,Llama 4 Maverick,swiglu,128");
+  const CsvTable table = row.table();
+  const Model m = std::get<RowNetwork>(read_network(table.row(0))).model(48);
+  CHECK(m.parameter_count() == 400'711'848'960);  // as published
+  const auto& decoder = std::get<Transformer>(m.network).decoder;
+  CHECK(std::holds_alternative<Mlp>(decoder[0].ffn));
+  CHECK(std::get<MoE>(decoder[1].ffn).experts.size() == 128);
+  // a row that gives the width of experts alone
+  const OneRow narrow = row.with(5, "");
+  const CsvTable other = narrow.table();
+  CHECK(std::get<RowNetwork>(read_network(other.row(0))).model(48).parameter_count() == m.parameter_count());
 }
 
 TEST_CASE("a layout that does not make its GPUs is incomplete") {
@@ -269,6 +284,9 @@ TEST_CASE("ranks of a server have heads of keys of their own") {
   CHECK(kv_heads("Qwen/Qwen3-235B-A22B-FP8", 8) == 8);
   CHECK(kv_heads("Qwen/Qwen3-30B-A3B", 3) == 4);
   CHECK(kv_heads("openai/gpt-oss-20b", 16) == 16);
+  CHECK(kv_heads("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 16) == 8);  // 40 heads are no multiple of 16
+  CHECK(kv_heads("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 20) == 8);
+  CHECK(kv_heads("meta-llama/Llama-4-Scout-17B-16E-Instruct", 40) == 40);
 }
 
 TEST_CASE("names of models decide by their longest known part") {
@@ -282,6 +300,7 @@ TEST_CASE("names of models decide by their longest known part") {
   CHECK(layers("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B") == 0);
   CHECK(layers("deepseek-ai/DeepSeek-V3.2") == 0);
   CHECK(layers("moonshotai/Kimi-K2.5") == 61);
+  CHECK(layers("meta-llama/Llama-4-Scout-17B-16E-Instruct") == 48);
 }
 
 TEST_CASE("servers that split requests or layers over ranks are skipped") {

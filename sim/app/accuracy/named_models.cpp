@@ -40,7 +40,9 @@ constexpr Named kModels[] = {{"distill-llama-8b", "llama-3-8b"},
                              {"llama-3-70b", "llama-3-70b"},
                              {"llama-3.1-70b", "llama-3-70b"},
                              {"llama-3.3-70b", "llama-3-70b"},
-                             {"llama-3.1-405b", "llama-3.1-405b"}};
+                             {"llama-3.1-405b", "llama-3.1-405b"},
+                             {"llama-4-scout", "llama-4-scout"},
+                             {"llama-4-maverick", "llama-4-maverick"}};
 
 /// By the model card of gpt-oss (OpenAI 2025): 36 layers of 128 experts (120b) or 24 of 32 (20b), 4 of them chosen, 64
 /// heads of 64 over 8, every second layer with a window of 128 tokens. Left out: sinks and biases.
@@ -73,6 +75,7 @@ Model model_of_oss(Node config, std::int64_t tp) {
 }  // namespace
 
 void replicate_keys(Node& config, std::int64_t tp) {
+  if (Node* language = config.find("text_config")) return replicate_keys(*language, tp);
   Node* of_keys = config.find("num_key_value_heads");
   const Node* all = config.find("num_attention_heads");
   if (!of_keys || !all) return;

@@ -77,7 +77,6 @@ std::string_view unknown_blocks(const CsvRow& row) {
       is("nemotronh") || is("nemotron_h"))
     return "layers of Mamba";
   if (is("deepseek") && (is("v3.2") || is("v3_2") || is("v4"))) return "sparse attention";
-  if (is("maverick")) return "layers of experts between dense ones";
   if (is("qwen3-next") || is("qwen3_next") || is("qwen3.5")) return "layers of linear attention";
   const bool is_pair = contains(row["layers"], "+") && !is("t5");
   return is_pair ? "encoder and decoder of another kind than T5" : std::string_view{};
@@ -180,11 +179,28 @@ bool has_latents(const CsvRow& row) {
   return is_named || contains(row["extra"], "kv_lora_rank");
 }
 
-/// Layers of experts only: dense ones in front do as much work per token.
+/// Experts in every second layer; those between are as wide as `ffn` says, else as a layer's experts of two: 16384
+/// beside 8192. Chunks of 8192 tokens, every fourth layer without positions.
+Node maverick(const Columns& s, std::int64_t count, std::int64_t top, std::int64_t inner) {
+  Config c{"llama4_text", "Llama4ForCausalLM"};
+  Columns as_experts = s;
+  as_experts.ffn = inner;
+  set_decoder(c, as_experts);
+  c.set("head_dim", s.head_dim);
+  c.set("intermediate_size_mlp", s.ffn > inner ? s.ffn : 2 * inner);
+  c.set("interleave_moe_layer_step", std::int64_t{2});
+  c.set("num_local_experts", count);
+  c.set("num_experts_per_tok", top);
+  c.set("use_qk_norm", "false");
+  return c.take();
+}
+
+/// Layers of experts only: dense ones in front do as much work per token. But for Llama 4 Maverick.
 NetworkOfRow experts(const CsvRow& row, const Columns& s) {
   const auto count = row.integer("n_experts"), top = row.integer("moe_topk"), inner = row.integer("moe_ffn");
   if (!count || !top || !inner || *count < 1 || *top < 1 || *inner < 1)
     return Skip{SkipReason::Incomplete, "n_experts, moe_topk or moe_ffn is empty"};
+  if (contains(lower_case(row["model"]), "maverick")) return RowNetwork{maverick(s, *count, *top, *inner), s.layers};
   const bool latent = has_latents(row);
   const std::int64_t shared = row.integer("n_shared_experts").value_or(0);
   Config c = latent       ? Config{"deepseek_v3", "DeepseekV3ForCausalLM"}
