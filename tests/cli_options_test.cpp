@@ -70,8 +70,8 @@ TEST_CASE("options that do not go together are told with the place of the one th
         "                     ^\n  hint: batch can be 16\n");
   CHECK_THAT(error("batch: 16, capacity_factor: 1"),
              Catch::StartsWith(":4:31: capacity_factor is for models of experts, and gpt2-tiny has none\n"));
-  // What nobody wrote is not there to be pointed at.
-  CHECK_THAT(error("steps: 1"), Catch::StartsWith(":3:1: batch "));
+  // What nobody wrote is not there to be pointed at: the mesh is.
+  CHECK_THAT(error("steps: 1"), Catch::StartsWith(":3:19: batch "));
   // A cluster that the scenario holds itself has no name.
   const std::string own = folder.file("own.yaml",
                                       "model: gpt2-tiny\ncluster: {devices_per_node: 2, device: h100_sxm}\n"

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "sim/app/placed_error.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/machine/rank_order.hpp"
 #include "sim/model/load.hpp"
@@ -27,16 +28,15 @@ void check_workload(const Scenario& s) {
                      fmt::format("give one of {}", kWorkloads))};
 }
 
-/// Runs a reader of another file so that its errors without a place get that of the value which named the file.
+/// Runs a reader of a value, or of the file that it names, so that errors without a place get that of the option of the
+/// value that they are about, else of the value.
 template <class F>
 auto read_named(const Node& value, F&& read) {
   try {
     return read();
   } catch (const UserError& e) {
     if (!e.diagnostics().front().file.empty()) throw;
-    std::vector<Diagnostic> placed;
-    for (const Diagnostic& d : e.diagnostics()) placed.push_back(at(value, d.message, d.hint));
-    throw UserError{std::move(placed)};
+    throw placed_in(e, value);
   }
 }
 
@@ -78,22 +78,26 @@ void read_model(Scenario& s, const Locations& locations) {
 void read_speculation(Scenario& s) {
   if (!s.speculates()) return;
   GenerateOptions& o = *s.options.workload.generate;
-  const Node& value = *s.document.find("workload")->find("generate")->find("speculate");
+  const Node &generate = *s.document.find("workload")->find("generate"), &value = *generate.find("speculate");
   read_named(value, [&] {
     set_usual_accuracy(*o.speculate);
     const auto* t = std::get_if<Transformer>(&s.model.network);
     const std::int64_t all = t ? t->output.out : 1, few = o.speculate->network.vocabulary;
     s.layout = layout_of(*o.speculate, o.temperature, few > 0 ? few : all);
     s.drafter = add_drafter(s.model, *o.speculate, s.layout.depth);
-    if (o.top_k > 0 || o.top_p < 1)
-      throw UserError{"speculation keeps the distribution of a temperature, not that of top_k and top_p",
-                      "leave top_k and top_p out"};
-    if (o.microbatches > 1 || o.chunk > 0 || !o.lengths.empty() || o.quantised != QuantisedOptions{})
-      throw UserError{"speculation reads whole prompts of one length, all at once and in the type of the model",
-                      "leave microbatches, chunk, lengths and quantised out"};
     if (s.strategy != "single")
       throw UserError{fmt::format("speculation runs on one rank, not under strategy '{}'", s.strategy),
                       "leave the strategy out"};
+  });
+  read_named(generate, [&] {
+    if (o.top_k > 0 || o.top_p < 1)
+      throw OptionError{{"top_k", "top_p"},
+                        "speculation keeps the distribution of a temperature, not that of top_k and top_p",
+                        "leave top_k and top_p out"};
+    if (o.microbatches > 1 || o.chunk > 0 || !o.lengths.empty() || o.quantised != QuantisedOptions{})
+      throw OptionError{{"microbatches", "chunk", "lengths", "quantised"},
+                        "speculation reads whole prompts of one length, all at once and in the type of the model",
+                        "leave microbatches, chunk, lengths and quantised out"};
   });
 }
 

@@ -6,18 +6,19 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/plan/placement.hpp"
 #include "sim/strategy/train_step.hpp"
 
 namespace orrery {
 namespace {
 
-/// "0-3,8" → 0, 1, 2, 3, 8.
-std::vector<std::size_t> parse_blocks(const std::string& text, std::int64_t blocks) {
+/// "0-3,8" → 0, 1, 2, 3, 8. `index`: of the layers that these are.
+std::vector<std::size_t> parse_blocks(const std::string& text, std::int64_t blocks, std::size_t index) {
   const auto refuse = [&] {
-    throw UserError{fmt::format("{} are no blocks of the model", quoted(text)),
-                    fmt::format("its blocks are 0 to {}: write `5`, `0-11` or `0-3,8-11`", blocks - 1)};
+    throw OptionError{{fmt::format("layers[{}].blocks", index)},
+                      fmt::format("{} are no blocks of the model", quoted(text)),
+                      fmt::format("its blocks are 0 to {}: write `5`, `0-11` or `0-3,8-11`", blocks - 1)};
   };
   std::vector<std::size_t> out;
   std::size_t i = 0;
@@ -56,12 +57,17 @@ void complete(Roles& r, PlanBuilder& b, const ParallelOptions& p, bool sequence_
   for (Split* s : {&r.tp, &r.cp, &r.ep, &r.experts, &r.row, &r.col, &r.x, &r.y, &r.z})
     if (!s->axes.empty()) s->group = b.group_over(s->axes);
   if (sequence_parallel && (r.row || r.x))
-    throw UserError{"sequence_parallel splits rows over tp, which the mesh does not have",
-                    "leave it out: row and col or x, y and z split rows between blocks anyway"};
+    throw OptionError{{"sequence_parallel"},
+                      "sequence_parallel splits rows over tp, which the mesh does not have",
+                      "leave it out: row and col or x, y and z split rows between blocks anyway"};
   if (sequence_parallel && p.data_attention)
-    throw UserError{"sequence_parallel and data_attention split rows over tp in two ways", "leave one of them out"};
+    throw OptionError{{"sequence_parallel", "data_attention"},
+                      "sequence_parallel and data_attention split rows over tp in two ways",
+                      "leave one of them out"};
   if (sequence_parallel && p.tp_comm_overlap && p.keep_gathered)
-    throw UserError{"keep_gathered keeps rows that tp_comm_overlap does not gather", "leave one of them out"};
+    throw OptionError{{"keep_gathered", "tp_comm_overlap"},
+                      "keep_gathered keeps rows that tp_comm_overlap does not gather",
+                      "leave one of them out"};
   r.sequence_parallel = sequence_parallel && r.tp;
   r.data_attention = p.data_attention && r.tp;
   r.tp_comm_overlap = p.tp_comm_overlap && r.sequence_parallel;
@@ -92,8 +98,9 @@ void check_row_order(const Arrangement& s, const std::vector<std::int8_t>& order
   for (const std::int8_t a : order)
     if (contains(s.roles().tp.axes, a)) tp.push_back(a);
   if (tp != s.roles().tp.axes)
-    throw UserError{"sequence_parallel would cut rows into parts that other layers have in another order",
-                    "write tp last in each mesh: `dp2 tp2` and `tp4`, not `tp2 dp2` and `tp4`"};
+    throw OptionError{{"sequence_parallel"},
+                      "sequence_parallel would cut rows into parts that other layers have in another order",
+                      "write tp last in each mesh: `dp2 tp2` and `tp4`, not `tp2 dp2` and `tp4`"};
 }
 
 std::vector<std::int8_t> row_order_of(const Mesh& mesh, const std::vector<Arrangement>& arrangements) {
@@ -119,22 +126,25 @@ void check_one_stack(const Model& model, const std::vector<Arrangement>& arrange
   const auto shares = [](const Block& b) { return b.attention.relative_bias.has_value(); };
   if (!one || std::any_of(t->encoder.begin(), t->encoder.end(), shares) ||
       std::any_of(t->decoder.begin(), t->decoder.end(), shares))
-    throw UserError{
+    throw OptionError{
+        {"layers"},
         fmt::format("{} is no single stack of blocks: its layers cannot have meshes of their own", model.name),
         "leave mesh and sequence_parallel of the layers out"};
 }
 
-void check_layer(const LayerOptions& l, const Roles& roles) {
+void check_layer(const LayerOptions& l, std::size_t index, const Roles& roles) {
   if (l.sequence_parallel.value_or(false) && !roles.tp)
-    throw UserError{
+    throw OptionError{
+        {fmt::format("layers[{}].sequence_parallel", index)},
         fmt::format("sequence_parallel of blocks {} splits rows over tp, which their mesh does not have", l.blocks),
         "leave it out, or give the mesh an axis tp"};
 }
 
 void check_replicas(const Arrangement& s) {
   if (s.roles().fsdp && s.data == DataKind::Ddp)
-    throw UserError{"the ranks of fsdp split nothing under `data: {kind: ddp}`",
-                    "kind can be zero1, zero2 or zero3; use dp for replicas that keep all"};
+    throw OptionError{{"data.kind"},
+                      "the ranks of fsdp split nothing under `data: {kind: ddp}`",
+                      "kind can be zero1, zero2 or zero3; use dp for replicas that keep all"};
 }
 
 void cut_batch(std::vector<Arrangement>& arrangements, const TrainOptions& o) {
@@ -154,11 +164,13 @@ void cut_batch(std::vector<Arrangement>& arrangements, const TrainOptions& o) {
 void check_owners(const ParallelOptions& p, const std::vector<Roles>& roles, const Mesh& mesh) {
   if (!p.data.owners || p.data.kind == DataKind::Zero1) return;
   if (p.data.kind != DataKind::Zero3)
-    throw UserError{"owners of weights are for `data: {kind: zero1}` and zero3",
-                    "leave `owners` out, or say `kind: zero1`"};
+    throw OptionError{{"owners"},
+                      "owners of weights are for `data: {kind: zero1}` and zero3",
+                      "leave `owners` out, or say `kind: zero1`"};
   if (roles.size() > 1 || roles.front().dp.ranks * roles.front().fsdp.ranks != mesh.size())
-    throw UserError{"owners of whole buckets of zero3 need ranks that are all replicas",
-                    "use a mesh of dp and fsdp alone, without `layers`, or leave `owners` out"};
+    throw OptionError{{"owners"},
+                      "owners of whole buckets of zero3 need ranks that are all replicas",
+                      "use a mesh of dp and fsdp alone, without `layers`, or leave `owners` out"};
 }
 
 }  // namespace
@@ -174,7 +186,7 @@ Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOp
   check_owners(p, roles, b.plan().mesh);
   for (std::size_t i = 0; i < roles.size(); ++i) {
     const LayerOptions layer = i == 0 ? LayerOptions{} : p.layers[i - 1];
-    check_layer(layer, roles[i]);
+    if (i > 0) check_layer(layer, i - 1, roles[i]);
     complete(roles[i], b, p, layer.sequence_parallel.value_or(p.sequence_parallel));
     Arrangement s{.local = localise(model, roles[i]),
                   .slices = {.mesh = b.plan().mesh,
@@ -192,12 +204,13 @@ Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOp
   out.row_order = row_order_of(b.plan().mesh, out.all);
   check_one_stack(model, out.all);
   for (std::size_t i = 0; i < p.layers.size(); ++i)
-    for (const std::size_t block : parse_blocks(p.layers[i].blocks, block_count(model))) {
+    for (const std::size_t block : parse_blocks(p.layers[i].blocks, block_count(model), i)) {
       out.of_block.resize(std::max(out.of_block.size(), block + 1), 0);
       if (out.of_block[block] != 0)
-        throw UserError{fmt::format("block {} is in blocks {} and in blocks {}", block,
-                                    p.layers[out.of_block[block] - 1].blocks, p.layers[i].blocks),
-                        "say once what each block does"};
+        throw OptionError{{fmt::format("layers[{}].blocks", i)},
+                          fmt::format("block {} is in blocks {} and in blocks {}", block,
+                                      p.layers[out.of_block[block] - 1].blocks, p.layers[i].blocks),
+                          "say once what each block does"};
       out.of_block[block] = i + 1;
     }
   return out;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/indices.hpp"
 #include "sim/strategy/layers.hpp"
 
@@ -175,7 +175,8 @@ TensorId Layers::attend(std::string_view name, const Projected& p, const Attenti
   if (!roles().cp) {
     const bool plain = !(biased && (!bias_.is_none() || mask_groups_ > 0)) && !a.window && !kv.is_bound();
     if (sizes_.stored_scores && !plain)
-      throw UserError{
+      throw OptionError{
+          {"stored_scores"},
           fmt::format("attention of {} has a bias or a window: its scores cannot be stored", model().family),
           "leave stored_scores out"};
     if (sizes_.stored_scores) return stored_attention(name, p, a, batch, q, kv.base);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/stage.hpp"
 
 namespace orrery {
@@ -104,8 +104,9 @@ class ClassProfile {
 void check_chain(const StepPlan& step, std::string_view what) {
   const auto* t = std::get_if<Transformer>(&step.model.network);
   if (t == nullptr || (!t->encoder.empty() && !t->decoder.empty()))
-    throw UserError{fmt::format("{} needs one stack of blocks, which {} is not", what, step.model.name),
-                    "recompute can be none, selective, full or whole"};
+    throw OptionError{{"train.recompute"},
+                      fmt::format("{} needs one stack of blocks, which {} is not", what, step.model.name),
+                      "recompute can be none, selective, full or whole"};
 }
 
 }  // namespace
@@ -133,18 +134,21 @@ std::optional<ChainSchedule> chain_schedule(const StepPlan& step, const std::fun
   const TrainOptions& o = step.train;
   const bool is_rotor = o.recompute == Recompute::Rotor;
   if (o.activation_budget && !is_rotor)
-    throw UserError{"activation_budget is for `recompute: rotor` and `recompute: checkmate`", "leave it out"};
+    throw OptionError{{"activation_budget"},
+                      "activation_budget is for `recompute: rotor` and `recompute: checkmate`",
+                      "leave it out"};
   if (o.recompute_interval > 1 && o.recompute != Recompute::Full)
-    throw UserError{"recompute_interval is for `recompute: full`", "leave it out"};
+    throw OptionError{{"recompute_interval"}, "recompute_interval is for `recompute: full`", "leave it out"};
   for (const LayerOptions& l : step.parallel.layers)
     if (l.recompute && (is_rotor || o.recompute_interval > 1 || *l.recompute == Recompute::Rotor ||
                         *l.recompute == Recompute::Checkmate))
-      throw UserError{"recompute of single blocks cannot be combined with schedules of whole chains",
-                      "leave out `recompute` of layers, or rotor and recompute_interval of the workload"};
+      throw OptionError{{"layers", "train.recompute"},
+                        "recompute of single blocks cannot be combined with schedules of whole chains",
+                        "leave out `recompute` of layers, or rotor and recompute_interval of the workload"};
   if (!is_rotor && o.recompute_interval == 1) return std::nullopt;
   check_chain(step, is_rotor ? "recompute: rotor" : "recompute_interval");
   if (is_rotor && !o.activation_budget)
-    throw UserError{"recompute: rotor has no budget", "set activation_budget, such as 2 GiB"};
+    throw OptionError{{"train.recompute"}, "recompute: rotor has no budget", "set activation_budget, such as 2 GiB"};
   std::vector<int> bounds = step.bounds;
   if (bounds.empty()) bounds = {0, static_cast<int>(block_count(step.model))};
   std::optional<Plan> unchanged;
@@ -159,9 +163,10 @@ std::optional<ChainSchedule> chain_schedule(const StepPlan& step, const std::fun
     const auto budget = static_cast<std::int64_t>(o.activation_budget->base());
     std::optional<ChainSchedule> found = rotor(chain, budget);
     if (!found)
-      throw UserError{fmt::format("blocks {} to {} do not fit into an activation_budget of {}", bounds[k],
-                                  bounds[k + 1] - 1, to_text(*o.activation_budget)),
-                      fmt::format("they need at least {}", to_text(Bytes{double(least_budget(chain))}))};
+      throw OptionError{{"activation_budget"},
+                        fmt::format("blocks {} to {} do not fit into an activation_budget of {}", bounds[k],
+                                    bounds[k + 1] - 1, to_text(*o.activation_budget)),
+                        fmt::format("they need at least {}", to_text(Bytes{double(least_budget(chain))}))};
     parts.push_back(std::move(*found));
   }
   return joined(std::move(parts));

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/tensor_scheme.hpp"
 
 namespace orrery {
@@ -24,8 +24,9 @@ std::string divisors(std::int64_t n) {
 
 void require_divides(std::string_view axis, std::int64_t ranks, std::int64_t n, std::string_view what) {
   if (n % ranks != 0)
-    throw UserError{fmt::format("{} {} does not divide {} {}", axis, ranks, n, what),
-                    fmt::format("{} can be {}", axis, divisors(n))};
+    throw OptionError{{"mesh"},
+                      fmt::format("{} {} does not divide {} {}", axis, ranks, n, what),
+                      fmt::format("{} can be {}", axis, divisors(n))};
 }
 
 class Localiser {
@@ -42,8 +43,9 @@ class Localiser {
     if (auto* t = std::get_if<Transformer>(&out_.network.network))
       localise(*t);
     else if (roles_.tp || roles_.cp || roles_.ep || roles_.pp)
-      throw UserError{fmt::format("{} models are split over replicas only", model_.family),
-                      "the axes can be dp and fsdp"};
+      throw OptionError{{"mesh"},
+                        fmt::format("{} models are split over replicas only", model_.family),
+                        "the axes can be dp and fsdp"};
     return std::move(out_);
   }
 
@@ -150,7 +152,8 @@ class Localiser {
   void localise(Ways& w, const std::vector<Block>& blocks) {
     require_divides("tp", t_, w.count, "sub-layers");
     if (roles_.cp || roles_.ep || roles_.pp || roles_.data_attention || roles_.sequence_parallel)
-      throw UserError{fmt::format("{} is split by its sub-layers", model_.family), "its axes can be dp, fsdp and tp"};
+      throw OptionError{
+          {"mesh"}, fmt::format("{} is split by its sub-layers", model_.family), "its axes can be dp, fsdp and tp"};
     const auto below = [&](const Linear& l) {
       split(l.weight, 0);
       split(l.bias, 0);
@@ -173,8 +176,9 @@ class Localiser {
     const bool sp = roles_.sequence_parallel;
     const bool language = t.head == Head::LanguageModel || t.head == Head::MaskedLanguageModel;
     if (sp && (!language || t.patches))
-      throw UserError{fmt::format("{} has no rows to split between blocks", model_.family),
-                      "sequence_parallel needs a language model"};
+      throw OptionError{{"sequence_parallel"},
+                        fmt::format("{} has no rows to split between blocks", model_.family),
+                        "sequence_parallel needs a language model"};
     const bool splits_outside = !roles_.data_attention;
     if (t.tokens && splits_outside) {
       split(t.tokens->table, 0);
@@ -210,15 +214,19 @@ void check_sides(const Roles& r) {
   };
   const bool square = any(r.row, r.col, r.depth), cube = any(r.x, r.y, r.z);
   if (square && (!r.row || r.row.ranks != r.col.ranks))
-    throw UserError{fmt::format("row {} and col {} are no square", r.row.ranks, r.col.ranks),
-                    "row and col need the same number of ranks, at least 2: `row2 col2` has 4 ranks, `row3 col3` 9"};
+    throw OptionError{{"mesh"},
+                      fmt::format("row {} and col {} are no square", r.row.ranks, r.col.ranks),
+                      "row and col need the same number of ranks, at least 2: `row2 col2` has 4 ranks, `row3 col3` 9"};
   if (cube && (!r.x || r.x.ranks != r.y.ranks || r.x.ranks != r.z.ranks))
-    throw UserError{fmt::format("x {}, y {} and z {} are no cube", r.x.ranks, r.y.ranks, r.z.ranks),
-                    "x, y and z need the same number of ranks, at least 2: `x2 y2 z2` has 8 ranks, `x3 y3 z3` 27"};
-  if (square && cube) throw UserError{"a mesh cannot be a square and a cube", "leave row and col or x, y and z out"};
+    throw OptionError{{"mesh"},
+                      fmt::format("x {}, y {} and z {} are no cube", r.x.ranks, r.y.ranks, r.z.ranks),
+                      "x, y and z need the same number of ranks, at least 2: `x2 y2 z2` has 8 ranks, `x3 y3 z3` 27"};
+  if (square && cube)
+    throw OptionError{{"mesh"}, "a mesh cannot be a square and a cube", "leave row and col or x, y and z out"};
   if ((square || cube) && (r.tp || r.cp || r.ep))
-    throw UserError{fmt::format("tp, cp and ep cannot stand beside {}", square ? "row and col" : "x, y and z"),
-                    "other axes can be dp, fsdp and pp"};
+    throw OptionError{{"mesh"},
+                      fmt::format("tp, cp and ep cannot stand beside {}", square ? "row and col" : "x, y and z"),
+                      "other axes can be dp, fsdp and pp"};
 }
 
 }  // namespace
@@ -235,10 +243,11 @@ Roles roles_of(const Mesh& mesh) {
     if (found == std::end(names)) {
       std::vector<std::string> legal;
       for (const auto& n : names) legal.emplace_back(n.first);
-      throw unknown_name("axis", name, legal);
+      throw OptionError{{"mesh"}, unknown_name("axis", name, legal)};
     }
     if (!found->second->axes.empty())
-      throw UserError{fmt::format("the mesh has two axes `{}`", name), "give each axis once, with all of its ranks"};
+      throw OptionError{
+          {"mesh"}, fmt::format("the mesh has two axes `{}`", name), "give each axis once, with all of its ranks"};
     *found->second = {{static_cast<std::int8_t>(i)}, mesh.axes[i].size, {}};
   }
   r.experts = r.ep;
@@ -249,7 +258,8 @@ Roles roles_of(const Mesh& mesh) {
 void require_multiple(std::int64_t n, std::int64_t of, std::string_view what, std::string_view why) {
   if (n % of == 0) return;
   const std::int64_t below = n / of * of;
-  throw UserError{
+  throw OptionError{
+      {std::string{what}, "mesh"},
       fmt::format("{} {} is not a multiple of {}, {}", what, n, of, why),
       below == 0 ? fmt::format("{} can be {}", what, of) : fmt::format("{} can be {} or {}", what, below, below + of)};
 }

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/generate.hpp"
 #include "sim/strategy/single_device_checks.hpp"
 
@@ -67,10 +67,13 @@ class EnergonAi final : public Strategy {
     const Roles roles = roles_of(parse_mesh(o_.mesh));
     for (const Axis& a : parse_mesh(o_.mesh).axes)
       if (a.name != "pp" && a.name != "tp")
-        throw UserError{fmt::format("the strategy `energonai` has no axis `{}`", a.name), "its axes are `pp` and `tp`"};
+        throw OptionError{
+            {"mesh"}, fmt::format("the strategy `energonai` has no axis `{}`", a.name), "its axes are `pp` and `tp`"};
     if (o_.peer_every == 1)
-      throw UserError{"peer_every 1 leaves no layer to hide a copy behind", "it can be 0, or 2 and more"};
-    if (o_.blocking && !roles.pp) throw UserError{"blocking is for pipelines", "leave it out, or use an axis pp"};
+      throw OptionError{
+          {"peer_every"}, "peer_every 1 leaves no layer to hide a copy behind", "it can be 0, or 2 and more"};
+    if (o_.blocking && !roles.pp)
+      throw OptionError{{"blocking"}, "blocking is for pipelines", "leave it out, or use an axis pp"};
   }
 
   Plan train_step(const Model&, const TrainOptions&, const WorkspaceModel*) const override { refuse("train"); }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 
 namespace orrery {
 namespace {
@@ -14,14 +14,18 @@ namespace {
 void check_mesh(const Mesh& mesh, const ParallelOptions& p) {
   for (const Axis& a : mesh.axes)
     if (a.size > 1 && a.name != "tp" && a.name != "pp" && a.name != "dp" && a.name != "ep")
-      throw UserError{fmt::format("axis {} of the mesh is for training", a.name),
-                      "generation and inference split the model over tp, pp and ep, and samples over dp and ep"};
-  if (!p.layers.empty()) throw UserError{"layers have no meshes of their own in passes that do not train"};
-  if (p.sequence_parallel) throw UserError{"sequence_parallel is for training", "leave it out, or use data_attention"};
+      throw OptionError{{"mesh"},
+                        fmt::format("axis {} of the mesh is for training", a.name),
+                        "generation and inference split the model over tp, pp and ep, and samples over dp and ep"};
+  if (!p.layers.empty())
+    throw OptionError{{"layers"}, "layers have no meshes of their own in passes that do not train"};
+  if (p.sequence_parallel)
+    throw OptionError{
+        {"sequence_parallel"}, "sequence_parallel is for training", "leave it out, or use data_attention"};
   for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts},
                                  {"expert_overlap", p.expert_overlap},
                                  {"tp_comm_overlap", p.tp_comm_overlap}})
-    if (on) throw UserError{fmt::format("{} is for training", name), "leave it out"};
+    if (on) throw OptionError{{std::string{name}}, fmt::format("{} is for training", name), "leave it out"};
 }
 
 }  // namespace
@@ -44,7 +48,7 @@ ForwardStep make_forward_step(PlanBuilder& b, const Model& model, const Parallel
     check_pipeline(model);
     step.bounds = part_bounds(p.stage_layers, block_count(model), step.stages());
   } else if (p.blocking) {
-    throw UserError{"blocking is for pipelines", "leave it out, or give the mesh an axis pp"};
+    throw OptionError{{"blocking"}, "blocking is for pipelines", "leave it out, or give the mesh an axis pp"};
   }
   return step;
 }

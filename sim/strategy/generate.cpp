@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/forward_stage.hpp"
 #include "sim/strategy/kv_cache.hpp"
 
@@ -190,29 +190,35 @@ void check_lengths(const std::vector<std::int64_t>& lengths, std::int64_t batch,
                    std::string_view what) {
   if (lengths.empty()) return;
   if (static_cast<std::int64_t>(lengths.size()) != batch)
-    throw UserError{fmt::format("{} lengths are given for a batch of {}", lengths.size(), batch),
-                    "give one for each sample"};
+    throw OptionError{{"lengths"},
+                      fmt::format("{} lengths are given for a batch of {}", lengths.size(), batch),
+                      "give one for each sample"};
   const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   if (longest != most)
-    throw UserError{fmt::format("the longest of the lengths is {}, {} is {}", longest, what, most),
-                    "padding that nobody needs: make them equal"};
+    throw OptionError{{"lengths"},
+                      fmt::format("the longest of the lengths is {}, {} is {}", longest, what, most),
+                      "padding that nobody needs: make them equal"};
 }
 
 void check_generation(const Model& model, const GenerateOptions& o, const ParallelOptions& p) {
   const auto& t = std::get<Transformer>(model.network);
   check_lengths(o.lengths, o.batch, o.prompt, "prompt");
   if (!o.lengths.empty() && o.chunk > 0)
-    throw UserError{"prompts of different lengths are read whole", "leave chunk or lengths out"};
+    throw OptionError{
+        {"chunk", "lengths"}, "prompts of different lengths are read whole", "leave chunk or lengths out"};
   if (!t.encoder.empty() && (o.chunk > 0 || !o.lengths.empty() || o.microbatches > 1))
-    throw UserError{fmt::format("{} has an encoder", model.name),
-                    "chunk, lengths and microbatches are for models with a decoder alone"};
+    throw OptionError{{"chunk", "lengths", "microbatches"},
+                      fmt::format("{} has an encoder", model.name),
+                      "chunk, lengths and microbatches are for models with a decoder alone"};
   const auto is_windowed = [](const Block& b) { return b.attention.window.has_value(); };
   if (!o.lengths.empty() && std::any_of(t.decoder.begin(), t.decoder.end(), is_windowed))
-    throw UserError{fmt::format("{} attends to a window", model.name), "leave lengths out"};
+    throw OptionError{{"lengths"}, fmt::format("{} attends to a window", model.name), "leave lengths out"};
   const bool draws = o.temperature > 0;
   const Roles roles = roles_of(parse_mesh(p.mesh));
   if (draws && (roles.dp || roles.ep || p.data_attention || o.microbatches > 1))
-    throw UserError{"parts of a batch would draw the same numbers", "use temperature 0 with dp, ep or microbatches"};
+    throw OptionError{{"temperature"},
+                      "parts of a batch would draw the same numbers",
+                      "use temperature 0 with dp, ep or microbatches"};
 }
 
 }  // namespace
@@ -233,7 +239,8 @@ void check_inference(const Model& model, const InferOptions& o) {
   const auto* t = std::get_if<Transformer>(&model.network);
   const bool decodes = t && t->encoder.empty() && !t->decoder.empty();
   if ((o.last || !o.lengths.empty()) && !decodes)
-    throw UserError{fmt::format("{} is no decoder alone", model.name), "last and lengths are for those"};
+    throw OptionError{
+        {"last", "lengths"}, fmt::format("{} is no decoder alone", model.name), "last and lengths are for those"};
 }
 
 /// Where the last valid tokens of microbatch m stand among the rows that are computed.
@@ -300,7 +307,9 @@ Plan lower_inference(const Model& model, const InferOptions& o, const ParallelOp
                                               .peer = engine.peer,
                                               .calls = engine.calls});
   if ((step.work.packed || !o.lengths.empty()) && step.slices().replicas() > 1)
-    throw UserError{"samples of different lengths lie on several ranks", "use tp and pp, not dp, ep or data_attention"};
+    throw OptionError{{"lengths"},
+                      "samples of different lengths lie on several ranks",
+                      "use tp and pp, not dp, ep or data_attention"};
   for (std::int64_t k = 0; k < step.stages(); ++k) {
     ForwardStage stage{b, step, k};
     b.set_phase(Phase::Forward);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/layers.hpp"
 
 namespace orrery {
@@ -10,7 +10,7 @@ namespace orrery {
 /// cache itself (absorbed_attention), so a token costs kv_rank + rope_dim numbers of cache and no expansion.
 TensorId Layers::latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l,
                                   KvCache* cache, int block) {
-  if (packed_) throw UserError{"rows of latent attention cannot be packed", "leave packing out"};
+  if (packed_) throw OptionError{{"packing"}, "rows of latent attention cannot be packed", "leave packing out"};
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, latent_width = l.kv_rank + l.rope_dim;
   TensorId q_in = x;

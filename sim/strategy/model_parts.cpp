@@ -8,7 +8,7 @@
 #include <map>
 #include <numeric>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 
 namespace orrery {
 namespace {
@@ -66,21 +66,24 @@ bool has_latents(const Model& model) {
 
 void check_meaning(const Model& model, const Roles& roles) {
   if (roles.ep && !has_experts(model))
-    throw UserError{fmt::format("{} has no experts for the ranks of ep", model.name), "use dp for replicas"};
+    throw OptionError{
+        {"mesh"}, fmt::format("{} has no experts for the ranks of ep", model.name), "use dp for replicas"};
 }
 
 std::vector<int> part_bounds(std::vector<std::int64_t> sizes, std::int64_t blocks, std::int64_t parts) {
   if (sizes.empty()) {
     if (parts > blocks)
-      throw UserError{fmt::format("{} parts of a pipeline are more than the model's {} blocks", parts, blocks),
-                      fmt::format("stages times chunks can be at most {}", blocks)};
+      throw OptionError{{"mesh"},
+                        fmt::format("{} parts of a pipeline are more than the model's {} blocks", parts, blocks),
+                        fmt::format("stages times chunks can be at most {}", blocks)};
     for (std::int64_t k = 0; k < parts; ++k) sizes.push_back(blocks / parts + (k < blocks % parts ? 1 : 0));
   }
   const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (static_cast<std::int64_t>(sizes.size()) != parts || sum != blocks ||
       std::any_of(sizes.begin(), sizes.end(), [](std::int64_t n) { return n < 0; }))
-    throw UserError{fmt::format("stage_layers has {} entries that add up to {}", sizes.size(), sum),
-                    fmt::format("it needs {} entries that add up to the model's {} blocks", parts, blocks)};
+    throw OptionError{{"stage_layers"},
+                      fmt::format("stage_layers has {} entries that add up to {}", sizes.size(), sum),
+                      fmt::format("it needs {} entries that add up to the model's {} blocks", parts, blocks)};
   std::vector<int> bounds{0};
   for (const std::int64_t n : sizes) bounds.push_back(bounds.back() + static_cast<int>(n));
   return bounds;
@@ -89,13 +92,15 @@ std::vector<int> part_bounds(std::vector<std::int64_t> sizes, std::int64_t block
 void check_pipeline(const Model& model) {
   const auto* t = std::get_if<Transformer>(&model.network);
   if (!t || !t->tokens || (!t->encoder.empty() && !t->decoder.empty()))
-    throw UserError{
+    throw OptionError{
+        {"mesh"},
         fmt::format("{} is no single stack of blocks over tokens: it cannot be cut into stages", model.name),
         "leave the axis pp out"};
   if (t->ways)
-    throw UserError{fmt::format("layers of {} lie on ranks side by side", model.name), "leave the axis pp out"};
+    throw OptionError{
+        {"mesh"}, fmt::format("layers of {} lie on ranks side by side", model.name), "leave the axis pp out"};
   if (t->head == Head::Classifier || t->head == Head::None)
-    throw UserError{fmt::format("{} has no language-model head", model.name), "leave the axis pp out"};
+    throw OptionError{{"mesh"}, fmt::format("{} has no language-model head", model.name), "leave the axis pp out"};
 }
 
 std::vector<ParameterId> parameters_of(const Model& model, int part) {

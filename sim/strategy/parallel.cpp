@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/generate.hpp"
 #include "sim/strategy/pipeline/schedules.hpp"
 #include "sim/strategy/preset.hpp"
@@ -25,10 +25,13 @@ class Parallel final : public Strategy {
   Plan train_step(const Model& model, const TrainOptions& o, const WorkspaceModel* workspaces) const override {
     check_train(model, o);
     if (options_.data_attention)
-      throw UserError{"data_attention is for generation and inference", "leave it out where the workload trains"};
+      throw OptionError{{"data_attention"},
+                        "data_attention is for generation and inference",
+                        "leave it out where the workload trains"};
     if (options_.blocking && (!roles_of(parse_mesh(options_.mesh)).pp || options_.schedule != "1f1b"))
-      throw UserError{"blocking is for pipelines, and for the schedule 1f1b where they train",
-                      "leave it out, or give the mesh an axis pp"};
+      throw OptionError{{"blocking"},
+                        "blocking is for pipelines, and for the schedule 1f1b where they train",
+                        "leave it out, or give the mesh an axis pp"};
     return lower_train_step(model, o, options_, workspaces);
   }
   GenerationPlans generation(const Model& model, const GenerateOptions& o,
@@ -81,13 +84,15 @@ void check_axes(const Preset& p, const Mesh& mesh) {
   bool splits = false;
   for (const Axis& a : mesh.axes) {
     if (!has_word(all, a.name))
-      throw UserError{fmt::format("the strategy `{}` has no axis `{}`", p.name, a.name),
-                      fmt::format("its axes are {}; `parallel` takes all", listed(all))};
+      throw OptionError{{"mesh"},
+                        fmt::format("the strategy `{}` has no axis `{}`", p.name, a.name),
+                        fmt::format("its axes are {}; `parallel` takes all", listed(all))};
     splits = splits || (a.size > 1 && has_word(p.splits, a.name));
   }
   if (!splits)
-    throw UserError{fmt::format("the strategy `{}` needs at least 2 ranks on {}", p.name, listed(p.splits)),
-                    fmt::format("mesh is {}", p.mesh)};
+    throw OptionError{{"mesh"},
+                      fmt::format("the strategy `{}` needs at least 2 ranks on {}", p.name, listed(p.splits)),
+                      fmt::format("mesh is {}", p.mesh)};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/rewriter.hpp"
 
 namespace orrery {
@@ -50,7 +50,8 @@ const RematSchedule& Again::schedule_of(const RematGraph& graph) {
     std::int64_t least = 0;  // of any one node
     for (int i = 0; i < graph.size(); ++i)
       least = std::max(least, graph.bytes[static_cast<std::size_t>(i)] + graph.extra_of(i));
-    throw UserError{
+    throw OptionError{
+        {"activation_budget"},
         fmt::format("no way to compute a pass again was found within an activation_budget of {}", to_text(budget_)),
         fmt::format("one part of it alone takes {}: allow more", to_text(Bytes{double(least)}))};
   }

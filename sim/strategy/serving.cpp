@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/forward_stage.hpp"
 #include "sim/strategy/kv_cache.hpp"
 
@@ -14,14 +14,16 @@ namespace {
 void check_served(const ParallelOptions& p) {
   for (const Axis& a : parse_mesh(p.mesh).axes)
     if (a.name != "tp" && a.size > 1)
-      throw UserError{fmt::format("a server splits matrices over tp only, its mesh has {}{}", a.name, a.size),
-                      "use a mesh such as `tp4`, or the strategy `single`"};
+      throw OptionError{{"mesh"},
+                        fmt::format("a server splits matrices over tp only, its mesh has {}{}", a.name, a.size),
+                        "use a mesh such as `tp4`, or the strategy `single`"};
   if (p.data_attention)
-    throw UserError{"data_attention splits samples over tp, a server has one row of tokens", "leave it out"};
+    throw OptionError{
+        {"data_attention"}, "data_attention splits samples over tp, a server has one row of tokens", "leave it out"};
 }
 
-ForwardStep make_serving_step(PlanBuilder& b, const Model& model, const ParallelOptions& p,
-                              const ServingStepOptions& o, std::int64_t rows) {
+ForwardStep make_serving_step(PlanBuilder& b, const Model& model, const ParallelOptions& p, const ServingStepOptions& o,
+                              std::int64_t rows) {
   check_served(p);
   return make_forward_step(b, model, p,
                            {.batch = 1,

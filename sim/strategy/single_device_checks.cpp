@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
@@ -14,13 +14,14 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 31;  // rows of an activation; index tensors are 32 bits
 
 void check_positive(std::string_view name, std::int64_t value) {
-  if (value < 1) throw UserError{fmt::format("{} is {}, it must be at least 1", name, value)};
+  if (value < 1) throw OptionError{{std::string{name}}, fmt::format("{} is {}, it must be at least 1", name, value)};
 }
 
 void check_rows(std::int64_t batch, std::int64_t sequence) {
   if (batch > kMost || sequence > kMost || double(batch) * double(sequence) >= double(kMost))
-    throw UserError{fmt::format("batch {} times sequence {} is more than 2^31 rows", batch, sequence),
-                    "use more microbatches"};
+    throw OptionError{{"sequence", "prompt", "batch"},
+                      fmt::format("batch {} times sequence {} is more than 2^31 rows", batch, sequence),
+                      "use more microbatches"};
 }
 
 /// Whether the model reads tokens at all, and how many positions it knows.
@@ -31,7 +32,8 @@ void check_length(const Model& model, std::string_view name, std::int64_t length
   const bool bounded = !t->positions.is_none() || std::any_of(t->decoder.begin(), t->decoder.end(), turns) ||
                        std::any_of(t->encoder.begin(), t->encoder.end(), turns);
   if (bounded && t->max_positions > 0 && length > t->max_positions)
-    throw UserError{
+    throw OptionError{
+        {"sequence", "prompt"},
         fmt::format("{} {} is more than the {} positions of {}", name, length, t->max_positions, model.name),
         fmt::format("use at most {}", t->max_positions)};
 }
@@ -50,31 +52,34 @@ bool is_pair(const Model& model) {
 
 void check_target(const Model& model, std::int64_t target) {
   if (target > 0 && !is_pair(model))
-    throw UserError{fmt::format("target_sequence is for an encoder-decoder, and {} is none", model.name),
-                    "leave it out"};
+    throw OptionError{{"target_sequence"},
+                      fmt::format("target_sequence is for an encoder-decoder, and {} is none", model.name),
+                      "leave it out"};
 }
 
 void check_capacity(const Model& model, const TrainOptions& o) {
   if (o.capacity_factor > 0 && !has_experts(model))
-    throw UserError{fmt::format("capacity_factor is for models of experts, and {} has none", model.name),
-                    "leave it out"};
+    throw OptionError{{"capacity_factor"},
+                      fmt::format("capacity_factor is for models of experts, and {} has none", model.name),
+                      "leave it out"};
   if (o.capacity_groups > 0 && o.capacity_factor <= 0)
-    throw UserError{"capacity_groups without a capacity", "set capacity_factor"};
+    throw OptionError{{"capacity_groups"}, "capacity_groups without a capacity", "set capacity_factor"};
 }
 
 void check_dropout(const TrainOptions& o) {
   if (o.attention_dropout > 0 && !o.stored_scores)
-    throw UserError{"attention_dropout without scores in memory", "set stored_scores"};
+    throw OptionError{{"attention_dropout"}, "attention_dropout without scores in memory", "set stored_scores"};
 }
 
 /// Schedules of what is computed again are made from what inputs in full take.
 void check_narrow(const TrainOptions& o) {
   if (!o.keep_narrow) return;
   if (o.narrow != Narrow::EightBits)
-    throw UserError{"keep_narrow without products in 8 bits", "set narrow to eight_bits"};
+    throw OptionError{{"keep_narrow"}, "keep_narrow without products in 8 bits", "set narrow to eight_bits"};
   if (o.recompute == Recompute::Rotor || o.recompute == Recompute::Checkmate)
-    throw UserError{"keep_narrow with a schedule of what is computed again",
-                    "set recompute to none, selective, full or whole"};
+    throw OptionError{{"keep_narrow"},
+                      "keep_narrow with a schedule of what is computed again",
+                      "set recompute to none, selective, full or whole"};
 }
 
 }  // namespace
@@ -82,11 +87,13 @@ void check_narrow(const TrainOptions& o) {
 void check_train(const Model& model, const TrainOptions& o) {
   if (const auto* t = std::get_if<Transformer>(&model.network);
       t && t->ways && (o.dropout > 0 || keeps_only_inputs(o.recompute)))
-    throw UserError{fmt::format("layers of {} are sub-layers side by side", model.name),
-                    "train them without dropout, and with recompute none or selective"};
+    throw OptionError{{"train.recompute", "attention_dropout"},
+                      fmt::format("layers of {} are sub-layers side by side", model.name),
+                      "train them without dropout, and with recompute none or selective"};
   check_ranges(o);
   if (o.batch % o.microbatches != 0)
-    throw UserError{
+    throw OptionError{
+        {"microbatches"},
         fmt::format("{} microbatches do not divide a batch of {}", o.microbatches, o.batch),
         fmt::format("batch can be {}{}",
                     o.batch > o.microbatches ? fmt::format("{} or ", o.batch / o.microbatches * o.microbatches) : "",

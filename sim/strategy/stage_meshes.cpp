@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/pipeline/schedules.hpp"
 #include "sim/strategy/preset.hpp"
 #include "sim/strategy/train_step.hpp"
@@ -55,7 +55,8 @@ std::vector<std::int64_t> cuts_of(const std::vector<Mesh>& meshes) {
   std::vector<std::int64_t> out{cuts.begin(), cuts.end()};
   for (std::size_t i = 0; i + 1 < out.size(); ++i)
     if (out[i + 1] % out[i] != 0)
-      throw UserError{
+      throw OptionError{
+          {"layers"},
           fmt::format("layers cut a stage into groups of {} and of {} neighbouring ranks", out[i], out[i + 1]),
           "sizes of such groups must divide each other, like 2, 4 and 8"};
   return out;
@@ -77,8 +78,9 @@ Mesh refined(const Mesh& plan, const std::vector<std::int64_t>& cuts) {
       out.axes.push_back({fmt::format("{}.{}", plan.axes[i].name, k), inside[k] / inside[k + 1]});
   }
   if (out.axes.size() > static_cast<std::size_t>(kMaxMeshAxes))
-    throw UserError{fmt::format("layers cut the mesh into {} axes", out.axes.size()),
-                    fmt::format("at most {}: let meshes of layers have groups of equal sizes", kMaxMeshAxes)};
+    throw OptionError{{"layers"},
+                      fmt::format("layers cut the mesh into {} axes", out.axes.size()),
+                      fmt::format("at most {}: let meshes of layers have groups of equal sizes", kMaxMeshAxes)};
   return out;
 }
 
@@ -105,9 +107,21 @@ void check_stages(const Mesh& mesh, const ParallelOptions& p) {
   find_schedule(p.schedule);
   const bool has_stages = std::any_of(mesh.axes.begin(), mesh.axes.end(), [](const Axis& a) { return a.name == "pp"; });
   if (has_stages || (p.stage_layers.empty() && p.chunks == 0)) return;
-  throw UserError{fmt::format("{} cuts the stages of a pipeline, and the mesh has no axis pp",
-                              p.stage_layers.empty() ? "chunks" : "stage_layers"),
-                  "leave it out, or give the mesh an axis pp"};
+  throw OptionError{{p.stage_layers.empty() ? "chunks" : "stage_layers"},
+                    fmt::format("{} cuts the stages of a pipeline, and the mesh has no axis pp",
+                                p.stage_layers.empty() ? "chunks" : "stage_layers"),
+                    "leave it out, or give the mesh an axis pp"};
+}
+
+Mesh mesh_of_layer(const Mesh& plan, const ParallelOptions& p, std::size_t index) {
+  try {
+    Mesh mesh = parse_mesh(p.layers[index].mesh);
+    roles_of(mesh);
+    check_axes(plan, mesh, p.layers[index], p.mesh);
+    return mesh;
+  } catch (const UserError& e) {
+    throw OptionError{{fmt::format("layers[{}].mesh", index)}, e};
+  }
 }
 
 }  // namespace
@@ -121,20 +135,22 @@ Mesh parse_mesh(const std::string& text) {
     const std::size_t digits = i;
     while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
     if (digits == first || i == digits || i - digits > 6)
-      throw UserError{fmt::format("{} is no mesh", quoted(text)), "write axes and sizes, like `dp2 pp4 tp8`"};
+      throw OptionError{
+          {"mesh"}, fmt::format("{} is no mesh", quoted(text)), "write axes and sizes, like `dp2 pp4 tp8`"};
     const std::int64_t size = std::stoll(text.substr(digits, i - digits));
     if (size < 1)
-      throw UserError{fmt::format("axis {} has no ranks", text.substr(first, digits - first)),
-                      "an axis has at least 1 rank"};
+      throw OptionError{{"mesh"},
+                        fmt::format("axis {} has no ranks", text.substr(first, digits - first)),
+                        "an axis has at least 1 rank"};
     mesh.axes.push_back({text.substr(first, digits - first), size});
     while (i < text.size() && (text[i] == ' ' || text[i] == ',')) ++i;
   }
   if (mesh.axes.size() > static_cast<std::size_t>(kMaxMeshAxes))
-    throw UserError{fmt::format("a mesh has at most {} axes", kMaxMeshAxes)};
+    throw OptionError{{"mesh"}, fmt::format("a mesh has at most {} axes", kMaxMeshAxes)};
   double ranks = 1;
   for (const Axis& a : mesh.axes) ranks *= double(a.size);
   if (ranks > double(kMaxRanks))
-    throw UserError{fmt::format("a mesh of {:.0f} ranks", ranks), fmt::format("at most {}", kMaxRanks)};
+    throw OptionError{{"mesh"}, fmt::format("a mesh of {:.0f} ranks", ranks), fmt::format("at most {}", kMaxRanks)};
   return mesh;
 }
 
@@ -143,12 +159,10 @@ StageMeshes stage_meshes(const ParallelOptions& p) {
   check_stages(plan, p);
   std::vector<Mesh> written{plan};
   bool own = false;
-  for (const LayerOptions& l : p.layers) {
-    written.push_back(l.mesh.empty() ? plan : parse_mesh(l.mesh));
-    if (l.mesh.empty()) continue;
-    own = true;
-    roles_of(written.back());
-    check_axes(plan, written.back(), l, p.mesh);
+  for (std::size_t i = 0; i < p.layers.size(); ++i) {
+    const bool has_mesh = !p.layers[i].mesh.empty();
+    written.push_back(has_mesh ? mesh_of_layer(plan, p, i) : plan);
+    own |= has_mesh;
   }
   if (!own) return {plan, std::vector<Roles>(written.size(), roles_of(plan))};
   StageMeshes out{refined(plan, cuts_of(written)), {}};

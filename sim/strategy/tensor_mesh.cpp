@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/layers.hpp"
 
 namespace orrery {
@@ -51,8 +51,9 @@ class MeshLocaliser {
     auto* t = std::get_if<Transformer>(&out_.network.network);
     const bool language = t && (t->head == Head::LanguageModel || t->head == Head::MaskedLanguageModel);
     if (!language || !t->tokens || (!t->encoder.empty() && !t->decoder.empty()))
-      throw UserError{fmt::format("{} cannot be split over {}", model_.name, names_),
-                      "they split language models of one stack of blocks"};
+      throw OptionError{{"mesh"},
+                        fmt::format("{} cannot be split over {}", model_.name, names_),
+                        "they split language models of one stack of blocks"};
     localise(*t);
     for (Cut& c : out_.cuts) c.partial = others(c.shard);
     return std::move(out_);
@@ -77,8 +78,10 @@ class MeshLocaliser {
   void require_sides(std::int64_t n, std::int64_t ranks, std::string_view what) const {
     const int power = ranks == side_ ? 1 : 2;
     if (n % ranks != 0)
-      throw UserError{fmt::format("{} of {} do not divide {} {}{}", names_, side_, n, what, power == 2 ? " twice" : ""),
-                      fmt::format("each of {} can be {}", names_, legal_sides(n, power))};
+      throw OptionError{
+          {"mesh"},
+          fmt::format("{} of {} do not divide {} {}{}", names_, side_, n, what, power == 2 ? " twice" : ""),
+          fmt::format("each of {} can be {}", names_, legal_sides(n, power))};
   }
 
   void split(ParameterId id, std::size_t dim, const std::vector<Split>& axes,
@@ -113,8 +116,9 @@ class MeshLocaliser {
     require_sides(a.kv_heads, side_, "key and value heads");
     auto* s = std::get_if<StandardAttention>(&a.projections);
     if (!s || a.relative_bias)
-      throw UserError{fmt::format("attention of {} cannot be split over {}", model_.name, names_),
-                      "they split plain attention; tp splits others"};
+      throw OptionError{{"mesh"},
+                        fmt::format("attention of {} cannot be split over {}", model_.name, names_),
+                        "they split plain attention; tp splits others"};
     if (s->fused) {
       cut(s->qkv, Use::In, "hidden columns", "columns of q, k and v",
           {a.heads * a.qk_dim, a.kv_heads * a.qk_dim, a.kv_heads * a.v_dim});
@@ -131,8 +135,9 @@ class MeshLocaliser {
   void localise(Block& b) {
     auto* m = std::get_if<Mlp>(&b.ffn);
     if (!m)
-      throw UserError{fmt::format("experts of {} cannot be split over {}", model_.name, names_),
-                      "ep and tp split experts"};
+      throw OptionError{{"mesh"},
+                        fmt::format("experts of {} cannot be split over {}", model_.name, names_),
+                        "ep and tp split experts"};
     cut(b.attention_norm);
     cut(b.ffn_norm);
     localise(b.attention);

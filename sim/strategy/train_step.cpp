@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/plan/stretches.hpp"
 #include "sim/strategy/block_profile.hpp"
 #include "sim/strategy/interleave.hpp"
@@ -37,16 +37,19 @@ bool has_plain_attention(const Model& model) {
 
 void check_stored_scores(const TrainOptions& o, const Roles& roles) {
   if (o.stored_scores && roles.cp)
-    throw UserError{"stored_scores is for sequences on one rank",
-                    "leave it out: on an axis cp scores are stored with context: rsa, and with no other"};
+    throw OptionError{{"stored_scores"},
+                      "stored_scores is for sequences on one rank",
+                      "leave it out: on an axis cp scores are stored with context: rsa, and with no other"};
   if (o.attention_dropout > 0 && (roles.row || roles.col || roles.x || roles.y || roles.z))
-    throw UserError{"attention_dropout is for heads that are whole or split over tp", "leave it out"};
+    throw OptionError{
+        {"attention_dropout"}, "attention_dropout is for heads that are whole or split over tp", "leave it out"};
 }
 
 void check_context(const Model& model, const Slices& slices) {
   if (!has_plain_attention(model))
-    throw UserError{fmt::format("attention of {} cannot be cut over cp", model.name),
-                    "cp needs one stack of plain attention and a language-model head"};
+    throw OptionError{{"mesh"},
+                      fmt::format("attention of {} cannot be cut over cp", model.name),
+                      "cp needs one stack of plain attention and a language-model head"};
   const bool two = slices.roles.context == ContextKind::Ring && slices.roles.zigzag;
   require_multiple(slices.sequence, slices.roles.cp.ranks * (two ? 2 : 1), "sequence",
                    two ? "two chunks for each rank of cp" : "the ranks of cp");
@@ -101,22 +104,27 @@ Flops masked_flops(const Model& model, const TrainOptions& o, const Roles& roles
 
 void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {
   if (p.expert_buffer > 0 && (!s.roles.experts || o.capacity_factor > 0))
-    throw UserError{"expert_buffer is for experts on an axis ep that take all tokens",
-                    o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};
+    throw OptionError{{"expert_buffer"},
+                      "expert_buffer is for experts on an axis ep that take all tokens",
+                      o.capacity_factor > 0 ? "leave it out: capacity_factor bounds what arrives" : "leave it out"};
   if (p.expert_overlap && !s.roles.experts)
-    throw UserError{"expert_overlap hides exchanges of experts, and no axis has any",
-                    "leave it out, or use an axis ep"};
+    throw OptionError{{"expert_overlap"},
+                      "expert_overlap hides exchanges of experts, and no axis has any",
+                      "leave it out, or use an axis ep"};
   if (p.whole_experts && !s.roles.fold_experts())
-    throw UserError{
+    throw OptionError{
+        {"whole_experts"},
         "whole_experts lays experts on the ranks of tp, too, which route the rows that they have",
         "leave it out, or use an axis tp and sequence_parallel: {mesh: dp2 ep2 tp2, sequence_parallel: true}"};
   if (p.whole_experts && o.capacity_factor > 0)
-    throw UserError{"whole_experts and capacity_factor: ranks of tp would each count the rows of an expert",
-                    "leave one of them out"};
+    throw OptionError{{"whole_experts", "capacity_factor"},
+                      "whole_experts and capacity_factor: ranks of tp would each count the rows of an expert",
+                      "leave one of them out"};
   if (o.capacity_groups == 0) return;
   require_multiple(o.capacity_groups, s.blocks(), "capacity_groups", "the replicas of the mesh");
   if (const std::int64_t samples = s.batch * s.replicas(); samples % o.capacity_groups != 0)
-    throw UserError{
+    throw OptionError{
+        {"capacity_groups"},
         fmt::format("{} capacity_groups do not divide the {} samples of a microbatch", o.capacity_groups, samples),
         fmt::format("capacity_groups can be {} or {}", s.blocks(), samples)};
 }
@@ -126,7 +134,8 @@ void check_pieces(const ParallelOptions& p, const Arrangements& arrangements) {
   if (!p.tp_comm_overlap ||
       std::any_of(all.begin(), all.end(), [](const Arrangement& a) { return a.roles().tp_comm_overlap; }))
     return;
-  throw UserError{
+  throw OptionError{
+      {"tp_comm_overlap"},
       "tp_comm_overlap multiplies rows on their way over tp, which no layer splits them over",
       "leave it out, or use sequence_parallel: {mesh: tp2, sequence_parallel: true, tp_comm_overlap: true}"};
 }
@@ -134,18 +143,23 @@ void check_pieces(const ParallelOptions& p, const Arrangements& arrangements) {
 /// Options of layers that the model has not.
 void check_has_layers(const Model& model, const TrainOptions& o, const ParallelOptions& p) {
   if (o.copied_values && !has_latents(model))
-    throw UserError{fmt::format("copied_values is for latent attention, and {} has none", model.name), "leave it out"};
+    throw OptionError{{"copied_values"},
+                      fmt::format("copied_values is for latent attention, and {} has none", model.name),
+                      "leave it out"};
   const auto weighs_input = [](const Block& b) {
     const auto* experts = std::get_if<MoE>(&b.ffn);
     return experts && experts->weighs_input;
   };
   const std::span<const Block> blocks = blocks_of(model);
   if (o.weigh_inside && std::any_of(blocks.begin(), blocks.end(), weighs_input))
-    throw UserError{fmt::format("experts of {} weigh what they read", model.name), "leave weigh_inside out"};
+    throw OptionError{
+        {"weigh_inside"}, fmt::format("experts of {} weigh what they read", model.name), "leave weigh_inside out"};
   if (has_experts(model)) return;
   for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts}, {"weigh_inside", o.weigh_inside}})
     if (on)
-      throw UserError{fmt::format("{} is for models of experts, and {} has none", name, model.name), "leave it out"};
+      throw OptionError{{std::string{name}},
+                        fmt::format("{} is for models of experts, and {} has none", name, model.name),
+                        "leave it out"};
 }
 
 void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
@@ -153,26 +167,30 @@ void check_recompute(const TrainOptions& o, const ParallelOptions& p) {
                        std::any_of(p.layers.begin(), p.layers.end(),
                                    [](const LayerOptions& l) { return l.recompute == Recompute::Selective; });
   if (selects && o.recompute_parts.empty())
-    throw UserError{"`recompute: selective` with no recompute_parts makes nothing again",
-                    "name one, such as core, norms or activations"};
+    throw OptionError{{"recompute_parts"},
+                      "`recompute: selective` with no recompute_parts makes nothing again",
+                      "name one, such as core, norms or activations"};
   if (!selects && o.recompute_parts != TrainOptions{}.recompute_parts)
-    throw UserError{"recompute_parts are for `recompute: selective`", "leave them out"};
+    throw OptionError{{"recompute_parts"}, "recompute_parts are for `recompute: selective`", "leave them out"};
 }
 
 void check_optimizer(const TrainOptions& o) {
   if (o.optimizer.narrow_moments && (o.optimizer.kind != OptimizerKind::AdamW || o.dtype != Precision::BF16))
-    throw UserError{"narrow_moments keeps AdamW's moments as weights in bf16 are",
-                    "leave it out, or train in bf16 with adamw"};
+    throw OptionError{{"narrow_moments"},
+                      "narrow_moments keeps AdamW's moments as weights in bf16 are",
+                      "leave it out, or train in bf16 with adamw"};
   const bool is_narrow = (o.dtype == Precision::BF16 || o.dtype == Precision::F16) && !o.wide_gradients;
   if (o.optimizer.widen_gradients && (!is_narrow || o.optimizer.kind != OptimizerKind::AdamW))
-    throw UserError{"widen_gradients copies gradients of 16 bits to f32 for adamw",
-                    "leave it out, or train in bf16 or f16 without wide_gradients"};
+    throw OptionError{{"widen_gradients"},
+                      "widen_gradients copies gradients of 16 bits to f32 for adamw",
+                      "leave it out, or train in bf16 or f16 without wide_gradients"};
 }
 
 void check_loss(const TrainOptions& o) {
   const bool copies = o.loss == LossKind::Widened || o.loss == LossKind::Torch;
   if (copies && o.dtype != Precision::BF16 && o.dtype != Precision::F16)
-    throw UserError{"losses widened and torch copy logits of 16 bits to f32", "leave it out, or train in bf16 or f16"};
+    throw OptionError{
+        {"losses"}, "losses widened and torch copy logits of 16 bits to f32", "leave it out, or train in bf16 or f16"};
 }
 
 /// With contiguous chunks and a causal mask the first ranks of a ring see fewer keys than the last ones.
@@ -249,12 +267,15 @@ TrainOptions without_recompute(TrainOptions o) {
 Plan lower_checkmate(const Model& model, const TrainOptions& o, const ParallelOptions& p,
                      const WorkspaceModel* workspaces, Repeats repeats) {
   if (!o.activation_budget)
-    throw UserError{"recompute: checkmate has no budget", "set activation_budget, such as 2 GiB"};
-  if (o.recompute_interval > 1) throw UserError{"recompute_interval is for `recompute: full`", "leave it out"};
+    throw OptionError{
+        {"train.recompute"}, "recompute: checkmate has no budget", "set activation_budget, such as 2 GiB"};
+  if (o.recompute_interval > 1)
+    throw OptionError{{"recompute_interval"}, "recompute_interval is for `recompute: full`", "leave it out"};
   for (const LayerOptions& l : p.layers)
     if (l.recompute)
-      throw UserError{"recompute of single blocks cannot be combined with `recompute: checkmate`",
-                      "leave out `recompute` of layers"};
+      throw OptionError{{"layers", "train.recompute"},
+                        "recompute of single blocks cannot be combined with `recompute: checkmate`",
+                        "leave out `recompute` of layers"};
   if (o.remat == nullptr) bug("nobody finds the schedules of `recompute: checkmate`");
   const Plan plain = lower_train_step(model, without_recompute(o), p, nullptr, repeats);
   return make_again(plain, *o.remat, *o.activation_budget, workspaces);

@@ -4,9 +4,9 @@
 
 #include <chrono>
 
+#include "sim/app/placed_error.hpp"
 #include "sim/app/serving/serve_checks.hpp"
 #include "sim/app/serving/serve_report.hpp"
-#include "sim/base/error.hpp"
 
 namespace orrery {
 namespace {
@@ -21,14 +21,13 @@ const ServeOptions& options_of(const Scenario& s) {
 void check_room(const Scenario& s, const ServeOptions& o, std::int64_t ranks) {
   const std::int64_t replicas = o.replicas + o.prefill_replicas, have = s.cluster.num_ranks();
   if (replicas * ranks > have)
-    throw UserError{fmt::format("{} replicas of {} rank{} each, but the cluster has {} device{}", replicas, ranks,
-                                ranks == 1 ? "" : "s", have, have == 1 ? "" : "s"),
-                    fmt::format("replicas that fit: {}", have / ranks)};
+    throw OptionError{{"serve.replicas", "mesh"},
+                      fmt::format("{} replicas of {} rank{} each, but the cluster has {} device{}", replicas, ranks,
+                                  ranks == 1 ? "" : "s", have, have == 1 ? "" : "s"),
+                      fmt::format("replicas that fit: {}", have / ranks)};
 }
 
-}  // namespace
-
-ServeReport serve_scenario(const ServeRequest& r) {
+ServeReport served(const ServeRequest& r) {
   const Scenario& s = r.scenario;
   const auto start = std::chrono::steady_clock::now();
   ServeReport report{.scenario = s.name, .options = options_of(s), .memory = {}, .result = {}};
@@ -79,6 +78,17 @@ ServeReport serve_scenario(const ServeRequest& r) {
   report.templates = static_cast<std::int64_t>(times.num_templates());
   report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
+}
+
+}  // namespace
+
+ServeReport serve_scenario(const ServeRequest& r) {
+  options_of(r.scenario);
+  try {
+    return served(r);
+  } catch (const UserError& e) {
+    throw placed(e, r.scenario.document);
+  }
 }
 
 }  // namespace orrery

@@ -11,7 +11,7 @@
 // Room for pages at an op: usable · memory − what lies beside them now and at the next op − a run on its way down.
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/angel_ptm.hpp"
 #include "sim/strategy/offload/chunk_moves.hpp"
 #include "sim/strategy/offload/lifetime.hpp"
@@ -51,10 +51,12 @@ class AngelPtm final : public TierStrategy {
   void check(const TrainOptions& o) const override {
     if (!o_.lock_free) return;
     if (o.optimizer.kind != OptimizerKind::AdamW)
-      throw UserError{"a lock-free update is AdamW's: the first step has none of some weights",
-                      "use `optimizer: {kind: adamw}`"};
+      throw OptionError{{"lock_free"},
+                        "a lock-free update is AdamW's: the first step has none of some weights",
+                        "use `optimizer: {kind: adamw}`"};
     if (o.optimizer.clip > 0)
-      throw UserError{"a lock-free update does not know the norm of all gradients", "use `optimizer: {clip: 0}`"};
+      throw OptionError{
+          {"lock_free"}, "a lock-free update does not know the norm of all gradients", "use `optimizer: {clip: 0}`"};
   }
 
   Plan move_tensors(const Plan& plan, const TrainOptions&, const WorkspaceModel* workspaces) const override {

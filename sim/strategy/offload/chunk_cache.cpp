@@ -8,7 +8,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/base/units.hpp"
 
 namespace orrery {
@@ -90,7 +90,8 @@ class Cache {
         if (victim == UINT32_MAX || rank(chunks_[c]) > rank(chunks_[victim])) victim = c;
       }
       if (victim == UINT32_MAX)
-        throw UserError{
+        throw OptionError{
+            {"device_memory", "chunk"},
             step.capacity < 0
                 ? fmt::format("what lies beside chunks is larger than the memory for both by {}",
                               to_text(Bytes{double(-step.capacity)}))

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/base/units.hpp"
 
 namespace orrery {
@@ -42,10 +42,12 @@ std::int64_t relieve_host(const ChunkTrace& trace, const ChunkOptions& o, bool c
     room -= double(each[kept]);
   }
   if (above > 0)
-    throw UserError{fmt::format("chunks take {} of the host, which has room for {}, and the device has {} for the rest",
-                                to_text(Bytes{on_host}), to_text(Bytes{most}),
-                                to_text(Bytes{double(std::max<std::int64_t>(left, 0))})),
-                    "allow more memory, use more ranks, or recompute activations"};
+    throw OptionError{
+        {"host_memory", "device_memory"},
+        fmt::format("chunks take {} of the host, which has room for {}, and the device has {} for the rest",
+                    to_text(Bytes{on_host}), to_text(Bytes{most}),
+                    to_text(Bytes{double(std::max<std::int64_t>(left, 0))})),
+        "allow more memory, use more ranks, or recompute activations"};
   return static_cast<std::int64_t>(kept);
 }
 
@@ -55,9 +57,10 @@ void check_updates(const ChunkTrace& trace, const ChunkOptions& o) {
   const double all = double(sum(trace.weight_bytes) + sum(trace.state_bytes));
   const double most = o.usable * (o.host_memory->base() + o.device_memory.base()) - o.update_reserve.base();
   if (all > most)
-    throw UserError{fmt::format("chunks take {}, and host and device have room for {} during updates",
-                                to_text(Bytes{all}), to_text(Bytes{std::max(most, 0.0)})),
-                    "allow more memory, use more ranks, or keep less of the device free"};
+    throw OptionError{{"host_memory", "device_memory"},
+                      fmt::format("chunks take {}, and host and device have room for {} during updates",
+                                  to_text(Bytes{all}), to_text(Bytes{std::max(most, 0.0)})),
+                      "allow more memory, use more ranks, or keep less of the device free"};
 }
 
 /// Per step: room that master copies take, beside what is kept free, where a chunk is needed for the first time, and

@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <map>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/chunk_moves.hpp"
 #include "sim/strategy/offload/elixir_search.hpp"
 #include "sim/strategy/offload/gather_cache.hpp"
@@ -189,8 +189,9 @@ class Elixir final : public TierStrategy {
       const auto kept = std::count(asked.alone.begin(), asked.alone.end(), true);
       elixir_spend(asked, static_cast<std::int64_t>(layout.size()) - kept, 1, out.choice);
     } else if (out.choice.chunk == 0) {
-      throw UserError{"no size of chunks leaves room on the device for what one op needs",
-                      "allow more device memory, a smaller `least_chunk`, or recompute activations"};
+      throw OptionError{{"device_memory", "least_chunk"},
+                        "no size of chunks leaves room on the device for what one op needs",
+                        "allow more device memory, a smaller `least_chunk`, or recompute activations"};
     }
     if (o_.blocks > 0) out.choice.blocks = o_.blocks;
     if (o_.resident >= 0) out.choice.resident = o_.resident;
@@ -229,8 +230,9 @@ std::unique_ptr<Strategy> make_elixir(const Node& node) {
   ElixirOptions o;
   read_options(node, o);
   if (o.gathered > 0 && o.parallel.data.kind != DataKind::Zero3)
-    throw UserError{"`gathered` counts weights that replicas split",
-                    "use `parallel: {mesh: fsdp2, data: {kind: zero3}}`, or leave it out"};
+    throw OptionError{{"gathered"},
+                      "`gathered` counts weights that replicas split",
+                      "use `parallel: {mesh: fsdp2, data: {kind: zero3}}`, or leave it out"};
   return std::make_unique<Elixir>(std::move(o));
 }
 

@@ -17,7 +17,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/chunk_moves.hpp"
 #include "sim/strategy/offload/gather_cache.hpp"
 #include "sim/strategy/offload/lifetime.hpp"
@@ -186,22 +186,27 @@ class Gemini final : public TierStrategy {
 void check(const GeminiOptions& o) {
   if (o.placement == Placement::Auto) {
     if (o.device_memory <= Bytes{0})
-      throw UserError{"placement `auto` fills what memory there is", "say how much: `device_memory: 40 GB`"};
+      throw OptionError{
+          {"placement"}, "placement `auto` fills what memory there is", "say how much: `device_memory: 40 GB`"};
     if (o.shard_param != 1 || o.offload_optim != 0 || o.offload_param != 0)
-      throw UserError{"`shard_param`, `offload_optim` and `offload_param` are shares of placement `static`",
-                      "leave them out, or use `placement: static`"};
+      throw OptionError{{"shard_param", "offload_optim", "offload_param"},
+                        "`shard_param`, `offload_optim` and `offload_param` are shares of placement `static`",
+                        "leave them out, or use `placement: static`"};
     return;
   }
   if (o.device_memory > Bytes{0} || o.step == GeminiStep::Warmup)
-    throw UserError{"`device_memory` and `step` are options of placement `auto`",
-                    "leave them out, or use `placement: auto`"};
+    throw OptionError{{"device_memory", "step"},
+                      "`device_memory` and `step` are options of placement `auto`",
+                      "leave them out, or use `placement: auto`"};
   if (o.offload_param > 0 && (o.shard_param != 1 || o.offload_optim != 1))
-    throw UserError{
+    throw OptionError{
+        {"offload_param"},
         fmt::format("offload_param {} needs weights that are split and states that are on the host", o.offload_param),
         "use `shard_param: 1, offload_optim: 1`"};
   if (o.shard_param < 1 && o.parallel.data.kind != DataKind::Zero3)
-    throw UserError{fmt::format("shard_param {} is a part of weights that replicas split", o.shard_param),
-                    "use `parallel: {mesh: fsdp2, data: {kind: zero3}}`, or leave it 1"};
+    throw OptionError{{"shard_param"},
+                      fmt::format("shard_param {} is a part of weights that replicas split", o.shard_param),
+                      "use `parallel: {mesh: fsdp2, data: {kind: zero3}}`, or leave it 1"};
 }
 
 }  // namespace

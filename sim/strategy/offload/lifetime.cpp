@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/base/units.hpp"
 
 namespace orrery {
@@ -53,10 +53,11 @@ CachePlan schedule_lifetimes(std::span<const std::int64_t> bytes, std::span<cons
   const std::vector<std::int64_t> held = held_bytes(plan, bytes, steps.size());
   for (std::size_t s = 0; s < steps.size(); ++s)
     if (held[s] > std::max<std::int64_t>(steps[s].capacity, 0))
-      throw UserError{fmt::format("pages that one op needs on the device take {}, there is room for {}",
-                                  to_text(Bytes{double(held[s])}),
-                                  to_text(Bytes{double(std::max<std::int64_t>(steps[s].capacity, 0))})),
-                      "allow more device memory, or recompute activations"};
+      throw OptionError{{"device_memory"},
+                        fmt::format("pages that one op needs on the device take {}, there is room for {}",
+                                    to_text(Bytes{double(held[s])}),
+                                    to_text(Bytes{double(std::max<std::int64_t>(steps[s].capacity, 0))})),
+                        "allow more device memory, or recompute activations"};
   come_ahead(plan, bytes, steps, std::numeric_limits<std::int64_t>::max(), true);
   return plan;
 }

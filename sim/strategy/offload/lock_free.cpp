@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/angel_ptm.hpp"
 #include "sim/strategy/offload/lifetime.hpp"
 #include "sim/strategy/offload/throttle.hpp"
@@ -87,8 +87,10 @@ void LockFree::find_contributions() {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (updates_.belongs[i]) continue;
     if (ops_[i].stream == Stream::Compute && ops_[i].microbatch < last)
-      throw UserError{"a lock-free update takes gradients between microbatches, which a pipeline computes side by side",
-                      "leave out the axis pp, or `lock_free`"};
+      throw OptionError{
+          {"lock_free"},
+          "a lock-free update takes gradients between microbatches, which a pipeline computes side by side",
+          "leave out the axis pp, or `lock_free`"};
     if (ops_[i].stream == Stream::Compute) last = ops_[i].microbatch;
   }
   groups_ = last + 1;
@@ -102,8 +104,10 @@ void LockFree::find_contributions() {
       if (it == by_gradient.end()) continue;
       const auto* sum = std::get_if<Collective>(&plan_.work(ops_[i]));
       if (sum != nullptr && sum->kind == CollectiveKind::AllReduce)
-        throw UserError{"a lock-free update takes gradients of each microbatch, which replicas sum behind all of them",
-                        "use one rank, or `parallel: {mesh: fsdp2, data: {kind: zero3}}`"};
+        throw OptionError{
+            {"lock_free"},
+            "a lock-free update takes gradients of each microbatch, which replicas sum behind all of them",
+            "use one rank, or `parallel: {mesh: fsdp2, data: {kind: zero3}}`"};
       Contribution& c = contributions_[it->second][ops_[i].microbatch];
       c.first = std::min(c.first, i);
       c.last = i;

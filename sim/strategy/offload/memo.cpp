@@ -18,7 +18,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/distribution.hpp"
 #include "sim/strategy/offload/memo.hpp"
 #include "sim/strategy/offload/memo_visits.hpp"
@@ -323,12 +323,14 @@ class MemoStrategy final : public TierStrategy {
  protected:
   void check(const TrainOptions& o) const override {
     if (roles_of(mesh()).pp)
-      throw UserError{"activations of passes that overlap cannot share two buffers", "leave out the axis pp"};
+      throw OptionError{
+          {"mesh"}, "activations of passes that overlap cannot share two buffers", "leave out the axis pp"};
     if (o.recompute != Recompute::None)
-      throw UserError{"memo says itself what is computed again", "leave out `recompute`"};
+      throw OptionError{{"train.recompute"}, "memo says itself what is computed again", "leave out `recompute`"};
     if (!options_.alpha && !(options_.rate && options_.link))
-      throw UserError{"memo does not know what part of the tokens to swap",
-                      "set `alpha`, such as 0.5, or `rate` and `link`, such as 180 TFLOP/s and 12 GB/s"};
+      throw OptionError{{"memo"},
+                        "memo does not know what part of the tokens to swap",
+                        "set `alpha`, such as 0.5, or `rate` and `link`, such as 180 TFLOP/s and 12 GB/s"};
   }
   Plan move_tensors(const Plan& plan, const TrainOptions&, const WorkspaceModel* workspaces) const override {
     return Memo{plan, options_}.run(workspaces);

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/row_part.hpp"
 
 namespace orrery {
@@ -287,7 +287,8 @@ void Visits::check_order() const {
     const BlockVisit &a = visits_[i], &b = visits_[i + 2];
     if (a.tensors.empty() || b.tensors.empty() || a.microbatch != b.microbatch) continue;
     if (a.left >= b.first_written || b.last_needed >= a.first_needed)
-      throw UserError{"activations of passes that overlap cannot share two buffers", "leave out the axis pp"};
+      throw OptionError{
+          {"mesh"}, "activations of passes that overlap cannot share two buffers", "leave out the axis pp"};
   }
 }
 

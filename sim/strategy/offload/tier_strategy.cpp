@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/distribution.hpp"
 #include "sim/strategy/single_device_checks.hpp"
 
@@ -13,8 +13,9 @@ Plan TierStrategy::train_step(const Model& model, const TrainOptions& o, const W
   check_train(model, o);
   check(o);
   if (o.optimizer.widen_gradients)
-    throw UserError{fmt::format("the strategy `{}` takes gradients to their update as they are", name_),
-                    "leave out widen_gradients"};
+    throw OptionError{{"widen_gradients"},
+                      fmt::format("the strategy `{}` takes gradients to their update as they are", name_),
+                      "leave out widen_gradients"};
   return move_tensors(lower_train_step(model, o, parallel_, nullptr), o, workspaces);
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 
 namespace orrery {
 namespace {
@@ -106,15 +106,17 @@ Updates updates_of(const Plan& plan, ClassId c) {
 void require_owned(const Plan& plan, const Updates& updates) {
   for (const Update& u : updates.all)
     if (plan.owner(u.weight) != u.weight || plan.owner(u.gradient) != u.gradient)
-      throw UserError{"replicas update parts of tensors that all of them hold: these cannot move to other tiers",
-                      "use one rank, or `parallel: {mesh: dp2, data: {kind: zero3}}`"};
+      throw OptionError{{"data.kind", "mesh"},
+                        "replicas update parts of tensors that all of them hold: these cannot move to other tiers",
+                        "use one rank, or `parallel: {mesh: dp2, data: {kind: zero3}}`"};
 }
 
 void require_same_type(const Plan& plan, const Updates& updates) {
   for (const Update& u : updates.all)
     if (plan.tensors[u.weight.index()].dtype != plan.tensors[u.gradient.index()].dtype)
-      throw UserError{"gradients that take the place of their weights cannot be wider than these",
-                      "leave out `wide_gradients`"};
+      throw OptionError{{"wide_gradients"},
+                        "gradients that take the place of their weights cannot be wider than these",
+                        "leave out `wide_gradients`"};
 }
 
 Stored moved(PlanRewriter& r, const Stored& gradient, const Update& u, TensorId base) {

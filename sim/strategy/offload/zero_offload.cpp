@@ -5,7 +5,7 @@
 //   moved   per step and parameter one gradient down, beside the backward pass, and one weight up behind its update
 // With `delayed` the update of step t runs beside step t + 1, which still computes with the weights of before; its
 // weights go up at the end of that step. With replicas each rank moves what it updates (zero1 to zero3).
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/offload/strategies.hpp"
 #include "sim/strategy/offload/throttle.hpp"
 #include "sim/strategy/offload/tier_strategy.hpp"
@@ -174,10 +174,12 @@ class ZeroOffload final : public TierStrategy {
  protected:
   void check(const TrainOptions& o) const override {
     if (options_.parallel.data.owners)
-      throw UserError{"owners of weights update on their devices: zero-offload updates on the host",
-                      "leave `owners` out"};
+      throw OptionError{{"owners"},
+                        "owners of weights update on their devices: zero-offload updates on the host",
+                        "leave `owners` out"};
     if (options_.delayed && o.optimizer.kind != OptimizerKind::AdamW)
-      throw UserError{"a delayed update is AdamW's: the first step has none", "use `optimizer: {kind: adamw}`"};
+      throw OptionError{
+          {"delayed"}, "a delayed update is AdamW's: the first step has none", "use `optimizer: {kind: adamw}`"};
   }
   Plan move_tensors(const Plan& plan, const TrainOptions&, const WorkspaceModel* workspaces) const override {
     return Offload{plan, options_}.run(workspaces);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/pipeline/check.hpp"
 #include "sim/strategy/pipeline/makers.hpp"
 
@@ -50,7 +51,7 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   if (it != std::end(kSchedules)) return *it;
   std::vector<std::string> known;
   for (const ScheduleEntry& e : kSchedules) known.emplace_back(e.name);
-  throw unknown_name("schedule", name, known);
+  throw OptionError{{"schedule"}, unknown_name("schedule", name, known)};
 }
 
 std::optional<Diagnostic> need_even_stages(std::string_view name, const PipelineShape& shape) {
@@ -78,7 +79,7 @@ std::optional<Diagnostic> problem_of(const ScheduleEntry& entry, const PipelineS
 }
 
 Schedule make_schedule(const ScheduleEntry& entry, const PipelineShape& shape) {
-  if (auto found = problem_of(entry, shape)) throw UserError{std::move(*found)};
+  if (auto found = problem_of(entry, shape)) throw OptionError{{"schedule"}, UserError{std::move(*found)}};
   Schedule schedule = entry.make(with_chunks(entry, shape));
   schedule.name = entry.name;
   if (const auto problems = check(schedule); !problems.empty())

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/model/decoder.hpp"
 
 namespace orrery {
@@ -72,7 +72,8 @@ class DrafterBuilder {
     s_.intermediate = or_else(o_.network.intermediate, intermediate_of(target_.decoder.front()));
     s_.max_positions = target_.max_positions;
     if (s_.hidden % s_.heads != 0 || s_.heads % *s_.kv_heads != 0)
-      throw UserError{
+      throw OptionError{
+          {"network.heads", "network.kv_heads", "network.hidden"},
           fmt::format("a drafter of width {} cannot have {} heads and {} of keys", s_.hidden, s_.heads, *s_.kv_heads),
           "the heads divide the width, those of keys the heads"};
     s_.head_dim = s_.hidden / s_.heads;
@@ -107,11 +108,14 @@ class DrafterBuilder {
   /// Block i of m reads the model's block i − m from the end.
   CrossRead cross_read(std::int64_t i) {
     const auto layer = static_cast<std::int64_t>(target_.decoder.size()) - s_.layers + i;
-    if (layer < 0) throw UserError{fmt::format("a drafter of {} blocks reads more than the model has", s_.layers)};
+    if (layer < 0)
+      throw OptionError{{"network.layers"},
+                        fmt::format("a drafter of {} blocks reads more than the model has", s_.layers)};
     const Attention& of = target_.decoder[static_cast<std::size_t>(layer)].attention;
     if (!std::holds_alternative<StandardAttention>(of.projections))
-      throw UserError{fmt::format("{} keeps no keys and values that a drafter could read", model_.name),
-                      "glide needs a model without latent attention"};
+      throw OptionError{{"method"},
+                        fmt::format("{} keeps no keys and values that a drafter could read", model_.name),
+                        "glide needs a model without latent attention"};
     const std::string prefix = fmt::format("layers.{}.", i);
     CrossRead c{.norm = set_.rms_norm(prefix + "cross_layernorm", s_.hidden, s_.epsilon),
                 .attention = of,
@@ -127,7 +131,8 @@ class DrafterBuilder {
   void some_layers() {
     const auto all = static_cast<std::int64_t>(target_.decoder.size());
     if (s_.layers > all)
-      throw UserError{fmt::format("{} blocks of {} cannot draft: it has {}", s_.layers, model_.name, all)};
+      throw OptionError{{"network.layers"},
+                        fmt::format("{} blocks of {} cannot draft: it has {}", s_.layers, model_.name, all)};
     for (std::int64_t i = 0; i < s_.layers; ++i)
       d_.layers.push_back(static_cast<int>(s_.layers == 1 ? 0 : i * (all - 1) / (s_.layers - 1)));
   }
@@ -156,14 +161,16 @@ class DrafterBuilder {
     d_.norm = set_.rms_norm("norm", h, s_.epsilon);
     const std::int64_t tokens = o_.network.vocabulary > 0 ? o_.network.vocabulary : s_.vocab;
     if (tokens > s_.vocab)
-      throw UserError{fmt::format("{} tokens cannot be drafted of a vocabulary of {}", tokens, s_.vocab)};
+      throw OptionError{{"network.vocabulary"},
+                        fmt::format("{} tokens cannot be drafted of a vocabulary of {}", tokens, s_.vocab)};
     d_.output = set_.linear("lm_head", h, tokens);
   }
 
   void recurrent_cell(std::int64_t depth) {
     const std::int64_t h = s_.hidden;
     if (target_.output.layout != WeightLayout::OutIn)
-      throw UserError{fmt::format("the output matrix of {} has no rows per token, which clover reads", model_.name)};
+      throw OptionError{{"method"},
+                        fmt::format("the output matrix of {} has no rows per token, which clover reads", model_.name)};
     for (std::int64_t i = 0; i < s_.layers; ++i) d_.blocks.push_back(block(i));
     DraftCell c{.heads = s_.heads};
     c.norm = set_.rms_norm("cell.norm", h, s_.epsilon);

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <queue>
 
-#include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 
 namespace orrery {
 
@@ -195,13 +195,15 @@ SpeculationLayout layout_of(const SpeculateOptions& o, double temperature, std::
   }
   if (l.tree == TreeKind::Caterpillar) l.nodes = l.depth * std::min(kCaterpillar, vocabulary);
   if (l.tree == TreeKind::Beams) l.nodes = l.depth * l.width;
-  if (l.depth < 1 || l.nodes < 1) throw UserError{"a token tree without tokens", "depth and nodes are at least 1"};
+  if (l.depth < 1 || l.nodes < 1)
+    throw OptionError{{"depth", "nodes"}, "a token tree without tokens", "depth and nodes are at least 1"};
   fill_levels(l);
   for (std::int64_t& k : l.choices)
     if (k > vocabulary) {
       if (l.tree == TreeKind::Static)
-        throw UserError{fmt::format("a tree of {} choices for a token of a vocabulary of {}", k, vocabulary),
-                        "take fewer nodes, or more depth"};
+        throw OptionError{{"nodes"},
+                          fmt::format("a tree of {} choices for a token of a vocabulary of {}", k, vocabulary),
+                          "take fewer nodes, or more depth"};
       k = vocabulary;
     }
   fill_verified(l);
