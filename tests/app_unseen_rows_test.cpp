@@ -250,6 +250,19 @@ TEST_CASE("Llama 4 Maverick has experts in every second layer, and layers twice 
   CHECK(std::get<RowNetwork>(read_network(other.row(0))).model(48).parameter_count() == m.parameter_count());
 }
 
+TEST_CASE("a step of Llama 4 Maverick is predicted, with weights in front of its experts in any program") {
+  const OneRow row = one_row(
+      "training",
+      "model,layers,hidden,heads,kv_heads,head_dim,ffn,ffn_type,vocab,seq,n_experts,moe_topk,moe_ffn,gpu,n_gpus,"
+      "gpus_per_node,interconnect,software,precision,tp,pp,ep,dp,mbs,gbs,iter_time_s",
+      "Llama4-Maverick,4,1024,8,4,128,4096,swiglu,32000,1024,8,1,2048,H100-80GB-SXM,8,8,NVLink,Megatron-Core 0.12,"
+      "bf16,1,1,8,8,1,16,0.1");
+  CHECK_FALSE(std::get<PublishedStep>(step_of(row)).train.weigh_inside);
+  CHECK(std::holds_alternative<RowPrediction>(predicted(row)));
+  const auto name = std::find(row.head.begin(), row.head.end(), "model") - row.head.begin();
+  CHECK(std::get<PublishedStep>(step_of(row.with(std::size_t(name), "Qwen3 MoE"))).train.weigh_inside);
+}
+
 TEST_CASE("a layout that does not make its GPUs is incomplete") {
   OneRow row = rows()[6];
   REQUIRE(row.kind == "training");

@@ -64,6 +64,15 @@ bool has_latents(const Model& model) {
   return t && std::any_of(t->decoder.begin(), t->decoder.end(), is_latent);
 }
 
+bool weighs_inputs(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  const auto weighs = [](const Block& b) {
+    const auto* experts = std::get_if<MoE>(&b.ffn);
+    return experts && experts->weighs_input;
+  };
+  return t && std::any_of(t->decoder.begin(), t->decoder.end(), weighs);
+}
+
 void check_meaning(const Model& model, const Roles& roles) {
   if (roles.ep && !has_experts(model))
     throw OptionError{

@@ -11,6 +11,8 @@ namespace orrery {
 bool has_experts(const Model& model);
 /// Whether any of them attends through latents.
 bool has_latents(const Model& model);
+/// Whether experts of any of them weigh what they read, as Llama 4's do.
+bool weighs_inputs(const Model& model);
 /// Throws UserError for an axis that would do nothing but what dp does.
 void check_meaning(const Model& model, const Roles& roles);
 /// Throws UserError unless the model is one stack of blocks over tokens with a language-model head.

@@ -146,12 +146,7 @@ void check_has_layers(const Model& model, const TrainOptions& o, const ParallelO
     throw OptionError{{"copied_values"},
                       fmt::format("copied_values is for latent attention, and {} has none", model.name),
                       "leave it out"};
-  const auto weighs_input = [](const Block& b) {
-    const auto* experts = std::get_if<MoE>(&b.ffn);
-    return experts && experts->weighs_input;
-  };
-  const std::span<const Block> blocks = blocks_of(model);
-  if (o.weigh_inside && std::any_of(blocks.begin(), blocks.end(), weighs_input))
+  if (o.weigh_inside && weighs_inputs(model))
     throw OptionError{
         {"weigh_inside"}, fmt::format("experts of {} weigh what they read", model.name), "leave weigh_inside out"};
   if (has_experts(model)) return;

@@ -296,8 +296,9 @@ StepOfRow read_step(const CsvRow& row, const std::string& folder) {
   s.train.keep_narrow = software.profile == "megatron_core_2024" && s.train.narrow == Narrow::EightBits;
   if (drops_tokens(row)) s.train.capacity_factor = 1;
   s.train.waits_for_experts = software.profile == "megatron_core_2024" && waits_for_experts(row);
-  s.train.weigh_inside = software.profile == "megatron_core_2024" && row.has("n_experts");
-  s.train.copied_values = software.profile == "megatron_core_2024" && has_latents(s.network.model(1));
+  const Model two_layers = s.network.model(2);
+  s.train.weigh_inside = software.profile == "megatron_core_2024" && row.has("n_experts") && !weighs_inputs(two_layers);
+  s.train.copied_values = software.profile == "megatron_core_2024" && has_latents(two_layers);
   s.train.optimizer.narrow_moments = has_narrow_moments(row);
   const Recomputed recomputed = recompute_of(row, s.network.layers, s.mesh.stages);
   s.train.recompute = recomputed.kind;
