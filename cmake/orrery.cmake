@@ -91,6 +91,11 @@ endfunction()
 # Sources of a library compiled several at a time take less than half as long, but each change then costs several: for
 # builds from nothing (./bootstrap), not for work on the code.
 option(ORRERY_UNITY "compile sources of a library, and tests of a program, sixteen at a time" OFF)
+if(ORRERY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Of so much code GCC looks from 128 MB on, again and again, for what it may forget: a tenth of its time. Not before
+  # 1 GB it finds none, and takes 1.1 GB in place of 0.8.
+  target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
+endif()
 
 # orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
 # one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Sources whose local
