@@ -20,8 +20,8 @@ constexpr Seconds kBudget{60.0}, kQuickBudget{14.0};
 constexpr double kLongStep = 5e-3;  // seconds
 constexpr double kMuchDrift = 0.05, kMuchDisturbed = 0.1, kFewCores = 0.8;
 // Relative standard deviation of what neighbours leave of memory from one time to another, which no core tells: in 59
-// validations of two days on a shared Zen 4, products of few rows, which wait for memory half of their time, were off by
-// 6 % in common; ten calibrations within two hours of another day found 21 to 34 GB/s.
+// validations of two days on a shared Zen 4, products of few rows, which wait for memory half of their time, were off
+// by 6 % in common; ten calibrations within two hours of another day found 21 to 34 GB/s.
 constexpr double kMemoryOfNeighbours = 0.12;
 // And of the clock they leave: in 20 of these, products of many rows were off by 1.2 % in common.
 constexpr double kClockOfNeighbours = 0.012;

@@ -103,7 +103,7 @@ TEST_CASE("sglang expects less with each step of decoding, and more when request
   for (int i = 0; i < 1000; ++i) lengths.step_decoded();
   CHECK(lengths.ratio() == Approx(0.7 * 0.14));
   // 5 and 3 tokens, 20 more each, of 100 and 50, and one more.
-  Sequence a{.generated = 5, .request = request(0, 4, 100)}, b{.generated = 3, .request = request(1, 4, 50)};
+  Sequence a{.request = request(0, 4, 100), .generated = 5}, b{.request = request(1, 4, 50), .generated = 3};
   std::vector<Sequence*> both{&a, &b};
   lengths.taken_back(both);
   CHECK(lengths.ratio() == Approx(48.0 / 151));

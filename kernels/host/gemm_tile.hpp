@@ -94,12 +94,6 @@ template <class T, class F>
     each<T>(cols, [&](auto at, std::int64_t) { f(i, at, at(flat + i * kTileCols<T>)); });
 }
 
-/// `N` elements, at most as many as a register has room for.
-template <class T, std::int64_t N>
-struct Short {
-  typedef T Type __attribute__((vector_size(N * sizeof(T))));
-};
-
 /// One exchange of a transposition: swaps the lanes of a that have bit Half with those of b that have not.
 template <std::size_t Half, class V, std::size_t... L>
 [[gnu::always_inline]] inline void exchange_lanes(std::index_sequence<L...>, V& a, V& b) {
@@ -123,14 +117,15 @@ struct BlockStrides {
   std::int64_t row, col;
 };
 
-/// out[p·W + j] = x(j)[p] for p < k, j < width: squares in registers, the rest one by one. As few columns at a time as a
-/// square has: more streams than that are fetched late, and columns a multiple of a page apart share sets of the first
-/// cache (products of 16 rows, whose B comes from memory, took two thirds longer with all columns of a panel in turns).
+/// out[p·W + j] = x(j)[p] for p < k, j < width: squares in registers, the rest one by one. As few columns at a time as
+/// a square has: more streams than that are fetched late, and columns a multiple of a page apart share sets of the
+/// first cache (products of 16 rows, whose B comes from memory, took two thirds longer with all columns of a panel in
+/// turns).
 template <class T, std::int64_t W, class Columns>
 inline void pack_transposed(std::int64_t k, std::int64_t width, Columns&& x, T* out) {
   constexpr std::int64_t kSide = std::min(kLanes<T>, W);
   static_assert(W % kSide == 0);
-  using V = typename Short<T, kSide>::Type;
+  using V = typename VectorOf<T, kSide>::Type;
   const std::int64_t whole_k = k / kSide * kSide, whole = width / kSide * kSide;
   for (std::int64_t j = 0; j < whole; j += kSide)
     for (std::int64_t p = 0; p < whole_k; p += kSide) {
@@ -171,8 +166,7 @@ inline void pack_panel(std::int64_t k, std::int64_t width, const T* x, BlockStri
 template <class T, std::int64_t W, std::int64_t Count>
 inline void pack_panels_by_row(std::int64_t k, const T* x, std::int64_t ld, T* out) {
   for (std::int64_t p = 0; p < k; ++p)
-    for (std::int64_t q = 0; q < Count; ++q)
-      std::memcpy(out + (q * k + p) * W, x + p * ld + q * W, W * sizeof(T));
+    for (std::int64_t q = 0; q < Count; ++q) std::memcpy(out + (q * k + p) * W, x + p * ld + q * W, W * sizeof(T));
 }
 
 /// Packs m rows of op(A) into tiles of kTileRows: tile i at out + i·k, element (p, j) of the block being Aᵀ.
@@ -188,7 +182,8 @@ inline void pack_panels(std::int64_t k, std::int64_t n, const T* x, BlockStrides
   constexpr std::int64_t W = kTileCols<T>, kTogether = 4;
   std::int64_t j = 0;
   if (s.col == 1)  // half a kilobyte at a time: of one panel's 128 bytes products of 16 rows took a fifth longer
-    for (; n - j >= kTogether * W; j += kTogether * W) pack_panels_by_row<T, W, kTogether>(k, x + j, s.row, out + j * k);
+    for (; n - j >= kTogether * W; j += kTogether * W)
+      pack_panels_by_row<T, W, kTogether>(k, x + j, s.row, out + j * k);
   for (; j < n; j += W) pack_panel<T, W>(k, std::min(W, n - j), x + j * s.col, s, out + j * k);
 }
 

@@ -21,10 +21,10 @@ constexpr std::size_t kVectorBytes = 32;
 constexpr std::size_t kVectorBytes = 16;
 #endif
 
-/// As many T as a register has room for.
-template <class T>
+/// As many T as a register has room for, or fewer.
+template <class T, std::size_t N = kVectorBytes / sizeof(T)>
 struct VectorOf {
-  typedef T Type __attribute__((vector_size(kVectorBytes)));
+  typedef T Type __attribute__((vector_size(N * sizeof(T))));
 };
 template <class T>
 using Vec = typename VectorOf<T>::Type;

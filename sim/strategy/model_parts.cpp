@@ -47,30 +47,29 @@ bool is_shared_bias(const Model& model, ParameterId id) {
   return false;
 }
 
+template <class Test>
+bool any_block(const Model& model, Test&& test) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  return t && (std::any_of(t->encoder.begin(), t->encoder.end(), test) ||
+               std::any_of(t->decoder.begin(), t->decoder.end(), test));
+}
+
 }  // namespace
 
 bool has_experts(const Model& model) {
-  const auto* t = std::get_if<Transformer>(&model.network);
-  const auto is_moe = [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); };
-  return t && (std::any_of(t->encoder.begin(), t->encoder.end(), is_moe) ||
-               std::any_of(t->decoder.begin(), t->decoder.end(), is_moe));
+  return any_block(model, [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); });
 }
 
 bool has_latents(const Model& model) {
-  const auto* t = std::get_if<Transformer>(&model.network);
-  const auto is_latent = [](const Block& b) {
-    return std::holds_alternative<LatentAttention>(b.attention.projections);
-  };
-  return t && std::any_of(t->decoder.begin(), t->decoder.end(), is_latent);
+  return any_block(model,
+                   [](const Block& b) { return std::holds_alternative<LatentAttention>(b.attention.projections); });
 }
 
 bool weighs_inputs(const Model& model) {
-  const auto* t = std::get_if<Transformer>(&model.network);
-  const auto weighs = [](const Block& b) {
+  return any_block(model, [](const Block& b) {
     const auto* experts = std::get_if<MoE>(&b.ffn);
     return experts && experts->weighs_input;
-  };
-  return t && std::any_of(t->decoder.begin(), t->decoder.end(), weighs);
+  });
 }
 
 void check_meaning(const Model& model, const Roles& roles) {

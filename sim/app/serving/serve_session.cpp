@@ -27,10 +27,10 @@ void check_room(const Scenario& s, const ServeOptions& o, std::int64_t ranks) {
                       fmt::format("replicas that fit: {}", have / ranks)};
 }
 
-ServeReport served(const ServeRequest& r) {
+ServeReport served(const ServeRequest& r, const ServeOptions& options) {
   const Scenario& s = r.scenario;
   const auto start = std::chrono::steady_clock::now();
-  ServeReport report{.scenario = s.name, .options = options_of(s), .memory = {}, .result = {}};
+  ServeReport report{.scenario = s.name, .options = options, .memory = {}, .result = {}};
   ServeOptions& o = report.options;
   if (!s.trace_path.empty()) o.traffic.trace = s.trace_path;
   const std::unique_ptr<Strategy> strategy = r.wiring.strategy(s.strategy, s.strategy_options);
@@ -83,9 +83,9 @@ ServeReport served(const ServeRequest& r) {
 }  // namespace
 
 ServeReport serve_scenario(const ServeRequest& r) {
-  options_of(r.scenario);
+  const ServeOptions& options = options_of(r.scenario);
   try {
-    return served(r);
+    return served(r, options);
   } catch (const UserError& e) {
     throw placed(e, r.scenario.document);
   }

@@ -36,9 +36,9 @@ std::int64_t kv_numbers(std::span<const KvLayers> layers, std::int64_t tokens, s
 /// What a sequence holds of the pool, on the device or, while it is swapped out, on the host: blocks of the layers that
 /// keep most, in order, and those of layers with smaller windows.
 struct BlockTable {
-  std::int64_t room = 0;    // tokens that it was grown for, up to the end of their last block
-  std::int64_t hashed = 0;  // leading blocks whose contents others may find
   std::vector<std::int32_t> blocks, windows;
+  std::int64_t hashed = 0;  // leading blocks whose contents others may find
+  std::int64_t room = 0;    // tokens that it was grown for, up to the end of their last block
   bool on_host = false;
 
   std::int64_t held() const { return static_cast<std::int64_t>(blocks.size() + windows.size()); }

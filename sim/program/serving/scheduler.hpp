@@ -17,14 +17,14 @@ namespace orrery {
 
 /// A request that a replica works on. `known` tokens are its prompt and what was generated; keys and values of the
 /// first `computed` lie in the pool. When all known ones are computed, there is one more.
-struct alignas(64) Sequence {  // what every step looks at lies in its first line of the cache, up to `request.output`
-  std::int64_t generated = 0, computed = 0;
-  double first_token = -1, last_token = -1;
+struct Sequence {
   Request request;
+  std::int64_t generated = 0, computed = 0;
   BlockTable table;
   std::vector<std::uint64_t> hashes;  // of full blocks of the prompt that others may share
   std::vector<std::int32_t> tokens;   // known ones, where they are executed
   std::int64_t preemptions = 0, shared = 0;
+  double first_token = -1, last_token = -1;
 
   std::int64_t known() const { return request.prompt + generated; }
   bool is_done() const { return generated >= request.output; }
