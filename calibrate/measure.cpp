@@ -22,6 +22,7 @@ constexpr int kFewestRuns = 2, kMostRuns = 8;
 // they do not replace what was used longest ago: passes, of which long ones need few.
 constexpr double kMostHeld = 3;  // times the last cache
 constexpr int kFewestSettling = 2, kMostSettling = 16;
+constexpr double kLongPass = 0.1;  // seconds, in which it uses what caches hold many times: one settles them, one tells
 constexpr double kSettling = 0.04;  // seconds
 
 bool is_message(const Work& w) {
@@ -134,9 +135,9 @@ void BenchRun::visit() {
   const bool stays = bench_->bindings.working_set <= kMostHeld * caches_.l3.base();
   const double usual = totals_.empty() ? time_once() : totals_.back().value;
   const auto times = [&](double seconds, int fewest, int most) {
-    return static_cast<int>(std::clamp(seconds / usual, double(fewest), double(most)));
+    return usual >= kLongPass ? 1 : static_cast<int>(std::clamp(seconds / usual, double(fewest), double(most)));
   };
-  const int runs = totals_.empty() ? kFewestRuns : times(kVisit, kFewestRuns, kMostRuns);
+  const int runs = times(totals_.empty() ? 0 : kVisit, kFewestRuns, kMostRuns);
   run(stays ? times(kSettling, kFewestSettling, kMostSettling) : 1, runs);
 }
 

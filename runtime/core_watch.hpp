@@ -13,7 +13,8 @@ struct CoreSample {
   float seconds = 0;
 };
 
-/// One more sample, of the calling thread: 12 µs, up to twice that where somebody else works on the same core.
+/// One more sample, of the calling thread: 12 µs; 130 µs where somebody else works on the same core, or where its
+/// units of wide vectors had fallen asleep: they are awake behind it.
 CoreSample sample_core(std::uint32_t instance);
 
 /// Whether a work next to a sample is due another one.
