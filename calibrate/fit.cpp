@@ -33,9 +33,11 @@ class NonNegative {
  public:
   NonNegative(const M& a, const V& b) : a_{a}, b_{b}, active_(static_cast<std::size_t>(a.cols()), false) {}
 
-  V solve() {
+  /// From `x`, which is nowhere negative: the nearer to the solution, the fewer systems are solved.
+  V solve(V x) {
     const Eigen::Index n = a_.cols();
-    V x = V::Zero(n);
+    for (int j = 0; j < n; ++j) active_[static_cast<std::size_t>(j)] = x[j] > 0;
+    settle(x);
     const double tolerance = 1e-12 * std::max(1e-300, (a_.transpose() * b_).cwiseAbs().maxCoeff());
     for (Eigen::Index round = 0; round < 3 * n; ++round) {
       const V gradient = a_.transpose() * (b_ - a_ * x);
@@ -44,22 +46,28 @@ class NonNegative {
         if (!is_active(j) && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best])) best = j;
       if (best < 0) break;
       active_[static_cast<std::size_t>(best)] = true;
-      for (Eigen::Index inner = 0; inner < 3 * n; ++inner) {
-        const V z = solve_active();
-        bool inside = true;
-        for (int j = 0; j < n; ++j) inside = inside && (!is_active(j) || z[j] > 0);
-        if (inside) {
-          x = z;
-          break;
-        }
-        step_towards(x, z);
-      }
+      settle(x);
     }
     return x;
   }
 
  private:
   bool is_active(Eigen::Index j) const { return active_[static_cast<std::size_t>(j)]; }
+
+  /// Moves x to the solution over the active columns; those in which it would be negative become inactive.
+  void settle(V& x) {
+    if (std::find(active_.begin(), active_.end(), true) == active_.end()) return;
+    for (Eigen::Index i = 0; i < 3 * a_.cols(); ++i) {
+      const V z = solve_active();
+      bool inside = true;
+      for (int j = 0; j < a_.cols(); ++j) inside = inside && (!is_active(j) || z[j] > 0);
+      if (inside) {
+        x = z;
+        return;
+      }
+      step_towards(x, z);
+    }
+  }
 
   /// The least-squares solution over the active columns; zero elsewhere.
   V solve_active() {
@@ -91,16 +99,16 @@ class NonNegative {
 };
 
 /// By as many equations as unknowns that have the same solutions: of A = QR those of R, with the first rows of Qᵀb. The
-/// others do not depend on x.
-Vector nnls(const Matrix& a, const Vector& b) {
+/// others do not depend on x. `start`: see NonNegative.
+Vector nnls(const Matrix& a, const Vector& b, const Vector& start) {
   const Eigen::HouseholderQR<Matrix> qr{a};
   const Eigen::Index rows = std::min(a.rows(), a.cols());
   const Matrix r = qr.matrixQR().topRows(rows).triangularView<Eigen::Upper>();
   const Vector rotated = (qr.householderQ().adjoint() * b).head(rows);
-  if (a.cols() > kFew) return NonNegative<Matrix, Vector>{r, rotated}.solve();
+  if (a.cols() > kFew) return NonNegative<Matrix, Vector>{r, rotated}.solve(start);
   const FewMatrix few = r;
-  const FewVector few_rotated = rotated;
-  return NonNegative<FewMatrix, FewVector>{few, few_rotated}.solve();
+  const FewVector few_rotated = rotated, few_start = start;
+  return NonNegative<FewMatrix, FewVector>{few, few_rotated}.solve(few_start);
 }
 
 /// A fit in progress: observations as rows divided by their seconds, so that residuals are relative.
@@ -196,9 +204,9 @@ class RelativeFit {
   Vector solve(const std::vector<Eigen::Index>& rows, const std::vector<Eigen::Index>& cols) const {
     const Matrix a = a_(rows, cols);
     const Vector base = weights_(rows);
-    Vector w = base, part;
+    Vector w = base, part = Vector::Zero(a.cols());
     for (int round = 0; round < kHuberRounds; ++round) {
-      part = nnls(w.asDiagonal() * a, w);
+      part = nnls(w.asDiagonal() * a, w, part);
       const Vector r = a * part - Vector::Ones(a.rows());
       std::vector<double> sizes(static_cast<std::size_t>(r.size()));
       for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
@@ -238,7 +246,8 @@ std::vector<double> nonnegative_least_squares(const std::vector<std::vector<doub
   for (std::size_t i = 0; i < a.size(); ++i)
     for (std::size_t j = 0; j < a[i].size(); ++j)
       m(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = a[i][j];
-  const Vector x = nnls(m, Eigen::Map<const Vector>(b.data(), static_cast<Eigen::Index>(b.size())));
+  const Vector x =
+      nnls(m, Eigen::Map<const Vector>(b.data(), static_cast<Eigen::Index>(b.size())), Vector::Zero(m.cols()));
   return {x.data(), x.data() + x.size()};
 }
 
