@@ -28,11 +28,10 @@ class Accuracy final : public Command {
         {"--plot", "FILE", "picture (SVG) of predicted against measured", [this](const std::string& v) { plot_ = v; }}};
   }
   std::string details() const override {
-    constexpr std::size_t kColumnsWidth = 98;  // beside the longest name of a kind
-    Table kinds{{{"kind of table"}, {"rows are, and the columns that tell it"}}};
+    Table kinds{{{"kind of table"}, {"rows are, and the columns that tell it", Align::Left, Wrap::Yes}}};
     for (const RowKind& k : row_kinds()) {
       kinds.add({std::string{k.name}, std::string{k.summary}});
-      for (const std::string& line : wrapped(k.columns, kColumnsWidth)) kinds.add({"", "  " + line});
+      kinds.add({"", fmt::format("  {}", k.columns)});
     }
     Table reasons{{{"skipped as"}, {"because"}}};
     for (const EnumName<SkipReason>& r : enum_names(SkipReason{}))

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "sim/app/commands.hpp"
 #include "sim/app/reproduction.hpp"
@@ -82,15 +81,9 @@ class Reproduce final : public Command {
   }
   std::string details() const override {
     std::string text = "Reproductions:\n";
-    Table table{{{"name"}, {"summary"}, {"source"}}};
-    constexpr std::size_t kSourceWidth = 20;  // beside the longest name and summary
-    for (const ReproductionEntry& e : reproductions()) {
-      std::vector<std::string> row{std::string{e.name}, std::string{e.summary}};
-      for (const std::string& line : wrapped(e.source, kSourceWidth)) {
-        row.push_back(line);
-        table.add(std::exchange(row, {"", ""}));
-      }
-    }
+    Table table{{{"name"}, {"summary"}, {"source", Align::Left, Wrap::Yes}}};
+    for (const ReproductionEntry& e : reproductions())
+      table.add({std::string{e.name}, std::string{e.summary}, std::string{e.source}});
     return text + table.text("  ");
   }
 

@@ -201,12 +201,8 @@ std::string help_of(Command& command, AppContext& context) {
                   command.name(), command.arguments().empty() ? "" : " ", command.arguments());
   std::vector<Flag> flags = command.flags();
   for (Flag& f : common_flags(context)) flags.push_back(std::move(f));
-  std::size_t widest = 0;
-  for (const Flag& f : flags) widest = std::max(widest, display_width(flag_text(f)));
-  Table table{{{"option"}, {"meaning"}}};
-  for (const Flag& f : flags)
-    for (bool is_first = true; const std::string& line : wrapped(f.summary, kHelpWidth - widest - 2))
-      table.add({std::exchange(is_first, false) ? flag_text(f) : "", line});
+  Table table{{{"option"}, {"meaning", Align::Left, Wrap::Yes}}};
+  for (const Flag& f : flags) table.add({flag_text(f), f.summary});
   text += table.text();
   const std::string details = command.details();
   return details.empty() ? text : text + "\n" + details;

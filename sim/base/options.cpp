@@ -168,21 +168,10 @@ std::string number_text(double v) { return fmt::format("{}", v); }
 }  // namespace detail
 
 std::string help_text(const std::vector<OptionInfo>& options) {
-  const auto default_of = [](const OptionInfo& o) { return o.default_value.empty() ? "(required)" : o.default_value; };
-  std::size_t names = display_width("option"), defaults = display_width("default");
-  for (const OptionInfo& o : options) {
-    names = std::max(names, display_width(o.path));
-    defaults = std::max(defaults, display_width(default_of(o)));
-  }
-  constexpr std::size_t kGaps = 4, kNarrowest = 40;
-  const std::size_t width = std::max(kHelpWidth - std::min(kHelpWidth, names + defaults + kGaps), kNarrowest);
-  Table table{{{"option"}, {"default"}, {"meaning"}}};
-  for (const OptionInfo& o : options) {
-    const std::vector<std::string> lines = wrapped(fmt::format("{} ({})", o.summary, o.type), width);
-    for (const std::string& line : lines)
-      table.add(&line == &lines.front() ? std::vector{o.path, default_of(o), line}
-                                        : std::vector{std::string{}, std::string{}, line});
-  }
+  Table table{{{"option"}, {"default"}, {"meaning", Align::Left, Wrap::Yes}}};
+  for (const OptionInfo& o : options)
+    table.add(
+        {o.path, o.default_value.empty() ? "(required)" : o.default_value, fmt::format("{} ({})", o.summary, o.type)});
   return table.text();
 }
 

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
 namespace orrery {
 namespace {
+
+constexpr std::size_t kNarrowest = 20;  // of a column that wraps, whatever the others leave
 
 std::string padded(const std::string& cell, std::size_t width, Align align) {
   const std::string space(width - display_width(cell), ' ');
@@ -18,6 +21,20 @@ std::string padded(const std::string& cell, std::size_t width, Align align) {
 std::string without_trailing_spaces(std::string line) {
   while (line.ends_with(' ')) line.pop_back();
   return line;
+}
+
+std::vector<std::string> wrapped(std::string_view cell, std::size_t width) {
+  const std::string before(std::min(cell.find_first_not_of(' '), cell.size()), ' ');
+  std::vector<std::string> lines{before};
+  for (std::size_t at = before.size(); at < cell.size();) {
+    const std::size_t space = std::min(cell.find(' ', at), cell.size());
+    const std::string word{cell.substr(at, space - at)};
+    const auto is_empty = [&] { return lines.back().size() == before.size(); };
+    if (!is_empty() && display_width(lines.back()) + 1 + display_width(word) > width) lines.push_back(before);
+    lines.back() += (is_empty() ? "" : " ") + word;
+    at = space + 1;
+  }
+  return lines;
 }
 
 }  // namespace
@@ -54,28 +71,36 @@ std::string Table::line(const Cells& cells, const std::vector<std::size_t>& widt
   return line;
 }
 
-std::string Table::text(std::string_view indent) const {
+/// The rows, one for each line that they take.
+std::vector<Table::Cells> Table::lines(std::size_t indent) const {
+  const auto wraps =
+      std::find_if(columns_.begin(), columns_.end(), [](const Column& c) { return c.wrap == Wrap::Yes; });
+  if (wraps == columns_.end()) return rows_;
+  const auto which = static_cast<std::size_t>(wraps - columns_.begin());
   const std::vector<std::size_t> widths = this->widths(head(), rows_);
+  std::size_t others = indent;
+  for (std::size_t i = 0; i < widths.size(); ++i) others += (i > 0 ? 2 : 0) + (i == which ? 0 : widths[i]);
+  const std::size_t width = std::max(kNarrowest, kHelpWidth - std::min(kHelpWidth, others));
+  std::vector<Cells> lines;
+  for (Cells row : rows_)
+    for (std::string& part : wrapped(std::string{row[which]}, width)) {
+      row[which] = std::move(part);
+      lines.push_back(std::exchange(row, Cells(row.size())));
+    }
+  return lines;
+}
+
+std::string Table::text(std::string_view indent) const {
+  const std::vector<Cells> rows = lines(display_width(indent));
+  const std::vector<std::size_t> widths = this->widths(head(), rows);
   Cells rules;
   for (std::size_t width : widths) rules.emplace_back(width, '-');
   const auto with_indent = [&](const Cells& cells) {
     return without_trailing_spaces(std::string{indent} + line(cells, widths)) + "\n";
   };
   std::string text = with_indent(head()) + with_indent(rules);
-  for (const Cells& row : rows_) text += with_indent(row);
+  for (const Cells& row : rows) text += with_indent(row);
   return text;
-}
-
-std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines{""};
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t space = std::min(text.find(' ', at), text.size());
-    const std::string word{text.substr(at, space - at)};
-    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-    at = space + 1;
-  }
-  return lines;
 }
 
 }  // namespace orrery
