@@ -108,6 +108,9 @@ TEST_CASE("wrong words are answered with the nearest right ones") {
   CHECK(orrery({"list", "models", "x"}).err == "orrery: unexpected argument 'x'\n  hint: usage: orrery list KIND\n");
   CHECK(orrery({"simulate", "--trace"}).err == "orrery: option --trace needs a value: FILE\n");
   CHECK(orrery({"simulate", "--fail=1"}).err == "orrery: option --fail takes no value\n");
+  CHECK(orrery({"--json", "list", "models"}).err ==
+        "orrery: '--json' stands before the command\n"
+        "  hint: options come behind it: orrery COMMAND [options] [arguments]\n");
 }
 
 TEST_CASE("simulate has the fields that others read") {
@@ -281,6 +284,8 @@ TEST_CASE("lists have a name and a summary for each entry") {
     CHECK(rows.size() > 0);
     for (const json& row : rows) CHECK((row.contains("name") && !row["summary"].get<std::string>().empty()));
   }
+  std::istringstream lines{orrery::testing::orrery({"list", "scenarios"}).out};
+  for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 120);
 }
 
 TEST_CASE("the origin of each value is shown") {

@@ -138,7 +138,7 @@ class List final : public Command {
 
  private:
   static std::string text_of(const Rows& rows) {
-    Table table{{{"name"}, {"summary"}}};
+    Table table{{{"name"}, {"summary", Align::Left, Wrap::Yes}}};
     for (const auto& row : rows) table.add({row["name"].get<std::string>(), row["summary"].get<std::string>()});
     const bool has_options = !rows.empty() && rows.front().contains("options");
     return table.text() + (has_options ? "\n`orrery config explain strategy.NAME` tells the options of one.\n" : "");

@@ -151,6 +151,9 @@ int dispatch(const Commands& commands, AppContext& context) {
     context.command_line[1] = "version";
     return dispatch(commands, context);
   }
+  if (words[0].starts_with('-'))
+    throw UserError{fmt::format("{} stands before the command", orrery::quoted(words[0])),
+                    "options come behind it: orrery COMMAND [options] [arguments]"};
   const Found found = find_command(commands, words);
   if (found.command == nullptr) {
     const std::vector<std::string> below = names_below(commands, words[0]);
