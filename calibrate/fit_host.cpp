@@ -38,21 +38,6 @@ bool has_law(const Point& p) {
          !std::holds_alternative<Free>(p.work);
 }
 
-/// What laws are off by in steps that they were not fitted to.
-struct HeldOut {
-  std::vector<StepCheck> steps;
-  std::vector<std::size_t> plans;                    // per step: which of those measured
-  std::vector<StepCheck> sweep;                      // the cache sweep, which the fit has seen
-  std::map<std::size_t, std::vector<Residual>> ops;  // by slot
-};
-
-void append(HeldOut& all, HeldOut more) {
-  all.steps.insert(all.steps.end(), more.steps.begin(), more.steps.end());
-  all.plans.insert(all.plans.end(), more.plans.begin(), more.plans.end());
-  all.sweep.insert(all.sweep.end(), more.sweep.begin(), more.sweep.end());
-  for (auto& [slot, errors] : more.ops) all.ops[slot].insert(all.ops[slot].end(), errors.begin(), errors.end());
-}
-
 /// The laws of what was measured, without the plans in `left_out` and without steps on all cores.
 Laws fit_laws(const Measurements& measured, const Caches& caches, const std::vector<bool>& left_out) {
   std::map<std::size_t, std::vector<const Point*>> by_slot;
@@ -69,42 +54,100 @@ void share_receives(Laws& laws) {
   if (const auto recv = laws.find("recv"); recv != laws.end()) laws["send"] = recv->second;
 }
 
-/// Predicts every n-th step, and its ops, from a fit without these.
-HeldOut check_part(const HostParameters& base, const Measurements& measured, std::size_t part, std::size_t parts) {
-  const auto held_out = [&](std::size_t i) { return i % parts == part; };
+/// Every n-th plan.
+struct Part {
+  std::size_t number = 0, of = 1;
+  bool holds(std::size_t plan) const { return plan % of == number; }
+};
+
+/// What is asked of each of so many parts, on two threads; the even ones come first.
+template <class Ask>
+auto of_parts(std::size_t parts, const Ask& ask) {
+  const auto every_second = [&](std::size_t first) {
+    std::vector<decltype(ask(Part{}))> answers;
+    for (std::size_t part = first; part < parts; part += 2) answers.push_back(ask(Part{part, parts}));
+    return answers;
+  };
+  auto odd = std::async(std::launch::async, every_second, 1);
+  auto answers = every_second(0);
+  for (auto& answer : odd.get()) answers.push_back(std::move(answer));
+  return answers;
+}
+
+/// The parameters with laws that the steps of a part were left out of.
+HostParameters fitted_without(const HostParameters& base, const Measurements& measured, Part part) {
   std::vector<bool> left_out(measured.plans.size(), false);
-  for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) left_out[i] = held_out(i);
+  for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) left_out[i] = part.holds(i);
   HostParameters fitted = base;
   fitted.laws = fit_laws(measured, base.caches(), left_out);
-  const HostModel model{"host", fitted};
+  return fitted;
+}
+
+/// Sizes of ln(measured / predicted), each at most 1: of the steps of a part, by a fit without them, and of its plans
+/// of the cache sweep, which the fit has seen.
+struct Misses {
+  std::vector<double> steps, sweep;
+};
+
+Misses misses(const HostParameters& base, const Measurements& measured, Part part) {
+  const HostModel model{"host", fitted_without(base, measured, part)};
+  const auto of = [&](const Numbers& plans) {
+    std::vector<double> sizes;
+    for (std::size_t i = plans.begin; i < plans.end; ++i)
+      if (part.holds(i))
+        sizes.push_back(std::min(1.0, std::abs(std::log(measured.plans[i].seconds.median /
+                                                        check_step(model, measured.plans[i]).predicted))));
+    return sizes;
+  };
+  return {of(measured.steps), of(measured.sweep)};
+}
+
+/// Their mean over all parts.
+double mean_miss(const HostParameters& base, const Measurements& measured) {
+  const auto parts = of_parts(kPartsOfSearch, [&](Part part) { return misses(base, measured, part); });
+  double sum = 0;
+  std::size_t count = 0;
+  for (const auto kind : {&Misses::steps, &Misses::sweep})
+    for (const Misses& m : parts)
+      for (const double size : m.*kind) sum += size, ++count;
+  return sum / double(std::max<std::size_t>(1, count));
+}
+
+/// What laws are off by in steps that they were not fitted to.
+struct HeldOut {
+  std::vector<StepCheck> steps;
+  std::vector<std::size_t> plans;                    // per step: which of those measured
+  std::map<std::size_t, std::vector<Residual>> ops;  // by slot
+};
+
+/// Predicts the steps of a part, and their ops, from a fit without these.
+HeldOut check_part(const HostParameters& base, const Measurements& measured, Part part) {
+  const HostModel model{"host", fitted_without(base, measured, part)};
   HeldOut out;
-  for (std::size_t i = measured.sweep.begin; i < measured.sweep.end; ++i)
-    if (held_out(i)) out.sweep.push_back(check_step(model, measured.plans[i]));
   std::map<std::size_t, std::vector<const Point*>> by_slot;
   for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) {
-    if (!held_out(i)) continue;
+    if (!part.holds(i)) continue;
     out.steps.push_back(check_step(model, measured.plans[i]));
     out.plans.push_back(i);
     for (const Point& p : measured.plans[i].points)
       if (has_law(p)) by_slot[slot_of(p.work)].push_back(&p);
   }
+  const Laws& laws = model.parameters().laws;
   for (const auto& [slot, points] : by_slot)
-    if (const auto law = fitted.laws.find(slot_name(slot)); law != fitted.laws.end())
+    if (const auto law = laws.find(slot_name(slot)); law != laws.end())
       out.ops[slot] = errors_at(form_of(slot), law->second, points, base.caches(), base.drift);
   return out;
 }
 
-/// Predicts each step from a fit without it and the others of its part, which are one in so many.
-HeldOut check_left_out(const HostParameters& base, const Measurements& measured, std::size_t parts) {
-  const auto every_second = [&](std::size_t first) {
-    HeldOut checks;
-    for (std::size_t part = first; part < parts; part += 2) append(checks, check_part(base, measured, part, parts));
-    return checks;
-  };
-  auto odd = std::async(std::launch::async, every_second, 1);
-  HeldOut checks = every_second(0);
-  append(checks, odd.get());
-  return checks;
+/// Predicts each step from a fit without it and the others of its part.
+HeldOut check_left_out(const HostParameters& base, const Measurements& measured) {
+  HeldOut all;
+  for (HeldOut& more : of_parts(kParts, [&](Part part) { return check_part(base, measured, part); })) {
+    all.steps.insert(all.steps.end(), more.steps.begin(), more.steps.end());
+    all.plans.insert(all.plans.end(), more.plans.begin(), more.plans.end());
+    for (auto& [slot, errors] : more.ops) all.ops[slot].insert(all.ops[slot].end(), errors.begin(), errors.end());
+  }
+  return all;
 }
 
 /// Ops find caches and cores in steps as others leave them: what laws are off by there counts, where it is known. Laws
@@ -124,14 +167,6 @@ void widen_laws(Laws& laws, const HeldOut& held_out) {
     const double sigma = std::hypot(law.deviation, law.bias);
     set_spread(law, found != known.end() ? found->second : Spread{usual * sigma, law.floor.base(), law.memory});
   }
-}
-
-/// Mean size of ln(measured / predicted), each at most 1, of the steps and the plans of the cache sweep.
-double error_of(const HeldOut& checks) {
-  double sum = 0;
-  for (const std::vector<StepCheck>* plans : {&checks.steps, &checks.sweep})
-    for (const StepCheck& s : *plans) sum += std::min(1.0, std::abs(std::log(s.measured / s.predicted)));
-  return sum / double(std::max<std::size_t>(1, checks.steps.size() + checks.sweep.size()));
 }
 
 /// Steps are to be judged by how far the laws say now that they may be off.
@@ -164,7 +199,7 @@ class CacheSearch {
     HostParameters tried = parameters_;
     tried.l3 = std::max(kCacheShares[share] * reported_, tried.l2);
     tried.foreign = foreign;
-    const double error = error_of(check_left_out(tried, measured_, kPartsOfSearch));
+    const double error = mean_miss(tried, measured_);
     if (error >= least_) return;
     least_ = error;
     share_ = share;
@@ -240,7 +275,7 @@ double cores_of_messages(const HostParameters& parameters, const Measurements& m
 
 std::vector<StepCheck> fit_host(HostParameters& parameters, const Measurements& measured) {
   CacheSearch{parameters, measured}.run();
-  HeldOut held_out = check_left_out(parameters, measured, kParts);
+  HeldOut held_out = check_left_out(parameters, measured);
   parameters.laws = fit_laws(measured, parameters.caches(), std::vector<bool>(measured.plans.size(), false));
   widen_laws(parameters.laws, held_out);
   share_receives(parameters.laws);
