@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
+#include <tuple>
 
 #include "calibrate/campaign.hpp"
 #include "calibrate/measure.hpp"
 #include "calibrate/this_machine.hpp"
+#include "hw_models/host_model.hpp"
 #include "sim/app/calibration.hpp"
 #include "sim/app/calibration_steps.hpp"
 #include "sim/app/run_directory.hpp"
@@ -70,6 +74,43 @@ TEST_CASE("a drawn verification is a bench of the root and 4 to 63 drafts over w
   CHECK(run.measured().seconds.median > 0);
 }
 
+TEST_CASE("ranks of a computer have the cores that were calibrated, fewer where the process may use fewer of them",
+          "[app]") {
+  const App plain;
+  const Node document = read_yaml(plain.wiring.locations().parameter_folders().back() + "/host.yaml");
+  Calibration calibration{.parameters = read_host_parameters(*document.find("host"))};
+  const auto predicted = [&](const std::string& processor, std::int64_t cores, const std::string& cluster = "host") {
+    const testing::TemporaryFolder home;
+    std::filesystem::create_directories(home / "params");
+    calibration.parameters.provenance.machine = processor;
+    calibration.parameters.cores = cores;
+    write_calibration(calibration, home / "params/host.yaml");
+    const App app{home / ""};
+    const Scenario s = load_scenario(home.file("s.yaml", "model: gpt2-tiny\ncluster: " + cluster +
+                                                             "\nworkload: {train: {batch: 1, sequence: 16}}\n"),
+                                     app.wiring.locations(), app.environment, {});
+    const Machine m = app.wiring.machine(s.cluster);
+    CHECK(m.cost->cluster().host.cores == std::int64_t(m.resources->capacity(Resource::CpuCores, 0)));
+    const auto& host = dynamic_cast<const HostModel&>(m.cost->device());
+    return std::tuple{*m.cost->cluster().host.cores, host.parameters().cores, m.doubt};
+  };
+  const std::int64_t here = detected_cores();
+  const std::string mine = detected_processor();
+  CHECK(predicted(mine, here) == std::tuple{here, here, ""});
+  CHECK(predicted(mine, here + 3) == std::tuple{here, here, ""});  // as where a process is held to a few cores
+  CHECK(predicted("another", here + 3) ==
+        std::tuple{here + 3, here + 3,
+                   "the parameters of this computer were measured on another processor (another): run `orrery "
+                   "calibrate`"});
+  if (here > 1)
+    CHECK(predicted(mine, 1) == std::tuple{1, 1,
+                                           fmt::format("the parameters of this computer were measured on 1 of its {} "
+                                                       "cores: run `orrery calibrate`",
+                                                       here)});
+  // What a scenario says holds.
+  CHECK(std::get<0>(predicted("another", 2, "{device: host, host: {cores: 5}}")) == 5);
+}
+
 TEST_CASE("a computer that has become slower or faster is calibrated again", "[app]") {
   App plain;
   const std::string shipped = plain.wiring.locations().parameter_folders().back() + "/host.yaml";
@@ -80,6 +121,7 @@ TEST_CASE("a computer that has become slower or faster is calibrated again", "[a
   parameters.provenance.machine = detected_processor();
   parameters.provenance.date = today();
   parameters.provenance.tool = tool_version();
+  parameters.cores = detected_cores() + 1;
   DriftProbe probe;
   for (int i = 0; i < 9; ++i) probe.sample();
   const auto reason_with = [&](double times) {
@@ -95,6 +137,10 @@ TEST_CASE("a computer that has become slower or faster is calibrated again", "[a
   CHECK_THAT(reason_with(50), Catch::Contains("a fixed work takes 0.0"));
   // The file that comes with the program is of another computer, whatever its processor is called.
   CHECK(reason_to_calibrate(plain.context) == "this computer was never calibrated");
+  if (detected_cores() > 1) {
+    parameters.cores = 1;
+    CHECK(reason_with(1) == fmt::format("the parameters are of 1 of the {} cores that may be used", detected_cores()));
+  }
   parameters.provenance.machine = "another";
   CHECK(reason_with(1) == "the parameters are of another processor (another)");
 }

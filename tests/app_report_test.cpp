@@ -131,7 +131,7 @@ TEST_CASE("every scenario that comes with the program predicts what it expects")
       if (s.options.expect.empty()) continue;  // it takes long, and its page says what comes of it
       const Machine machine = wiring.machine(s.options, s.cluster);
       const Simulation simulation = simulate_scenario(s, machine, wiring, {}, [](std::size_t) {});
-      if (device_kind(s.cluster) == DeviceKind::Host && detected_cores() == 1 &&
+      if (device_kind(s.cluster) == DeviceKind::Host && machine.resources->capacity(Resource::CpuCores, 0) == 1 &&
           simulation.program->plans().front().mesh.size() > 1) {
         WARN(name + " not checked: its ranks would take turns on the only core of this process");
         continue;

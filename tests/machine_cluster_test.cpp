@@ -36,9 +36,13 @@ TEST_CASE("a cluster file gives nodes, links and cards with their units", "[mach
 }
 
 TEST_CASE("what a cluster file leaves out of its host is that of this computer", "[machine]") {
-  const Cluster c = read_cluster(parse_yaml("device: host", "c.yaml"), "c");
+  const Cluster c = read_cluster(parse_yaml("device: v100", "c.yaml"), "c");
   CHECK(c.host.cores == detected_cores());
   CHECK(*c.host.memory == detected_memory());
+  // How many of its own cores count, its parameters say.
+  const Cluster own = read_cluster(parse_yaml("device: host", "c.yaml"), "c");
+  CHECK_FALSE(own.host.cores);
+  CHECK(*own.host.memory == detected_memory());
 }
 
 TEST_CASE("a bandwidth without a unit is refused with the place and an example", "[machine][error]") {

@@ -94,6 +94,8 @@ std::string reason_to_calibrate(const AppContext& context) {
     const Provenance p = find_device("host", locations.parameter_folders())->provenance();
     if (p.machine != detected_processor())
       return fmt::format("the parameters are of another processor ({})", p.machine);
+    if (const std::int64_t cores = context.wiring.calibrated_cores(); cores < detected_cores())
+      return fmt::format("the parameters are of {} of the {} cores that may be used", cores, detected_cores());
     if (is_old(p.date)) return fmt::format("the parameters are older than {} days ({})", kFreshDays, p.date);
     if (p.tool != tool_version()) return fmt::format("the parameters were measured by another version ({})", p.tool);
   } catch (const UserError&) {

@@ -103,7 +103,8 @@ class NodePicture {
   }
 
   std::string host_text() const {
-    std::string text = fmt::format("host, {} cores", node_.host.cores.value_or(1));
+    std::string text = "host";
+    if (node_.host.cores) text += fmt::format(", {} cores", *node_.host.cores);
     if (node_.host.memory) text += ", " + to_text(*node_.host.memory);
     return text;
   }

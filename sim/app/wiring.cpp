@@ -20,8 +20,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::string_view kHost = "host";
-
 std::string parameter_file(std::string_view device, const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     const std::string path = fmt::format("{}/{}.yaml", folder, device);
@@ -40,50 +38,86 @@ DeviceKind device_kind(std::string_view name) {
   throw unknown_name("device", name, {"host", "null", "paced", "cuda"});
 }
 
-DeviceKind device_kind(const Cluster& cluster) { return cluster.device == kHost ? DeviceKind::Host : DeviceKind::Cuda; }
+DeviceKind device_kind(const Cluster& cluster) {
+  return cluster.device == kThisComputer ? DeviceKind::Host : DeviceKind::Cuda;
+}
 
 Wiring::Wiring(const Environment& environment, Warn warn) : Wiring{environment, open_gpu_driver, std::move(warn)} {}
 
-bool Wiring::is_calibrated() const { return !parameter_file(kHost, locations_.parameter_folders()).empty(); }
+bool Wiring::is_calibrated() const { return !parameter_file(kThisComputer, locations_.parameter_folders()).empty(); }
 
 namespace {
 
 /// Of this computer; those of none where it is not calibrated.
 HostParameters host_parameters(const Locations& locations) {
   const auto folders = locations.parameter_folders();
-  if (parameter_file(kHost, folders).empty()) return {};
-  const auto device = find_device(kHost, folders);
+  if (parameter_file(kThisComputer, folders).empty()) return {};
+  const auto device = find_device(kThisComputer, folders);
   const auto* host = dynamic_cast<const HostModel*>(device.get());
   return host != nullptr ? host->parameters() : HostParameters{};
+}
+
+/// A device that is this computer has the cores that were calibrated, and where this process may use fewer of the same
+/// computer's, only these; other devices are as they were. Leaves out that two computers of a kind may have more and
+/// fewer cores.
+std::unique_ptr<DeviceModel> with_usable_cores(std::unique_ptr<DeviceModel> device) {
+  const auto* host = dynamic_cast<const HostModel*>(device.get());
+  if (!host || host->provenance().machine != detected_processor() || host->parameters().cores <= detected_cores())
+    return device;
+  HostParameters fewer = host->parameters();
+  fewer.cores = detected_cores();
+  return std::make_unique<HostModel>(std::string{host->name()}, std::move(fewer));
+}
+
+/// The cluster with cores where its file leaves them to the device.
+Cluster with_cores(Cluster cluster, const std::vector<std::unique_ptr<DeviceModel>>& devices) {
+  for (std::size_t g = 0; g < cluster.num_groups(); ++g) {
+    NodeGroup& nodes = g == 0 ? cluster : cluster.more_nodes[g - 1];
+    const auto* host = dynamic_cast<const HostModel*>(devices[g].get());
+    if (host && !nodes.host.cores) nodes.host.cores = host->parameters().cores;
+  }
+  return cluster;
+}
+
+/// Why parameters of a computer may be wrong on this one; empty where nothing says so.
+std::string doubt_of(const HostModel& host) {
+  const std::string& processor = host.provenance().machine;
+  if (processor != detected_processor())
+    return fmt::format(
+        "the parameters of this computer were measured on another processor ({}): run `orrery calibrate`", processor);
+  if (host.parameters().cores < detected_cores())
+    return fmt::format("the parameters of this computer were measured on {} of its {} cores: run `orrery calibrate`",
+                       host.parameters().cores, detected_cores());
+  return {};
 }
 
 }  // namespace
 
 Seconds Wiring::probe() const { return host_parameters(locations_).probe; }
 
+std::int64_t Wiring::calibrated_cores() const { return host_parameters(locations_).cores; }
+
 double Wiring::sensitivity() const { return host_parameters(locations_).sensitivity; }
 
-Machine Wiring::machine(const Cluster& cluster, std::string_view profile) const {
+Machine Wiring::machine(const Cluster& as_read, std::string_view profile) const {
   std::vector<std::string> names;
-  for (std::size_t g = 0; g < cluster.num_groups(); ++g) names.push_back(cluster.group(g).device);
-  if (std::find(names.begin(), names.end(), kHost) != names.end() && !is_calibrated())
+  for (std::size_t g = 0; g < as_read.num_groups(); ++g) names.push_back(as_read.group(g).device);
+  if (std::find(names.begin(), names.end(), kThisComputer) != names.end() && !is_calibrated())
     throw UserError{"this computer is not calibrated: there are no parameters to predict it with",
                     "run `orrery calibrate` (about a minute), or `orrery validate`, which does it first"};
   const std::vector<std::string> folders = locations_.parameter_folders();
   Machine m;
-  m.parameters = parameter_file(cluster.device, folders);
+  m.parameters = parameter_file(as_read.device, folders);
   std::vector<std::unique_ptr<DeviceModel>> devices;
-  for (const std::string& name : names) devices.push_back(find_device(name, folders));
+  for (const std::string& name : names) devices.push_back(with_usable_cores(find_device(name, folders)));
+  const Cluster cluster = with_cores(as_read, devices);
   m.cost = std::make_unique<ClusterCostModel>(cluster, std::move(devices));
   m.resources = std::make_unique<ClusterResources>(cluster);
   if (const auto* host = dynamic_cast<const HostModel*>(&m.cost->device())) {
     m.workspaces = &workspaces();
     m.drift = host->parameters().drift;
     m.sharing = host->parameters().sharing;
-    const std::string& processor = host->provenance().machine;
-    if (processor != detected_processor())
-      m.doubt = fmt::format(
-          "the parameters of this computer were measured on another processor ({}): run `orrery calibrate`", processor);
+    m.doubt = doubt_of(*host);
   }
   const SoftwareProfile software = profile.empty() ? SoftwareProfile{} : find_profile(profile);
   if (!profile.empty()) software.apply(*m.cost);
@@ -147,7 +181,7 @@ std::vector<PacedCopy> paced_copies(const ClusterCostModel& cost) {
 std::unique_ptr<Executor> Wiring::executor(DeviceKind kind, const Cluster& cluster, const CollectiveChoice& collectives,
                                            const AllocatorOptions& memory, const DeviceUse& use) const {
   HostOptions options{.collectives = collectives, .allocator = memory, .watch_cores = use.watch_cores};
-  if (cluster.device == kHost) {
+  if (cluster.device == kThisComputer) {
     if (cluster.host_link || cluster.disk) options.paced = paced_copies(*machine(cluster).cost);
     if (cluster.host_link) options.ranks_per_switch = cluster.host_link->devices_per_switch;
     const auto tier = [&](Tier t) -> std::int64_t& { return options.tier_bytes[static_cast<std::size_t>(t)]; };

@@ -36,7 +36,7 @@ struct Machine {
   double software = 0;     // the same of what drives the devices, where it is not our own runtime
   double experts = 0;      // in its place where a network has layers of experts
   std::string parameters;  // the file; empty when unknown
-  std::string doubt;       // why the parameters may be wrong here: measured on another processor; else empty
+  std::string doubt;       // why the parameters may be wrong here: measured on other cores, or fewer; else empty
 
   const Cluster& cluster() const { return cost->cluster(); }
 };
@@ -76,6 +76,8 @@ class Wiring {
   bool is_calibrated() const;
   /// Time of the drift probe when this computer was calibrated; 0 when it is not known.
   Seconds probe() const;
+  /// Cores that this computer had when it was calibrated.
+  std::int64_t calibrated_cores() const;
   /// How much a step on this computer feels of what others do on its cores (HostParameters); 0 when it is not known.
   double sensitivity() const;
   /// Throws UserError when this computer is to be predicted and was not calibrated.

@@ -96,6 +96,12 @@ void check_shapes(const Node& document, const Cluster& c, std::vector<Diagnostic
                             fmt::format("name two of the ranks 0 to {}", c.num_ranks() - 1)));
 }
 
+/// What is left out of a host is that of this computer.
+void complete(NodeGroup& nodes) {
+  if (!nodes.host.cores && nodes.device != kThisComputer) nodes.host.cores = detected_cores();
+  if (!nodes.host.memory) nodes.host.memory = detected_memory();
+}
+
 double num_devices(const Cluster& c) {
   double devices = 0;
   for (std::size_t g = 0; g < c.num_groups(); ++g)
@@ -121,12 +127,8 @@ Cluster read_cluster(const Node& document, std::string_view name) {
   check_shapes(document, cluster, problems);
   if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
   cluster.name = name;
-  if (!cluster.host.cores) cluster.host.cores = detected_cores();
-  if (!cluster.host.memory) cluster.host.memory = detected_memory();
-  for (NodeGroup& more : cluster.more_nodes) {
-    if (!more.host.cores) more.host.cores = detected_cores();
-    if (!more.host.memory) more.host.memory = detected_memory();
-  }
+  complete(cluster);
+  for (NodeGroup& more : cluster.more_nodes) complete(more);
   return cluster;
 }
 

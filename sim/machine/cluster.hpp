@@ -90,7 +90,9 @@ struct HostSpec {
 
   template <class V>
   void visit(V& v) {
-    v.field("cores", cores, "cores of a node; left out: those of this computer", at_least(1));
+    v.field("cores", cores,
+            "cores of a node; left out: those of this computer, where it is the device as many as were calibrated",
+            at_least(1));
     v.field("memory", memory, "memory of a node; left out: that of this computer", more_than(Bytes{0}));
     v.field("memory_bandwidth", memory_bandwidth, "rate of a node's memory; left out: from the device's parameters",
             more_than(BytesPerSecond{0}));
@@ -258,13 +260,16 @@ struct Cluster : NodeGroup {
   Place place_of(RankId rank) const;
 };
 
+/// The device that this computer is.
+constexpr std::string_view kThisComputer = "host";
 /// The name of a cluster, or a model, that a scenario holds itself.
 constexpr std::string_view kInline = "inline";
 /// What messages call a cluster: "cluster 'dgx_h100'", "the cluster" where a scenario holds it itself.
 std::string told(const Cluster& cluster);
 
-/// Reads a cluster; `name` is what reports call it. Throws UserError with all problems: unknown keys, units, nodes
-/// without a network between them.
+/// Reads a cluster; `name` is what reports call it. What it leaves out of its host is that of this computer, but for
+/// the cores where the device is `kThisComputer`: the device's parameters tell these. Throws UserError with all
+/// problems: unknown keys, units, nodes without a network between them.
 Cluster read_cluster(const Node& document, std::string_view name);
 /// Reads a file; its name without folder and suffix is the cluster's.
 Cluster load_cluster(const std::string& path);
