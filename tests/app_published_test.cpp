@@ -124,7 +124,7 @@ ServedRow served(const std::string& rest, const std::string& origin = "Qwen_Qwen
       "origin\nr1," +
           rest + "," + origin + "\n",
       "test"};
-  return std::get<ServedRow>(read_silicon_row(table.row(0), wiring().locations()));
+  return std::get<ServedRow>(read_silicon_row(table.row(0), models()));
 }
 }  // namespace
 
@@ -195,7 +195,7 @@ TEST_CASE("an engine that is given all requests at once builds for what finds ro
   const auto offline = [&](const std::string& rest) {
     const CsvTable table{fmt::format("{}\na,Llama 3.1 8B,32,4096,32,8,128,14336,128256,{}\n", kHead, rest), "offline"};
     CHECK(kind_of(table).name == "served_offline");
-    return read_offline_row(table.row(0), wiring().locations());
+    return read_offline_row(table.row(0), models());
   };
   const ServedRow row = std::get<ServedRow>(offline("H200-141GB-SXM,1,TensorRT-LLM 0.17,FP8,1,1,128,2048,25000,25000"));
   const ReplicaOptions& replica = row.options.replica;
@@ -235,7 +235,7 @@ TEST_CASE("a run names its engine's version, and pods do not see that they share
         "10,inf,1024,1024,1000,100,10,,latency_ms is the duration,{}\n",
         software, section);
     const CsvTable table{text, "runs"};
-    return std::get<ServedRow>(read_serving_run(table.row(0), wiring().locations()));
+    return std::get<ServedRow>(read_serving_run(table.row(0), models()));
   };
   const ServedRow pods = run("Test 2: 2 GPU pods in the same node", "vLLM 0.10.1.1 (V1 engine)");
   CHECK(pods.cluster.nodes == 2);
@@ -256,7 +256,7 @@ TEST_CASE("a run of SGLang says what of its memory the pool is, and what its req
         "a,Llama-3.1-8B,32,4096,32,8,128,14336,128256,H200 (141GB),4,\"{}\",BF16,4,4,200,100,1000,100,{}\n",
         software, extra);
     const CsvTable table{text, "runs"};
-    return std::get<ServedRow>(read_serving_run(table.row(0), wiring().locations()));
+    return std::get<ServedRow>(read_serving_run(table.row(0), models()));
   };
   const std::string drawn = "dataset=random;n_requests=10;random_input_max=400;random_output_max=200;range_ratio=0.0";
   const ServedRow old = run("SGLang (2024-12/2025-01), torch.compile, radix cache off", drawn);

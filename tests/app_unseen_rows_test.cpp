@@ -302,6 +302,19 @@ TEST_CASE("ranks of a server have heads of keys of their own") {
   CHECK(kv_heads("meta-llama/Llama-4-Scout-17B-16E-Instruct", 40) == 40);
 }
 
+TEST_CASE("a model that rows name is made once for each number of ranks") {
+  NamedModels models{wiring().locations()};
+  const auto four = models.find("Qwen/Qwen3-30B-A3B", 4), eight = models.find("Qwen/Qwen3-30B-A3B", 8);
+  CHECK(models.find("Qwen/Qwen3-30B-A3B", 4) == four);
+  const auto kv_heads = [](const std::shared_ptr<const Model>& model) {
+    REQUIRE(model);
+    return std::get<Transformer>(model->network).decoder.front().attention.kv_heads;
+  };
+  CHECK(kv_heads(four) == 4);
+  CHECK(kv_heads(eight) == 8);
+  for (int i = 0; i < 2; ++i) CHECK(models.find("deepseek-ai/DeepSeek-V3.2", 4) == nullptr);
+}
+
 TEST_CASE("names of models decide by their longest known part") {
   const auto layers = [](const char* name) {
     const auto model = named_model(name, 1, wiring().locations());

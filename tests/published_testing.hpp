@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "sim/app/accuracy/named_models.hpp"
 #include "sim/app/accuracy/published_step.hpp"
 #include "sim/app/wiring.hpp"
 
@@ -22,6 +23,11 @@ inline CsvTable table(const std::string& row) { return CsvTable{std::string{kHea
 inline const Wiring& wiring() {
   static const Wiring w{Environment{}};
   return w;
+}
+
+inline NamedModels& models() {
+  static NamedModels m{wiring().locations()};
+  return m;
 }
 
 inline StepOfRow read(const std::string& row) {

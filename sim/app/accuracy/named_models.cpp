@@ -95,4 +95,11 @@ std::shared_ptr<const Model> named_model(std::string_view name, std::int64_t tp,
   return std::make_shared<const Model>(model_of(parse_json(read_file(path), path), tp, named->file));
 }
 
+std::shared_ptr<const Model> NamedModels::find(std::string_view name, std::int64_t tp) {
+  const std::lock_guard lock{mutex_};
+  const auto [known, is_new] = made_.try_emplace({std::string{name}, tp});
+  if (is_new) known->second = named_model(name, tp, locations_);
+  return known->second;
+}
+
 }  // namespace orrery

@@ -54,8 +54,8 @@ void set_limits(std::int64_t prompt, std::int64_t output, const ReplicaMemory& m
 
 }  // namespace
 
-ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations) {
-  ServedRowOf read = read_model_of_sizes(row, locations, Asked::Engine);
+ServedRowOf read_offline_row(const CsvRow& row, NamedModels& models) {
+  ServedRowOf read = read_model_of_sizes(row, models.locations(), Asked::Engine);
   if (std::holds_alternative<Skip>(read)) return read;
   ServedRow r = std::get<ServedRow>(std::move(read));
   if (r.server != "tensorrt_llm")

@@ -229,16 +229,16 @@ std::optional<Skip> unsupported_server(const CsvRow& row) {
 
 }  // namespace
 
-ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations) {
+ServedRowOf read_silicon_row(const CsvRow& row, NamedModels& models) {
   ServedRow r{.row_id = std::string{row["row_id"]}};
   if (const auto skip = unsupported_server(row)) return *skip;
   const ServerDefaults* server = find_server(row["software"]);
   if (!server) return Skip{SkipReason::UnsupportedFeature, fmt::format("software '{}'", row["software"])};
   r.tp = std::max<std::int64_t>(1, row.integer("tp").value_or(1));
-  r.model = named_model(row["model"], r.tp, locations);
+  r.model = models.find(row["model"], r.tp);
   if (!r.model) return Skip{SkipReason::UnknownModel, std::string{row["model"]}};
   r.model_name = row["model"];
-  const auto cluster = read_cluster_of(row, locations.clusters());
+  const auto cluster = read_cluster_of(row, models.locations().clusters());
   if (const auto* skip = std::get_if<Skip>(&cluster)) return *skip;
   r.cluster = std::get<Cluster>(cluster);
   const auto clients = row.integer(row.has("concurrency") ? "concurrency" : "batch"), in = row.integer("isl"),
@@ -279,9 +279,9 @@ ServedRowOf served_run(std::string_view gpu, std::string_view model_name, const 
   return r;
 }
 
-ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations) {
+ServedRowOf read_serving_run(const CsvRow& row, NamedModels& models) {
   if (const auto skip = unsupported_server(row)) return *skip;
-  ServedRowOf read = read_model_of_sizes(row, locations, Asked::Server);
+  ServedRowOf read = read_model_of_sizes(row, models.locations(), Asked::Server);
   if (std::holds_alternative<Skip>(read)) return read;
   ServedRow r = std::get<ServedRow>(std::move(read));
   const auto in = row.number("isl"), out = row.number("osl");

@@ -35,13 +35,14 @@ std::vector<double> errors(Deployments& deployments, const std::vector<ServedRow
 ProfileCases served_cases(const std::vector<CsvTable>& tables, const Wiring& wiring, std::string_view profile) {
   ProfileCases out{.rows = {}, .numbers = &server_numbers(), .last_step = kLastStep, .errors = {}};
   const auto rows = std::make_shared<std::vector<ServedRow>>();
+  NamedModels models{wiring.locations()};
   for (const CsvTable& table : tables) {
     const ReadServed reader = served_reader(kind_of(table).name);
     if (!reader) continue;
     for (std::size_t i = 0; i < table.num_rows(); ++i) {
       const CsvRow row = table.row(i);
       if (left_out(row)) continue;
-      auto read = reader(row, wiring.locations());
+      auto read = reader(row, models);
       auto* served = std::get_if<ServedRow>(&read);
       if (!served || served->profile != profile) continue;
       out.rows.push_back({served->row_id, served->model_name});

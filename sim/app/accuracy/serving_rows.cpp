@@ -176,11 +176,12 @@ std::string_view forecast_of(std::string_view quantity) {
 
 class ServedPredictor final : public RowPredictor {
  public:
-  ServedPredictor(const Wiring& wiring, ReadServed read) : wiring_{wiring}, read_{read}, deployments_{wiring} {}
+  ServedPredictor(const Wiring& wiring, ReadServed read)
+      : wiring_{wiring}, read_{read}, models_{wiring.locations()}, deployments_{wiring} {}
 
   RowResult predict(const CsvRow& row) const override {
     try {
-      const ServedRowOf read = read_(row, wiring_.locations());
+      const ServedRowOf read = read_(row, models_);
       if (const auto* skip = std::get_if<Skip>(&read)) return *skip;
       const ServedRow& served = std::get<ServedRow>(read);
       const SoftwareProfile& profile = profiles_.of(served.profile);
@@ -209,6 +210,7 @@ class ServedPredictor final : public RowPredictor {
  private:
   const Wiring& wiring_;
   ReadServed read_;
+  mutable NamedModels models_;
   Profiles profiles_;
   mutable Deployments deployments_;
 };

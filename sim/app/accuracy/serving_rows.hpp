@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "sim/app/accuracy/named_models.hpp"
 #include "sim/app/accuracy/row_kind.hpp"
 #include "sim/app/serving/step_times.hpp"
 
@@ -44,14 +45,14 @@ struct ServedRow {
   std::vector<std::pair<std::string, double>> measured;
 };
 using ServedRowOf = std::variant<ServedRow, Skip>;
-ServedRowOf read_silicon_row(const CsvRow& row, const Locations& locations);
-ServedRowOf read_serving_run(const CsvRow& row, const Locations& locations);
-ServedRowOf read_offline_row(const CsvRow& row, const Locations& locations);
+ServedRowOf read_silicon_row(const CsvRow& row, NamedModels& models);
+ServedRowOf read_serving_run(const CsvRow& row, NamedModels& models);
+ServedRowOf read_offline_row(const CsvRow& row, NamedModels& models);
 /// Whether it is a number of requests, of clients, or of tokens of a request: 1 to ten million.
 bool is_count(const std::optional<double>& v);
 
 /// A reader of rows of one kind of table; null for kinds that tell of no server's rows.
-using ReadServed = ServedRowOf (*)(const CsvRow& row, const Locations& locations);
+using ReadServed = ServedRowOf (*)(const CsvRow& row, NamedModels& models);
 ReadServed served_reader(std::string_view kind);
 /// vLLM with its defaults, by names of GPU and model: on one GPU, on so many as the name says behind "-TP".
 ServedRowOf served_run(std::string_view gpu, std::string_view model, const Locations& locations);
