@@ -33,7 +33,8 @@ constexpr LawAxis kPrefillAxes[] = {
 ///
 /// A window ends within a step as the diagonal does: half a step more for each tile that it cuts, and the longest tile
 /// passes over the keys of its first row's window and its own. Windows side by side begin at a step and end in the
-/// diagonal. Leaves out biases and masks. Parameters: fits of tables of kernels, in which nothing has a window.
+/// diagonal. Leaves out biases, masks and bounds of scores (one more special function a score beside the exponential).
+/// Parameters: fits of tables of kernels, in which nothing has a window or a bound.
 LawTime prefill_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   const AttentionShape& s = shape_of(work);
   const double heads = double(s.batch) * double(s.heads), all_keys = double(s.kv.at(b));
@@ -125,7 +126,7 @@ LawTime grouped_decode_time(const double* p, const Work& work, const Bindings& b
 enum Single : std::size_t { kSLaunch, kSBlock, kSToken, kSMemory, kSMerge, kSTraffic, kSCache, kSTwo, kSFour };
 constexpr LawParameter kDecode[] = {{"launch", 3e-6, 0.1}, {"block", 7e-6, 0.1}, {"token", 0.8, 0.1},
                                     {"memory", 0.9, 10},   {"merge", 1e-6, 0.1}, {"traffic", 0.6, 0.1},
-                                    {"shared", 1.7, 10},  {"two", 0.95, 0.1},   {"four", 0.95, 0.1}};
+                                    {"shared", 1.7, 10},   {"two", 0.95, 0.1},   {"four", 0.95, 0.1}};
 constexpr double kAllTokenKnots[] = {1, 4, 6, 7, 8, 9, 10, 11, 13}, kRowKnots[] = {-6, -3, -1, 0, 1, 2, 4, 6, 9};
 constexpr LawAxis kDecodeAxes[] = {
     {"tokens_per_block", kAllTokenKnots}, {"heads_per_sm", kRowKnots}, {"group", kGroupKnots}};

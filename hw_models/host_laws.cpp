@@ -72,6 +72,8 @@ template <class K>
 std::size_t variant_of(const K& k) {
   if constexpr (requires { k.score; })
     return static_cast<std::size_t>(k.score);
+  else if constexpr (requires { k.kind == NormKind::Rms; })
+    return k.kind == NormKind::Layer ? 0 : 1;
   else if constexpr (requires { k.kind; })
     return static_cast<std::size_t>(k.kind);
   else

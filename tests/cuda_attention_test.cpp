@@ -19,14 +19,15 @@ Bindings at_context(std::int64_t tokens) {
 
 }  // namespace
 
-TEST_CASE("attention and its gradients, causal and not, with shared keys, windows and positions", "[cuda]") {
+TEST_CASE("attention and its gradients, causal and not, with shared keys, windows, positions and bounds", "[cuda]") {
   AttentionShape s = shape(5, 37, 12);
-  const int kind = GENERATE(range(0, 6));
+  const int kind = GENERATE(range(0, 8));
   INFO("case " << kind);
   s.causal = kind != 1;
   if (kind == 3) s = shape(33, 33, 40);
   if (kind == 2 || kind > 3) s.window = 9;
-  s.chunked = kind > 3;
+  s.chunked = kind > 3 && kind < 6;
+  if (kind > 5) s.cap = 0.3;
   s.positions = kind == 2 || kind == 4;
   compare_with_host([&](OpTrial& t) {
     AttentionShape a = s;

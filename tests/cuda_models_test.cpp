@@ -89,6 +89,7 @@ TEST_CASE("paged attention over new rows of several sequences", "[cuda]") {
                            .window = window,
                            .chunked = window == 2,
                            .scale = 0.3,
+                           .cap = window == 5 ? 0.2 : 0,
                            .dtype = t.dtype(),
                            .stored = t.dtype()};
     const TensorId q = t.input("q", Shape{9, 4, 12}), k = t.input("k", Shape{40, 2, 12});

@@ -95,7 +95,7 @@ TEST_CASE("dropout draws what the host draws", "[cuda]") {
 }
 
 TEST_CASE("norms, whole and in pieces, with their gradients", "[cuda]") {
-  const NormKind kind = GENERATE(NormKind::Layer, NormKind::Rms);
+  const NormKind kind = GENERATE(NormKind::Layer, NormKind::Rms, NormKind::RmsOnePlus);
   const std::int64_t cols = some_cols();
   compare_with_host([&](OpTrial& t) {
     const bool layer = kind == NormKind::Layer;
@@ -150,6 +150,17 @@ TEST_CASE("softmax, its mask and its gradient", "[cuda]") {
     t.add(SoftmaxForward{.rows = 6, .cols = 35, .scale = 0.7, .dtype = t.dtype()}, reads(x), writes(y));
     t.add(SoftmaxForward{.rows = 6, .cols = 35, .scale = 0.7, .period = 3, .causal = true, .dtype = t.dtype()},
           reads(x), reads(rows), reads(columns), writes(t.output("masked", Shape{6, 35})));
+    for (const bool chunked : {false, true})
+      t.add(SoftmaxForward{.rows = 6,
+                           .cols = 35,
+                           .scale = 0.7,
+                           .period = 3,
+                           .causal = true,
+                           .window = 6,
+                           .chunked = chunked,
+                           .dtype = t.dtype()},
+            reads(x), reads(rows), reads(columns),
+            writes(t.output(chunked ? "masked_in_chunks" : "masked_by_window", Shape{6, 35})));
     t.add(SoftmaxBackward{6, 35, 0.7, t.dtype()}, reads(y), reads(dy), writes(t.output("dx", Shape{6, 35})));
   });
 }

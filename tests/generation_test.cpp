@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "tests/network_testing.hpp"
 
@@ -54,12 +55,12 @@ std::vector<double> whole_pass(const Model& model, const std::vector<std::vector
 
 TEST_CASE("decoding with a cache equals whole passes, token by token, on one rank and on two", "[generation]") {
   const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny",
-                              "llama4-tiny", "t5-tiny");
+                              "llama4-tiny", "gemma2-tiny", "gemma3-tiny", "granite-tiny", "t5-tiny");
   const auto* mesh = GENERATE("", "{mesh: tp2}");
   const bool split = *mesh != 0;
-  if (split && std::string{name} != "gpt2-tiny" && std::string{name} != "llama-tiny" &&
-      std::string{name} != "llama4-tiny")
-    return;
+  const std::set<std::string> splits{"gpt2-tiny",   "llama-tiny",  "llama4-tiny",
+                                     "gemma2-tiny", "gemma3-tiny", "granite-tiny"};
+  if (split && !splits.contains(name)) return;
   const std::unique_ptr<Strategy> strategy =
       split ? find_strategy("parallel").make(parse_yaml(mesh, "strategy")) : single();
   const Model model = load_model(shipped_model(name));

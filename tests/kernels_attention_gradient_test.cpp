@@ -16,6 +16,7 @@ struct Options {
   AttentionMask<double> mask = {};
   AttentionLayout layout = {};
   bool bias = false;
+  double cap = 0;
   std::int64_t q_tokens = 0, kv_tokens = 0;  // over the whole batch, if packed
 };
 
@@ -58,6 +59,7 @@ struct Bound {
     const auto& m = p.s.mask;
     args = {.dims = d,
             .scale = T(0.4),
+            .cap = T(p.s.cap),
             .q = q.data(),
             .q_strides = contiguous(d.q_len, d.heads, d.qk_dim),
             .k = k.data(),
@@ -155,6 +157,12 @@ TEST_CASE("gradients of causal, windowed and shifted attention equal differences
   check({.dims = d, .mask = {.causal = true, .window = 33}}, 4);
   check({.dims = d, .mask = {.causal = true, .window = 33, .chunked = true}}, 6);
   check({.dims = d, .mask = {.causal = true, .query_offset = -20}}, 5);
+}
+
+TEST_CASE("gradients through bounded scores equal differences", "[kernels]") {
+  const AttentionDims d{.batch = 1, .q_len = 70, .kv_len = 140, .heads = 4, .kv_heads = 2, .qk_dim = 8, .v_dim = 8};
+  check({.dims = d, .mask = {.causal = true}, .cap = 0.3}, 8);
+  check({.dims = d, .mask = {.causal = true, .window = 33}, .cap = 1}, 9);
 }
 
 TEST_CASE("the gradient of an attention bias equals differences and sums over the batch", "[kernels]") {

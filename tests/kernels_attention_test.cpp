@@ -38,6 +38,7 @@ struct Bound {
     const auto pointer = [](const std::vector<T>& x) { return x.empty() ? nullptr : x.data(); };
     args = {.dims = a.dims,
             .scale = T(a.scale),
+            .cap = T(a.cap),
             .q = q.data(),
             .q_strides = a.q_strides,
             .k = k.data(),
@@ -106,6 +107,7 @@ void naive_row(const AttentionArgs<double>& a, std::int64_t b, std::int64_t i, s
     double x = 0;
     for (std::int64_t c = 0; c < d.qk_dim; ++c) x += a.q[query(a.q_strides) + c] * key(a.k, a.k_strides, j)[c];
     x *= a.scale;
+    if (a.cap > 0) x = a.cap * std::tanh(x / a.cap);
     if (m.bias) x += m.bias[(h * q_len + i) * kv_len + j];
     if (m.group_mask) x += m.group_mask[((b % m.groups) * q_len + i) * kv_len + j];
     if (m.tree_mask && j >= kv_len - q_len) x += m.tree_mask[i * q_len + j - (kv_len - q_len)];
@@ -186,6 +188,19 @@ TEST_CASE("causal and sliding-window attention hide the same keys as the naive o
         p.args.mask.chunked = true;
         check(p);
       }
+}
+
+TEST_CASE("scores are bounded before masks are added, whatever the number of queries", "[kernels]") {
+  for (const std::int64_t q : kQueries)
+    for (const double cap : {0.1, 2.0, 50.0}) {
+      INFO("seed 7, q " << q << ", cap " << cap);
+      auto p =
+          problem({.batch = 2, .q_len = q, .kv_len = 300, .heads = 4, .kv_heads = 2, .qk_dim = 16, .v_dim = 16}, 7);
+      p.bias = random_values(4 * q * 300, 70);
+      p.args.mask = {.causal = true, .window = 150};
+      p.args.cap = cap;
+      check(p);
+    }
 }
 
 TEST_CASE("query heads of a group share their key head", "[kernels]") {

@@ -55,6 +55,30 @@ TEST_CASE("causal softmax leaves out the columns that lie behind the position of
   check(float{}, 1e-6);
 }
 
+TEST_CASE("causal softmax with a window leaves out the columns before it", "[kernels]") {
+  // The row lies at 7: a window of 5 begins at 3, one in chunks of 5 at 5; a row that sees nothing is 0.
+  const Ids rows{7, 30}, cols{0, 2, 3, 5, 7, 8};
+  const Values x = random_values(2 * 6, 11, -3, 3);
+  for (const bool chunked : {false, true}) {
+    Values y = poison(12), expected(12, 0.0);
+    run([&] {
+      softmax<double>({.rows = 2,
+                       .cols = 6,
+                       .x = x.data(),
+                       .y = y.data(),
+                       .period = 2,
+                       .row_positions = rows.data(),
+                       .col_positions = cols.data(),
+                       .window = 5,
+                       .chunked = chunked});
+    });
+    double sum = 0;
+    for (std::size_t c = chunked ? 3 : 2; c < 5; ++c) sum += std::exp(x[c]);
+    for (std::size_t c = chunked ? 3 : 2; c < 5; ++c) expected[c] = std::exp(x[c]) / sum;
+    CHECK(distance(y, expected) < 1e-14);
+  }
+}
+
 TEST_CASE("softmax of rows that lie apart writes its columns only", "[kernels]") {
   INFO("seed 6");
   const Values x = random_values(3 * 10, 6);

@@ -46,6 +46,8 @@ TEST_CASE("absent keys take the defaults of the family", "[model]") {
   CHECK(load_text(R"({"architectures": ["LlamaForCausalLM"]})").parameter_count() == 6'738'415'616);
   CHECK(load_text(R"({"model_type": "deepseek_v3"})").parameter_count() == 671'026'419'200);
   CHECK(load_text(R"({"model_type": "mixtral"})").parameter_count() == 46'702'792'704);
+  CHECK(load_text(R"({"model_type": "gemma"})").parameter_count() == 8'537'680'896);
+  CHECK(load_text(R"({"model_type": "gemma2"})").parameter_count() == 2'614'341'888);
   // mistral's default window is 4096, and null means none
   CHECK(transformer(load_text(R"({"model_type": "mistral"})")).decoder[0].attention.window == 4096);
   CHECK_FALSE(
@@ -167,6 +169,55 @@ TEST_CASE("Qwen's layers choose windows and experts", "[model]") {
   CHECK(transformer(third).decoder[1].attention.window == 8);
 }
 
+TEST_CASE("Gemma's layers choose windows, rotary bases and bounds", "[model]") {
+  const Model two =
+      load_text(R"({"model_type": "gemma2", "query_pre_attn_scalar": 144, "attn_logit_softcapping": null})");
+  const auto& blocks = transformer(two).decoder;
+  CHECK(blocks[0].attention.window == 4096);
+  CHECK_FALSE(blocks[1].attention.window);
+  CHECK(blocks[0].attention.scale == Approx(1.0 / 12));
+  CHECK_FALSE(blocks[0].attention.cap);
+  CHECK(transformer(two).logit_cap == 30.0);
+  CHECK(transformer(two).embedding_scale == 48.0);
+  CHECK(blocks[0].attention_norm.kind == NormKind::RmsOnePlus);
+  CHECK(two[blocks[0].ffn_out_norm->weight].name == "model.layers.0.post_feedforward_layernorm.weight");
+  CHECK(two[blocks[0].ffn_out_norm->weight].init == Init::Zeros);
+
+  // Every sixth layer sees all; of a head of 256 numbers the second pair turns by θ^(−2/256), over 8 where all is seen.
+  const std::string scaled = R"({"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}})";
+  // The same as transformers v5 writes it.
+  const std::string parts = R"({"model_type": "gemma3_text", "rope_theta": 1000000, "rope_local_base_freq": 10000,
+    "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0},
+                        "sliding_attention": {"rope_type": "default"}}})";
+  for (const std::string& text : {scaled, parts}) {
+    const Model three = load_text(text);
+    const auto& layers = transformer(three).decoder;
+    CHECK(layers[4].attention.window == 4096);
+    CHECK_FALSE(layers[5].attention.window);
+    CHECK(layers[4].attention.rope->inverse_frequencies[1] == Approx(std::pow(1e4, -2.0 / 256)));
+    CHECK(layers[5].attention.rope->inverse_frequencies[1] == Approx(std::pow(1e6, -2.0 / 256) / 8));
+    CHECK(std::get<StandardAttention>(layers[0].attention.projections).q_norm->kind == NormKind::RmsOnePlus);
+  }
+  // One whose document says the type of the weights, as those with a vision encoder do.
+  const Model text = load_text(R"({"model_type": "gemma3", "torch_dtype": "bfloat16", "text_config": {
+    "model_type": "gemma3_text", "num_hidden_layers": 3, "sliding_window_pattern": 2, "sliding_window": 7}})");
+  CHECK(text.dtype == DType::BF16);
+  CHECK(text.family == "gemma3_text");
+  CHECK(transformer(text).decoder[2].attention.window == 7);
+  CHECK_FALSE(transformer(text).decoder[1].attention.window);
+}
+
+TEST_CASE("Granite's factors are read, each to its place", "[model]") {
+  const Model m = load_text(R"({"model_type": "granite", "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+    "attention_multiplier": 0.0078125, "logits_scaling": 16.0})");
+  CHECK(transformer(m).embedding_scale == 12.0);
+  CHECK(transformer(m).output_scale == 1.0 / 16);
+  CHECK(transformer(m).decoder[0].residual_scale == 0.22);
+  CHECK(transformer(m).decoder[0].attention.scale == 0.0078125);
+  CHECK(message(R"({"model_type": "granite", "logits_scaling": 0})") ==
+        "logits_scaling must be a number from 1e-09 to 1000000000, not 0");
+}
+
 TEST_CASE("an impossible value is reported at its place", "[model][error]") {
   CHECK(load_error("{\"model_type\": \"gpt2\",\n \"n_layer\": 1000000000000000000}") ==
         "c.json:2:13: n_layer must be a whole number from 1 to 4096, not 1000000000000000000\n"
@@ -267,6 +318,12 @@ TEST_CASE("a network that would be read as another one is refused by the key tha
              Catch::Contains("no_rope_layers: "));
   CHECK_THAT(load_error(R"({"model_type": "llama", "residual_multiplier": 0.22})"),
              Catch::Contains("scaled residuals"));
+  CHECK(load_error(R"({"model_type": "gemma3_text", "attn_logit_softcapping": 50.0})") ==
+        "c.json:1:31: attn_logit_softcapping: no other network here has bounded scores of attention (Gemma 2)\n"
+        "  {\"model_type\": \"gemma3_text\", \"attn_logit_softcapping\": 50.0}\n"
+        "                                ^");
+  CHECK_THAT(load_error(R"({"model_type": "gemma3_text", "use_bidirectional_attention": true})"),
+             Catch::Contains("use_bidirectional_attention: no network here has attention to what follows"));
   CHECK(load_text(R"({"model_type": "llama", "residual_multiplier": 1.0, "attention_chunk_size": null,
                       "final_logit_softcapping": null, "no_rope_layers": [], "interleave_moe_layer_step": 1})")
             .family == "llama");

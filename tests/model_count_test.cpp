@@ -128,8 +128,8 @@ TEST_CASE("models have the published or hand-derived number of parameters", "[mo
 }
 
 TEST_CASE("models that are served have the published number of parameters", "[model]") {
-  // kimi-k2: embedding and head 2·163840·7168 = 2,348,810,240; attention of 64 heads 101,124,096 in each of 61 layers, of
-  // which one has 3·7168·18432 and 60 have 385·3·7168·2048 + 384·7168 + 384 more; norms 61·2·7168 + 7168.
+  // kimi-k2: embedding and head 2·163840·7168 = 2,348,810,240; attention of 64 heads 101,124,096 in each of 61 layers,
+  // of which one has 3·7168·18432 and 60 have 385·3·7168·2048 + 384·7168 + 384 more; norms 61·2·7168 + 7168.
   CHECK(shipped("kimi-k2").parameter_count() == 1'026'408'232'448);
   // qwen3-235b-a22b: embedding and head 2·151936·4096; 94 layers of 2·4096·8192 + 2·4096·512 + 2·128 for attention,
   // 4096·128 + 128·3·4096·1536 for experts and 2·4096 for norms; the last norm 4,096.
@@ -139,6 +139,21 @@ TEST_CASE("models that are served have the published number of parameters", "[mo
   // starcoder2-3b: embedding 49152·3072, tied; 30 layers of 2·(3072² + 3072) + 2·(3072·256 + 256) + 2·3072·12288 +
   // 12288 + 3072 + 4·3072; the last norm 2·3072.
   CHECK(shipped("starcoder2-3b").parameter_count() == 3'030'371'328);
+}
+
+TEST_CASE("Gemma and Granite have the published number of parameters", "[model]") {
+  // gemma-2-*: embedding 256000·h, tied; a layer 2·h·q + 2·h·kv + 3·h·f for matrices, 4·h for norms; the last norm h.
+  // 2b: h 2304, q 2048, kv 1024, f 9216, 26 layers; 9b: 3584, 4096, 2048, 14336, 42; 27b: 4608, 4096, 2048, 36864, 46.
+  CHECK(shipped("gemma-2-2b").parameter_count() == 2'614'341'888);
+  CHECK(shipped("gemma-2-9b").parameter_count() == 9'241'705'984);
+  CHECK(shipped("gemma-2-27b").parameter_count() == 27'227'128'320);
+  // gemma-3-1b: 262144·1152, 26 layers with q 1024, kv 256, f 6912, and two norms of 256 for queries and keys.
+  CHECK(shipped("gemma-3-1b").parameter_count() == 999'885'952);
+  // gemma-3-27b: 262208·5376 = 1,409,630,208; 62 layers with q 4096, kv 2048, f 21504: 412,898,560; the last norm. With
+  // the vision encoder, 416,866,032, and the projection from it, 1152·5376 + 1152, Hugging Face counts 27,432,406,640.
+  CHECK(shipped("gemma-3-27b").parameter_count() == 27'432'406'640 - 416'866'032 - 1152 * 5376 - 1152);
+  // granite-3.1-8b: 49155·4096, tied; 40 layers of 2·4096² + 2·4096·1024 + 3·4096·12800 + 2·4096; the last norm.
+  CHECK(shipped("granite-3.1-8b").parameter_count() == 8'170'848'256);
 }
 
 TEST_CASE("experts that are not chosen do not count as active", "[model]") {

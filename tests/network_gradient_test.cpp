@@ -74,9 +74,9 @@ class Bench {
 }  // namespace
 
 TEST_CASE("gradients of every model family agree with central differences", "[network]") {
-  const auto* name =
-      GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny", "qwen3-moe-tiny",
-               "deepseek-tiny", "llama4-tiny", "vit-tiny", "swin-tiny-test", "dlrm-tiny", "starcoder2-tiny");
+  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "opt-tiny", "bert-tiny", "t5-tiny", "mixtral-tiny",
+                              "qwen3-moe-tiny", "deepseek-tiny", "llama4-tiny", "gemma2-tiny", "gemma3-tiny",
+                              "granite-tiny", "vit-tiny", "swin-tiny-test", "dlrm-tiny", "starcoder2-tiny");
   const Model model = load_model(shipped_model(name));
   Bench bench{model, frozen(name, Recompute::None)};
   const double loss = bench.loss();
@@ -95,8 +95,8 @@ TEST_CASE("gradients of every model family agree with central differences", "[ne
 }
 
 TEST_CASE("recomputation changes no gradient", "[network]") {
-  const auto* name =
-      GENERATE("gpt2-tiny", "llama-tiny", "t5-tiny", "mixtral-tiny", "llama4-tiny", "deepseek-tiny", "swin-tiny-test");
+  const auto* name = GENERATE("gpt2-tiny", "llama-tiny", "t5-tiny", "mixtral-tiny", "llama4-tiny", "gemma2-tiny",
+                              "gemma3-tiny", "granite-tiny", "deepseek-tiny", "swin-tiny-test");
   const Recompute recompute = GENERATE(Recompute::Selective, Recompute::Full, Recompute::Whole);
   const Model model = load_model(shipped_model(name));
   Bench plain{model, frozen(name, Recompute::None)}, again{model, frozen(name, recompute)};

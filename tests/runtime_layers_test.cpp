@@ -196,7 +196,7 @@ TEST_CASE("the gradients of attention agree with differences of its output", "[r
 }
 
 TEST_CASE("layer norm and rms norm follow their formulas and their gradients the differences", "[runtime]") {
-  const NormKind kind = GENERATE(NormKind::Layer, NormKind::Rms);
+  const NormKind kind = GENERATE(NormKind::Layer, NormKind::Rms, NormKind::RmsOnePlus);
   HostTrial t;
   const TensorId x = t.input("x", Shape{3, 5}), w = t.input("w", Shape{5}), b = t.input("b", Shape{5}),
                  dy = t.input("dy", Shape{3, 5});
@@ -222,7 +222,9 @@ TEST_CASE("layer norm and rms norm follow their formulas and their gradients the
       for (std::size_t i = 0; i < 5; ++i) m += layer ? v[row * 5 + i] / 5 : 0;
       for (std::size_t i = 0; i < 5; ++i) var += (v[row * 5 + i] - m) * (v[row * 5 + i] - m) / 5;
       for (std::size_t i = 0; i < 5; ++i)
-        out.push_back((v[row * 5 + i] - m) / std::sqrt(var + 1e-5) * t.given(w)[i] + (layer ? t.given(b)[i] : 0));
+        out.push_back((v[row * 5 + i] - m) / std::sqrt(var + 1e-5) *
+                          (t.given(w)[i] + (kind == NormKind::RmsOnePlus ? 1 : 0)) +
+                      (layer ? t.given(b)[i] : 0));
     }
     return out;
   };

@@ -153,7 +153,7 @@ struct NormTrial {
 }  // namespace
 
 TEST_CASE("norms in two pieces equal the norm of whole rows, forward and backward", "[runtime]") {
-  const NormKind kind = GENERATE(NormKind::Layer, NormKind::Rms);
+  const NormKind kind = GENERATE(NormKind::Layer, NormKind::Rms, NormKind::RmsOnePlus);
   HostTrial t;
   const TensorId x = t.input("x", Shape{3, 8}), dy = t.input("dy", Shape{3, 8}), w = t.input("w", Shape{8});
   const TensorId b = kind == NormKind::Layer ? t.input("b", Shape{8}) : w;

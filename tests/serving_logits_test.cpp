@@ -73,6 +73,9 @@ TEST_CASE("logits of a server are those of each request alone", "[serving]") {
                                                                   {"deepseek-tiny", "sarathi", "", kMany},
                                                                   {"qwen3-moe-tiny", "vllm_v1", "", kMany},
                                                                   {"llama4-tiny", "vllm_v1", "", kMany},
+                                                                  {"gemma2-tiny", "vllm_v1", "tp2", kMany},
+                                                                  {"gemma3-tiny", "sarathi", "", kMany},
+                                                                  {"granite-tiny", "vllm_v1", "", kMany},
                                                                   {"llama-tiny", "vllm_v1", "tp2", kMany},
                                                                   {"llama-tiny", "vllm_v0", "", kFew}}));
   INFO(name << " " << scheduler << " " << mesh << " " << device);

@@ -51,7 +51,7 @@ struct AttentionKernel {
       const std::int64_t j = first + lane;
       const bool seen = j < end && p.sees(b, i, j);
       float s = dot_spread(t, seen ? p.key<T>(p.k, b, j, h) : nullptr, q, p.qk_dim);
-      s = seen ? s * p.scale + p.added(b, h, i, j) : -kInfinity;
+      s = seen ? p.bounded(s * p.scale) + p.added(b, h, i, j) : -kInfinity;
       const float next = larger(most, warp_max(t, s));
       if (next == -kInfinity) continue;
       const float shrink = expf(most - next), weight = expf(s - next);

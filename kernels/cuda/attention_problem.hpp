@@ -26,7 +26,7 @@ struct Pages {
 /// What both directions know. Meanings as in kernels/host/attention.hpp.
 struct AttentionProblem {
   std::int64_t batch, heads, kv_heads, q_len, kv_len, qk_dim, v_dim, window;  // window 0: none
-  float scale;
+  float scale, cap = 0;                                                       // cap 0: none
   bool causal, chunked = false;
   HeadView q, k, v;
   Numbers bias, group_mask, tree_mask;  // or none
@@ -79,6 +79,11 @@ struct AttentionProblem {
     const std::int64_t p = q_positions ? q_positions[i] : i + keys(b) - queries(b),
                        at = kv_positions ? kv_positions[j] : j;
     return (!causal || at <= p) && (window == 0 || at >= (chunked ? p / window * window : p - window + 1));
+  }
+  /// A scaled score as the masks find it, and its slope there.
+  KERNELS_GPU_INLINE float bounded(float s) const { return cap > 0 ? cap * tanhf(s / cap) : s; }
+  KERNELS_GPU_INLINE float slope(float bounded) const {
+    return cap > 0 ? 1.0f - bounded / cap * (bounded / cap) : 1.0f;
   }
   /// What is added to a scaled score.
   KERNELS_GPU_INLINE float added(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {

@@ -34,7 +34,7 @@ struct DeltaKernel {
 /// p_ij = exp(s_ij − lse_i), 0 where the query sees no key.
 KERNELS_GPU_INLINE float weight_of(float s, float lse) { return lse == -kInfinity ? 0.0f : expf(s - lse); }
 
-/// dQ_i = scale·Σ_j p_ij (dO_i·v_j − δ_i) k_j: a warp per query.
+/// dQ_i = scale·Σ_j p_ij (dO_i·v_j − δ_i) k_j, with the slopes of bounded scores as factors: a warp per query.
 template <class T>
 struct AttentionQuerySlopeKernel {
   static constexpr int kThreads = kAttentionThreads;
@@ -66,9 +66,10 @@ struct AttentionQuerySlopeKernel {
       const std::int64_t j = first + lane;
       const bool seen = j < keys && p.sees(b, i, j);
       const T* key = seen ? p.key<T>(p.k, b, j, h) : nullptr;
-      const float s = dot_spread(t, key, q, p.qk_dim) * p.scale + (seen ? p.added(b, h, i, j) : 0.0f);
+      const float c = p.bounded(dot_spread(t, key, q, p.qk_dim) * p.scale);
+      const float s = c + (seen ? p.added(b, h, i, j) : 0.0f), slope = p.scale * p.slope(c);
       const float dp = dot_spread(t, seen ? p.key<T>(p.v, b, j, h) : nullptr, gradient, p.v_dim);
-      add_rows(t, key, seen ? p.scale * weight_of(s, log_sum) * (dp - d_i) : 0.0f, p.qk_dim, lane, sum);
+      add_rows(t, key, seen ? slope * weight_of(s, log_sum) * (dp - d_i) : 0.0f, p.qk_dim, lane, sum);
     }
     store_lane(p.query<T>(dq, b, i, h), p.qk_dim, lane, sum, adds);
   }
@@ -104,7 +105,7 @@ struct AttentionBiasSlopeKernel {
       float q[kLaneDims], gradient[kLaneDims];
       load_lane(p.query<T>(p.q, b, i, h), p.qk_dim, lane, q);
       load_lane(p.query<T>(d_o, b, i, h), p.v_dim, lane, gradient);
-      const float s = dot_spread(t, seen ? p.key<T>(p.k, b, j, h) : nullptr, q, p.qk_dim) * p.scale;
+      const float s = p.bounded(dot_spread(t, seen ? p.key<T>(p.k, b, j, h) : nullptr, q, p.qk_dim) * p.scale);
       const float dp = dot_spread(t, seen ? p.key<T>(p.v, b, j, h) : nullptr, gradient, p.v_dim);
       const std::int64_t at = p.lse_index(b, h, i);
       if (seen) sum += weight_of(s + p.added(b, h, i, j), lse.get(at)) * (dp - delta[at]);
@@ -149,14 +150,14 @@ struct AttentionKeySlopeKernel {
         const std::int64_t i = first + lane;
         const bool seen = i < queries && p.sees(b, i, j);
         const T *q = seen ? p.query<T>(p.q, b, i, h) : nullptr, *gradient = seen ? p.query<T>(d_o, b, i, h) : nullptr;
-        const float s = dot_spread(t, q, k, p.qk_dim) * p.scale, dp = dot_spread(t, gradient, v, p.v_dim);
+        const float s = p.bounded(dot_spread(t, q, k, p.qk_dim) * p.scale), dp = dot_spread(t, gradient, v, p.v_dim);
         float weight = 0, d_i = 0;
         if (seen) {
           weight = weight_of(s + p.added(b, h, i, j), lse.get(p.lse_index(b, h, i)));
           d_i = delta[p.lse_index(b, h, i)];
         }
         add_rows(t, gradient, weight, p.v_dim, lane, sum_v);
-        add_rows(t, q, p.scale * weight * (dp - d_i), p.qk_dim, lane, sum_k);
+        add_rows(t, q, p.scale * p.slope(s) * weight * (dp - d_i), p.qk_dim, lane, sum_k);
       }
     store_lane(p.key<T>(dk, b, j, head), p.qk_dim, lane, sum_k, adds_k);
     store_lane(p.key<T>(dv, b, j, head), p.v_dim, lane, sum_v, adds_v);

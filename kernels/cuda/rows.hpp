@@ -37,6 +37,12 @@ struct RowAccess {
 };
 constexpr std::size_t kRowShared = kRowWarps * sizeof(double);
 
+/// What a norm multiplies by: γ, counted from `offset`; ones without γ.
+template <class T>
+KERNELS_GPU_INLINE float norm_factor(const T* gamma, std::int64_t c, float offset) {
+  return gamma ? to_float(gamma[c]) + offset : 1.0f;
+}
+
 /// y = (x − mean)·rstd·γ + β; without `layer` no mean, without γ ones, without β none added. Two passes over x, the
 /// second from cache: the variance is that of the differences to the mean.
 template <class T>
@@ -48,7 +54,7 @@ struct NormKernel {
   const T *x, *gamma, *beta;
   T* y;
   Numbers mean, rstd;
-  float epsilon;
+  float epsilon, offset = 0;
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
@@ -65,7 +71,7 @@ struct NormKernel {
       const float s = 1.0f / sqrtf(Row::sum(t, squares) / static_cast<float>(cols) + epsilon);
       T* to = y + r * y_stride;
       for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-        const float v = (to_float(from[c]) - m) * s * (gamma ? to_float(gamma[c]) : 1.0f);
+        const float v = (to_float(from[c]) - m) * s * norm_factor(gamma, c, offset);
         to[c] = from_float<T>(beta ? v + to_float(beta[c]) : v);
       }
       if (t.index() == 0 && mean.there()) mean.set(r, m);
@@ -85,9 +91,10 @@ struct NormSlopeKernel {
   const T *x, *gamma, *dy;
   T* dx;
   Numbers mean, rstd, sums;
+  float offset = 0;
 
   KERNELS_GPU_INLINE float slope(const T* d, std::int64_t c) const {
-    return gamma ? to_float(d[c]) * to_float(gamma[c]) : to_float(d[c]);
+    return to_float(d[c]) * norm_factor(gamma, c, offset);
   }
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
@@ -119,7 +126,8 @@ struct NormSlopeKernel {
   }
 };
 
-/// y[r,:] = softmax(scale·x[r,:]); causal: columns whose position is past that of row r mod period are 0.
+/// y[r,:] = softmax(scale·x[r,:]); causal: columns whose position is past that of row r mod period, or before its
+/// window, are 0.
 template <class T>
 struct SoftmaxKernel {
   static constexpr int kThreads = kRowThreads;
@@ -129,6 +137,8 @@ struct SoftmaxKernel {
   T* y;
   float scale;
   const std::int32_t *row_positions, *col_positions;  // or null
+  std::int64_t window = 0;                            // 0: none
+  bool chunked = false;
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
@@ -136,8 +146,11 @@ struct SoftmaxKernel {
     for (std::int64_t r = t.block(); r < rows; r += t.blocks()) {
       const T* from = x + r * x_stride;
       T* to = y + r * y_stride;
-      const std::int32_t last = row_positions ? row_positions[r % period] : 0;
-      const auto sees = [&](std::int64_t c) { return !row_positions || col_positions[c] <= last; };
+      const std::int64_t last = row_positions ? row_positions[r % period] : 0;
+      const std::int64_t first = window == 0 ? 0 : chunked ? last / window * window : last - window + 1;
+      const auto sees = [&](std::int64_t c) {
+        return !row_positions || (col_positions[c] <= last && (window == 0 || col_positions[c] >= first));
+      };
       float most = -kInfinity;
       for (std::int64_t c = t.index(); c < cols; c += kThreads)
         if (sees(c)) most = larger(most, scale * to_float(from[c]));
@@ -322,7 +335,7 @@ struct NormApplyKernel {
   const T *x, *gamma, *beta;
   T* y;
   Numbers sums, mean, rstd;
-  float epsilon;
+  float epsilon, offset = 0;
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
@@ -331,7 +344,7 @@ struct NormApplyKernel {
       const float m = layer ? sums.get(r) * share : 0.0f;
       const float s = 1.0f / sqrtf(larger(0.0f, sums.get(rows + r) * share - m * m) + epsilon);
       for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-        const float v = (to_float(x[r * x_stride + c]) - m) * s * to_float(gamma[c]);
+        const float v = (to_float(x[r * x_stride + c]) - m) * s * norm_factor(gamma, c, offset);
         y[r * y_stride + c] = from_float<T>(beta ? v + to_float(beta[c]) : v);
       }
       if (t.index() == 0 && mean.there()) mean.set(r, m);
@@ -349,6 +362,7 @@ struct NormSlopeSumsKernel {
   std::int64_t rows, cols, x_stride, dy_stride;
   const T *x, *gamma, *dy;
   Numbers mean, rstd, sums;
+  float offset = 0;
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
@@ -356,7 +370,7 @@ struct NormSlopeSumsKernel {
       const float m = layer ? mean.get(r) : 0.0f, s = rstd.get(r);
       float sum = 0, product = 0;
       for (std::int64_t c = t.index(); c < cols; c += kThreads) {
-        const float g = to_float(dy[r * dy_stride + c]) * to_float(gamma[c]);
+        const float g = to_float(dy[r * dy_stride + c]) * norm_factor(gamma, c, offset);
         sum += layer ? g : 0.0f;
         product += g * (to_float(x[r * x_stride + c]) - m) * s;
       }

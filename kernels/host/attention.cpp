@@ -64,6 +64,7 @@ void key_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& 
       },
       x.keys + j0 * dim, x.scores, kKeyTile);
   for (std::int64_t r = 0; r < t.rows; ++r) {
+    bound_scores(args.cap, kKeyTile, x.scores + r * kKeyTile);
     mask_scores(args.mask, s, t.h, t.first + r, j0, kKeyTile, x.scores + r * kKeyTile);
     softmax_row(x, r, width);
   }

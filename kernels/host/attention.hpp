@@ -61,8 +61,8 @@ struct AttentionLayout {
   std::int64_t max_blocks = 0, page = 0;      ///< then k/v strides: batch is the stride of a page, token within a page
 };
 
-/// o[b,i,h,:] = Σ_j p_ij · v[b,j,h',:],  p_ij = exp(s_ij − lse_i),  s_ij = scale · q_i·k_j + masks,  lse_i = ln Σ_j
-/// e^s_ij.
+/// o[b,i,h,:] = Σ_j p_ij · v[b,j,h',:],  p_ij = exp(s_ij − lse_i),  s_ij = c_ij + masks,  c_ij = scale · q_i·k_j or,
+/// with a cap, cap·tanh(scale · q_i·k_j/cap),  lse_i = ln Σ_j e^s_ij.
 ///
 /// A query that sees no key gives o = 0 and lse = −∞. lse is [B,H,Sq], and [H,total_q] when cu_q is given.
 /// bias, group_mask, tree_mask and positions need one q_len and kv_len for the whole batch, except that tree_mask
@@ -71,6 +71,7 @@ template <class T>
 struct AttentionArgs {
   AttentionDims dims;
   T scale = 1;
+  T cap = 0;  ///< 0: none
   const T* q = nullptr;
   TokenStrides q_strides;
   const T* k = nullptr;
@@ -92,6 +93,7 @@ void attention(const AttentionArgs<T>& args);
 
 /// Gradients from dO and the forward's o and lse: p is recomputed, with δ_i = dO_i·o_i
 ///   dV_j = Σ_i p_ij dO_i,  dS_ij = p_ij (dO_i·v_j − δ_i),  dQ_i = scale Σ_j dS_ij k_j,  dK_j = scale Σ_i dS_ij q_i.
+/// With a cap dS_ij has the factor 1 − (c_ij/cap)²; then there is no dbias.
 /// dk and dv sum over the query heads of a kv head; dbias[H,Sq,Skv] (or null) sums dS over the batch.
 /// o and lse may be those of an attention over more keys: then these are the gradients through this part of them.
 /// Paged layouts have no backward.

@@ -61,7 +61,18 @@ void load_queries(const AttentionBackwardArgs<T>& args, const Sequence& s, const
   std::fill(x.dq, x.dq + kQueryTile * x.width, T(0));
 }
 
-/// Turns row r of scores and dP into P = e^(S − lse) and dS = P·(dP − δ), both 0 where nothing is visible.
+/// slopes = 1 − (c/cap)² of bounded scores.
+template <class T>
+void slopes_of(const T* bounded, T cap, T* slopes) {
+  const T inverse = T(1) / cap;
+  map(kKeyTile, slopes, [&](auto at) {
+    const auto part = at(bounded) * inverse;
+    return T(1) - part * part;
+  });
+}
+
+/// Turns row r of scores and dP into P = e^(S − lse) and dS = P·(dP − δ), both 0 where nothing is visible; dS is that
+/// of the scores before they were bounded.
 template <class T>
 void probability_row(const AttentionArgs<T>& f, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
                      std::int64_t r, std::int64_t j0) {
@@ -72,12 +83,16 @@ void probability_row(const AttentionArgs<T>& f, const Sequence& s, const QueryTi
     return;
   }
   map(kKeyTile, p, [&](auto at) { return at(p) * f.scale; });
+  T slopes[kKeyTile] = {};
+  bound_scores(f.cap, kKeyTile, p);
+  if (f.cap != T(0)) slopes_of(p, f.cap, slopes);
   mask_scores(f.mask, s, t.h, t.first + r, j0, kKeyTile, p);
   each<T>(kKeyTile, [&](auto at, std::int64_t j) {
     const auto probability = exp(at(p) - t.lse[r]);
     put(ds, j, probability * (at(ds) - x.delta[r]));
     put(p, j, probability);
   });
+  if (f.cap != T(0)) map(kKeyTile, ds, [&](auto at) { return at(ds) * at(slopes); });
 }
 
 template <class T>

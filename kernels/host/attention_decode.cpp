@@ -149,6 +149,7 @@ void decode_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t k
     const std::int64_t n = std::min(kKeyTile, s.kv_len - j0);
     score_keys(keys, j0, n, rows);
     for (std::int64_t r = 0; r < rows.count; ++r) {
+      bound_scores(args.cap, n, rows.scores + r * kKeyTile);
       mask_scores(args.mask, s, first_head + r / s.q_len, r % s.q_len, j0, n, rows.scores + r * kKeyTile);
       softmax_row(rows, r, n);
     }

@@ -104,6 +104,14 @@ void hide_positions(const AttentionMask<T>& mask, std::int64_t p, const std::int
     for (std::int64_t j = 0; j < n; ++j) scores[j] = positions[j] < first ? hidden : scores[j];
 }
 
+/// c = cap·tanh(s/cap) of n scaled scores; as they are without a cap.
+template <class T>
+void bound_scores(T cap, std::int64_t n, T* scores) {
+  if (cap == T(0)) return;
+  const T inverse = T(1) / cap;
+  map(n, scores, [&](auto at) { return cap * tanh(at(scores) * inverse); });
+}
+
 /// Adds the additive masks of query i, keys j0 … j0+n−1, to its scores, and −∞ where the key is not visible.
 /// `scores` has `width` ≥ n columns.
 template <class T>

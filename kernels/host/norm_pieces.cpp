@@ -7,6 +7,14 @@
 #include "kernels/host/simd.hpp"
 
 namespace orrery::kernels {
+namespace {
+
+template <class T>
+T offset_of(NormStyle style) {
+  return style == NormStyle::RmsOnePlus ? T(1) : T(0);
+}
+
+}  // namespace
 
 template <class T>
 void norm_sums(const NormSumsArgs<T>& a) {
@@ -20,7 +28,7 @@ void norm_sums(const NormSumsArgs<T>& a) {
 /// Rounding can make the variance of a row of equal values negative.
 template <class T>
 void norm_apply(const NormApplyArgs<T>& a) {
-  const T share = T(1) / static_cast<T>(a.dim);
+  const T share = T(1) / static_cast<T>(a.dim), offset = offset_of<T>(a.style);
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* x = a.x + r * a.x_stride.value_or(a.cols);
     T* y = a.y + r * a.y_stride.value_or(a.cols);
@@ -30,7 +38,7 @@ void norm_apply(const NormApplyArgs<T>& a) {
     if (a.beta)
       map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd * at(a.gamma) + at(a.beta); });
     else
-      map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd * at(a.gamma); });
+      map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd * (at(a.gamma) + offset); });
     if (a.mean) a.mean[r] = mean;
     if (a.rstd) a.rstd[r] = rstd;
   }
@@ -38,13 +46,14 @@ void norm_apply(const NormApplyArgs<T>& a) {
 
 template <class T>
 void norm_backward_sums(const NormBackwardSumsArgs<T>& a) {
+  const T offset = offset_of<T>(a.style);
   for (T* sum : {a.dgamma, a.dbeta})
     if (sum && a.write_parameters == Write::Overwrite) std::fill(sum, sum + a.cols, T(0));
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* x = a.x + r * a.x_stride.value_or(a.cols);
     const T* dy = a.dy + r * a.dy_stride.value_or(a.cols);
     const T mean = a.style == NormStyle::Layer ? a.mean[r] : T(0), rstd = a.rstd[r];
-    const auto g = [&](auto at) { return at(dy) * at(a.gamma); };
+    const auto g = [&](auto at) { return at(dy) * (at(a.gamma) + offset); };
     const auto xhat = [&](auto at) { return (at(x) - mean) * rstd; };
     a.sums[r] = a.style == NormStyle::Layer ? reduce_add<T>(a.cols, g) : T(0);
     a.sums[a.rows + r] = reduce_add<T>(a.cols, [&](auto at) { return g(at) * xhat(at); });
@@ -55,7 +64,7 @@ void norm_backward_sums(const NormBackwardSumsArgs<T>& a) {
 
 template <class T>
 void norm_backward_apply(const NormBackwardApplyArgs<T>& a) {
-  const T share = T(1) / static_cast<T>(a.dim);
+  const T share = T(1) / static_cast<T>(a.dim), offset = offset_of<T>(a.style);
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* x = a.x + r * a.x_stride.value_or(a.cols);
     const T* dy = a.dy + r * a.dy_stride.value_or(a.cols);
@@ -64,7 +73,7 @@ void norm_backward_apply(const NormBackwardApplyArgs<T>& a) {
     const T mean = centred ? a.mean[r] : T(0), mean_g = centred ? a.sums[r] * share : T(0);
     const T rstd = a.rstd[r], mean_gx = a.sums[a.rows + r] * share;
     const auto gradient = [&](auto at) {
-      return rstd * (at(dy) * at(a.gamma) - mean_g - (at(x) - mean) * rstd * mean_gx);
+      return rstd * (at(dy) * (at(a.gamma) + offset) - mean_g - (at(x) - mean) * rstd * mean_gx);
     };
     if (a.write_dx == Write::Accumulate)
       map(a.cols, dx, [&](auto at) { return at(dx) + gradient(at); });

@@ -7,8 +7,9 @@
 
 namespace orrery::kernels {
 
-/// Layer norm takes the mean off and has sums[0]; RMS norm does not: its sums[0] is 0 and its mean null.
-enum class NormStyle : std::uint8_t { Layer, Rms };
+/// Layer norm takes the mean off and has sums[0]; RMS norm does not: its sums[0] is 0 and its mean null. RmsOnePlus has
+/// 1 + gamma in place of gamma.
+enum class NormStyle : std::uint8_t { Layer, Rms, RmsOnePlus };
 
 /// sums[0,r] = Σ_c x[r,c], sums[1,r] = Σ_c x[r,c]².
 template <class T>

@@ -40,7 +40,9 @@ void rms_norm_row(const RmsNormArgs<T>& a, std::int64_t r) {
   T* y = a.y + r * a.y_stride.value_or(a.cols);
   const T squares = reduce_add<T>(a.cols, [&](auto at) { return at(x) * at(x); });
   const T rstd = T(1) / std::sqrt(squares / static_cast<T>(a.cols) + a.epsilon);
-  if (a.gamma)
+  if (a.gamma && a.offset != T(0))
+    map(a.cols, y, [&](auto at) { return at(x) * rstd * (at(a.gamma) + a.offset); });
+  else if (a.gamma)
     map(a.cols, y, [&](auto at) { return at(x) * rstd * at(a.gamma); });
   else
     map(a.cols, y, [&](auto at) { return at(x) * rstd; });
@@ -53,7 +55,7 @@ template <class T>
 struct BackwardRow {
   std::int64_t cols;
   const T *x, *dy, *gamma;
-  T mean, rstd;
+  T offset, mean, rstd;
   bool centred;
   T *dx, *dgamma, *dbeta;
   Write write_dx;
@@ -77,7 +79,9 @@ void normalized_gradient(const BackwardRow<T>& s, Gradient&& g) {
 
 template <class T>
 void backward_row(const BackwardRow<T>& s) {
-  if (s.gamma)
+  if (s.gamma && s.offset != T(0))
+    normalized_gradient(s, [&](auto at) { return at(s.dy) * (at(s.gamma) + s.offset); });
+  else if (s.gamma)
     normalized_gradient(s, [&](auto at) { return at(s.dy) * at(s.gamma); });
   else
     normalized_gradient(s, [&](auto at) { return at(s.dy); });
@@ -109,6 +113,7 @@ void layer_norm_backward(const LayerNormBackwardArgs<T>& a) {
                      .x = a.x + r * a.x_stride.value_or(a.cols),
                      .dy = a.dy + r * a.dy_stride.value_or(a.cols),
                      .gamma = a.gamma,
+                     .offset = 0,
                      .mean = a.mean[r],
                      .rstd = a.rstd[r],
                      .centred = true,
@@ -126,6 +131,7 @@ void rms_norm_backward(const RmsNormBackwardArgs<T>& a) {
                      .x = a.x + r * a.x_stride.value_or(a.cols),
                      .dy = a.dy + r * a.dy_stride.value_or(a.cols),
                      .gamma = a.gamma,
+                     .offset = a.offset,
                      .mean = 0,
                      .rstd = a.rstd[r],
                      .centred = false,

@@ -45,13 +45,14 @@ struct LayerNormBackwardArgs {
 template <class T>
 void layer_norm_backward(const LayerNormBackwardArgs<T>& args);
 
-/// y = x·rstd·gamma per row; rstd = 1/√(mean(x²) + epsilon).
+/// y = x·rstd·(offset + gamma) per row; rstd = 1/√(mean(x²) + epsilon).
 template <class T>
 struct RmsNormArgs {
   std::int64_t rows = 0, cols = 0;
   const T* x = nullptr;
   RowStride x_stride = {};
   const T* gamma = nullptr;  ///< [cols] or null (ones)
+  T offset = 0;              ///< of gamma, where there is one
   T* y = nullptr;
   RowStride y_stride = {};
   T* rstd = nullptr;  ///< [rows] or null
@@ -61,13 +62,14 @@ struct RmsNormArgs {
 template <class T>
 void rms_norm(const RmsNormArgs<T>& args);
 
-/// With x̂ = x·rstd and g = dy·gamma: dx = rstd·(g − x̂·mean(g·x̂)), dgamma = Σ_rows dy·x̂.
+/// With x̂ = x·rstd and g = dy·(offset + gamma): dx = rstd·(g − x̂·mean(g·x̂)), dgamma = Σ_rows dy·x̂.
 template <class T>
 struct RmsNormBackwardArgs {
   std::int64_t rows = 0, cols = 0;
   const T* x = nullptr;
   RowStride x_stride = {};
   const T* gamma = nullptr;  ///< [cols] or null (ones)
+  T offset = 0;              ///< of gamma, where there is one
   const T* rstd = nullptr;
   const T* dy = nullptr;
   RowStride dy_stride = {};

@@ -12,7 +12,10 @@ namespace {
 template <class T>
 void copy_visible(const SoftmaxArgs<T>& a, std::int32_t position, const T* x, T* y) {
   const T hidden = -std::numeric_limits<T>::infinity();
-  for (std::int64_t c = 0; c < a.cols; ++c) y[c] = a.col_positions[c] <= position ? x[c] : hidden;
+  std::int64_t first = std::numeric_limits<std::int32_t>::min();
+  if (a.window > 0) first = a.chunked ? position / a.window * a.window : position - a.window + 1;
+  for (std::int64_t c = 0; c < a.cols; ++c)
+    y[c] = a.col_positions[c] <= position && a.col_positions[c] >= first ? x[c] : hidden;
 }
 
 template <class T>

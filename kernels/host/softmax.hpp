@@ -6,7 +6,8 @@
 namespace orrery::kernels {
 
 /// y[r,:] = softmax(scale·x[r,:]), scale > 0; y may be x. With positions a row takes part only in the columns that lie
-/// at or before it, col_positions[c] ≤ row_positions[r mod period]; the others become 0, as does a row without any.
+/// at or before it, col_positions[c] ≤ p = row_positions[r mod period], and with a window at or behind p − window + 1;
+/// the others become 0, as does a row without any.
 template <class T>
 struct SoftmaxArgs {
   std::int64_t rows = 0, cols = 0;
@@ -18,6 +19,8 @@ struct SoftmaxArgs {
   std::int64_t period = 1;
   const std::int32_t* row_positions = nullptr;  ///< [period] or null: all columns are visible
   const std::int32_t* col_positions = nullptr;  ///< [cols], with row_positions
+  std::int64_t window = 0;                      ///< 0: none
+  bool chunked = false;                         ///< windows begin at ⌊p/window⌋·window instead
 };
 
 template <class T>

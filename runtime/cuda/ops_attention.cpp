@@ -47,6 +47,7 @@ gpu::AttentionProblem problem(const AttentionShape& s, const GpuContextBase& c, 
                           .v_dim = s.v_dim,
                           .window = s.window,
                           .scale = static_cast<float>(s.scale),
+                          .cap = static_cast<float>(s.cap),
                           .causal = s.causal,
                           .chunked = s.chunked,
                           .q = head_view(c, 0, s.batch, s.heads, s.qk_dim),
@@ -80,11 +81,12 @@ bool has_wide_rows(const gpu::HeadView& x, std::int64_t element_bytes) {
          x.token * element_bytes % 16 == 0 && x.head * element_bytes % 16 == 0;
 }
 
-/// Tensor cores take 16-bit types, heads of 64 or 128, many queries, and no mask but the causal one.
+/// Tensor cores take 16-bit types, heads of 64 or 128, many queries, scores as they are, and no mask but the causal
+/// one.
 template <class T>
 bool fits_tiles(const AttentionShape& s, std::initializer_list<gpu::HeadView> views) {
   if constexpr (sizeof(T) != 2) return false;
-  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts;
+  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts && s.cap == 0;
   const bool wide = std::all_of(views.begin(), views.end(), [](const gpu::HeadView& x) { return has_wide_rows(x, 2); });
   return plain && wide && s.q >= 16 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
 }
@@ -206,6 +208,7 @@ void run(const PagedAttention& w, const GpuContext<T>& c) {
                                   .v_dim = w.v_dim,
                                   .window = w.window,
                                   .scale = static_cast<float>(w.scale),
+                                  .cap = static_cast<float>(w.cap),
                                   .causal = true,
                                   .chunked = w.chunked,
                                   .q = head_view(c, 0, 1, w.heads, w.qk_dim),

@@ -31,6 +31,8 @@ void norm_parameters(const GpuContext<T>& c, std::int64_t rows, std::int64_t col
     c.over(gpu::SumPartsKernel<T>{.parts = parts, .cols = cols, .from = plain, .out = c.dense(db), .adds = adds}, cols);
 }
 
+float offset_of(NormKind kind) { return kind == NormKind::RmsOnePlus ? 1.0f : 0.0f; }
+
 }  // namespace
 
 template <class T>
@@ -49,7 +51,8 @@ void run(const NormForward& n, const GpuContext<T>& c) {
                                 .y = c.data(y),
                                 .mean = last > y + 1 ? c.numbers(y + 1) : c.no_numbers(),
                                 .rstd = last > y ? c.numbers(last) : c.no_numbers(),
-                                .epsilon = static_cast<float>(n.epsilon)},
+                                .epsilon = static_cast<float>(n.epsilon),
+                                .offset = offset_of(n.kind)},
              n.rows, gpu::kRowShared);
 }
 
@@ -73,7 +76,8 @@ void run(const NormBackward& n, const GpuContext<T>& c) {
                                      .dx = c.data(dx),
                                      .mean = means,
                                      .rstd = rstd,
-                                     .sums = {}},
+                                     .sums = {},
+                                     .offset = offset_of(n.kind)},
              n.rows, gpu::kRowShared);
   if (n.weighted)
     norm_parameters(c, n.rows, n.dim, dy, means, rstd, dx + 1, c.size() > dx + 2 ? dx + 2 : -1, n.accumulate);
@@ -111,7 +115,8 @@ void run(const NormApply& n, const GpuContext<T>& c) {
                                      .sums = c.numbers(1),
                                      .mean = last > y + 1 ? c.numbers(y + 1) : c.no_numbers(),
                                      .rstd = last > y ? c.numbers(last) : c.no_numbers(),
-                                     .epsilon = static_cast<float>(n.epsilon)},
+                                     .epsilon = static_cast<float>(n.epsilon),
+                                     .offset = offset_of(n.kind)},
              n.rows);
 }
 
@@ -130,7 +135,8 @@ void run(const NormBackwardSums& n, const GpuContext<T>& c) {
                                          .dy = c.data(dy),
                                          .mean = means,
                                          .rstd = rstd,
-                                         .sums = c.numbers(dy + 1)},
+                                         .sums = c.numbers(dy + 1),
+                                         .offset = offset_of(n.kind)},
              n.rows, gpu::kRowShared);
   norm_parameters(c, n.rows, n.cols, dy, means, rstd, dy + 2, c.size() > dy + 3 ? dy + 3 : -1, n.accumulate);
 }
@@ -153,7 +159,8 @@ void run(const NormBackwardApply& n, const GpuContext<T>& c) {
                                      .dx = c.data(dx),
                                      .mean = layer ? c.numbers(2) : c.no_numbers(),
                                      .rstd = c.numbers(2 + mean),
-                                     .sums = c.numbers(dy + 1)},
+                                     .sums = c.numbers(dy + 1),
+                                     .offset = offset_of(n.kind)},
              n.rows, gpu::kRowShared);
 }
 
@@ -169,7 +176,9 @@ void run(const SoftmaxForward& w, const GpuContext<T>& c) {
                                    .y = c.data(y),
                                    .scale = static_cast<float>(w.scale),
                                    .row_positions = w.causal ? c.ints(1) : nullptr,
-                                   .col_positions = w.causal ? c.ints(2) : nullptr},
+                                   .col_positions = w.causal ? c.ints(2) : nullptr,
+                                   .window = w.window,
+                                   .chunked = w.chunked},
              w.rows, gpu::kRowShared);
 }
 

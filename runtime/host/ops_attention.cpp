@@ -39,6 +39,7 @@ kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T
   kernels::AttentionArgs<T> a;
   a.dims = {s.batch, s.q, kv, s.heads, s.kv_heads, s.qk_dim, s.v_dim};
   a.scale = T(s.scale);
+  a.cap = T(s.cap);
   a.q = c.data(0);
   a.q_strides = c.tokens(0, s.batch, s.heads, s.qk_dim);
   a.k = c.data(1);
@@ -128,6 +129,7 @@ void run(const PagedAttention& w, const OpContext<T>& c) {
   kernels::AttentionArgs<T> a;
   a.dims = {w.sequences, w.rows, keys, w.heads, w.kv_heads, w.qk_dim, w.v_dim};
   a.scale = T(w.scale);
+  a.cap = T(w.cap);
   a.q = c.data(0);
   a.q_strides = c.tokens(0, 1, w.heads, w.qk_dim);
   a.k = c.data(1);
@@ -175,6 +177,8 @@ void run(const SoftmaxForward& w, const OpContext<T>& c) {
     a.period = w.period;
     a.row_positions = c.ints(1);
     a.col_positions = c.ints(2);
+    a.window = w.window;
+    a.chunked = w.chunked;
   }
   kernels::softmax(a);
 }
@@ -233,12 +237,14 @@ void run(const RelativeBiasBackward& w, const OpContext<T>& c) {
                                                                        .write = kernels::Write::Accumulate});
 }
 
-/// Sequences of unequal length have no operands that say where they begin: there is no function for them.
+/// Sequences of unequal length have no operands that say where they begin: there is no function for them, nor for the
+/// gradient of a bias beside bounded scores.
 Kernel find_attention(const Work& work) {
   const AttentionShape* shape = nullptr;
   if (const auto* f = std::get_if<AttentionForward>(&work)) shape = &f->shape;
   if (const auto* b = std::get_if<AttentionBackward>(&work)) shape = &b->shape;
   if (shape && shape->ragged_pairs > 0) return nullptr;
+  if (const auto* b = std::get_if<AttentionBackward>(&work); b && b->shape.bias && b->shape.cap > 0) return nullptr;
   if (const auto* p = std::get_if<PagedAttention>(&work); p && p->stored != p->dtype) return nullptr;
   return find_typed<AttentionForward, AttentionBackward, PagedAttention, MergeAttention, SoftmaxForward,
                     SoftmaxBackward, AppendCache, RelativeBiasForward, RelativeBiasBackward>(work);

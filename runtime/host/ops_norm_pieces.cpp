@@ -8,7 +8,8 @@ namespace orrery {
 namespace {
 
 kernels::NormStyle style_of(NormKind kind) {
-  return kind == NormKind::Layer ? kernels::NormStyle::Layer : kernels::NormStyle::Rms;
+  if (kind == NormKind::Layer) return kernels::NormStyle::Layer;
+  return kind == NormKind::Rms ? kernels::NormStyle::Rms : kernels::NormStyle::RmsOnePlus;
 }
 
 }  // namespace

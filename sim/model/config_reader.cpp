@@ -83,6 +83,12 @@ std::optional<std::int64_t> ConfigReader::nullable_integer(std::string_view key,
   return config_.find(key) ? maybe_integer(key, low, high) : fallback;
 }
 
+std::optional<double> ConfigReader::nullable_real(std::string_view key, std::optional<double> fallback, double low,
+                                                  double high) {
+  if (!config_.find(key)) return fallback;
+  return find(key) ? std::optional{real(key, low, low, high)} : std::nullopt;
+}
+
 std::vector<std::int64_t> ConfigReader::integers(std::string_view keys, std::vector<std::int64_t> fallback,
                                                  std::size_t max_size, std::int64_t low, std::int64_t high) {
   const Node* node = find(keys);

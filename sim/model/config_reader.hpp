@@ -36,6 +36,7 @@ class ConfigReader {
   /// For a key whose null means something else than its absence: absent gives `fallback`, null gives nothing.
   std::optional<std::int64_t> nullable_integer(std::string_view key, std::optional<std::int64_t> fallback,
                                                std::int64_t low = 1, std::int64_t high = ModelLimits::kDimension);
+  std::optional<double> nullable_real(std::string_view key, std::optional<double> fallback, double low, double high);
   std::vector<std::int64_t> integers(std::string_view keys, std::vector<std::int64_t> fallback, std::size_t max_size,
                                      std::int64_t low = 1, std::int64_t high = ModelLimits::kDimension);
   double real(std::string_view keys, double fallback, double low, double high);

@@ -14,16 +14,21 @@ namespace {
 constexpr std::string_view kWindowed = "sliding_attention";
 
 /// Whether each layer attends within a window: from `layer_types` when it is there, else by the rule of the family.
-std::vector<bool> windowed_layers(ConfigReader& c, WindowRule rule, std::int64_t first, std::int64_t layers) {
-  const auto count = static_cast<std::size_t>(layers);
+std::vector<bool> windowed_layers(ConfigReader& c, WindowRule rule, std::int64_t first, const DecoderSettings& s) {
+  const auto count = static_cast<std::size_t>(s.layers);
   std::vector<bool> windowed(count, rule == WindowRule::WhenGiven);
+  if (rule == WindowRule::AllButEveryNth) {
+    const auto period = static_cast<std::size_t>(
+        c.integer("sliding_window_pattern|_sliding_window_pattern", s.window_period, 1, ModelLimits::kLayers));
+    for (std::size_t i = 0; i < count; ++i) windowed[i] = (i + 1) % period != 0;
+  }
   if (rule == WindowRule::WhenSwitchedOn)
     for (auto i = static_cast<std::size_t>(first); i < count; ++i) windowed[i] = true;
   const Node* types = c.find("layer_types");
   if (!types) return windowed;
   if (types->kind != Node::Kind::List || types->items.size() != count) {
     c.problem("layer_types",
-              fmt::format("layer_types must be a list with one entry for each of the {} layers", layers));
+              fmt::format("layer_types must be a list with one entry for each of the {} layers", s.layers));
     return windowed;
   }
   for (std::size_t i = 0; i < count; ++i) {
@@ -37,7 +42,8 @@ std::vector<bool> windowed_layers(ConfigReader& c, WindowRule rule, std::int64_t
 }
 
 Norm build_norm(const DecoderSettings& s, const std::string& prefix, ParameterSet& p) {
-  return s.norm == NormKind::Rms ? p.rms_norm(prefix, s.hidden, s.epsilon) : p.layer_norm(prefix, s.hidden, s.epsilon);
+  return s.norm == NormKind::Layer ? p.layer_norm(prefix, s.hidden, s.epsilon)
+                                   : p.rms_norm(prefix, s.hidden, s.epsilon, s.norm);
 }
 
 Block build_block(const DecoderSettings& s, std::int64_t layer, const DecoderParts& parts, ParameterSet& p) {
@@ -47,7 +53,14 @@ Block build_block(const DecoderSettings& s, std::int64_t layer, const DecoderPar
   block.attention = parts.attention(layer, prefix);
   block.ffn = parts.ffn(layer, prefix);
   block.attention_norm = build_norm(s, prefix + "input_layernorm", p);
-  block.ffn_norm = build_norm(s, prefix + "post_attention_layernorm", p);
+  if (s.block_norms == BlockNorms::Before) {
+    block.ffn_norm = build_norm(s, prefix + "post_attention_layernorm", p);
+  } else {
+    block.attention_out_norm = build_norm(s, prefix + "post_attention_layernorm", p);
+    block.ffn_norm = build_norm(s, prefix + "pre_feedforward_layernorm", p);
+    block.ffn_out_norm = build_norm(s, prefix + "post_feedforward_layernorm", p);
+  }
+  block.residual_scale = s.residual_scale;
   p.leave_block();
   return block;
 }
@@ -81,8 +94,8 @@ void read_windows(ConfigReader& c, WindowRule rule, std::optional<std::int64_t> 
   if (rule == WindowRule::Never) return;
   const auto window = c.nullable_integer("sliding_window", fallback);
   const std::int64_t first = c.integer("max_window_layers", 28, 0);
-  const bool on = rule == WindowRule::WhenGiven || c.boolean("use_sliding_window", false);
-  const std::vector<bool> windowed = windowed_layers(c, rule, first, s.layers);
+  const bool on = rule != WindowRule::WhenSwitchedOn || c.boolean("use_sliding_window", false);
+  const std::vector<bool> windowed = windowed_layers(c, rule, first, s);
   for (std::size_t i = 0; i < windowed.size(); ++i)
     if (on && windowed[i]) s.windows[i] = window;
 }
@@ -92,6 +105,7 @@ void read_ropes(ConfigReader& c, DecoderSettings& s) {
   const RopeNeeds full{.head_dim = *s.head_dim, .theta = s.theta, .max_positions = s.max_positions};
   RopeNeeds windowed = full;
   windowed.layer_type = kWindowed;
+  if (s.theta_of_windows) windowed.theta = *s.theta_of_windows, windowed.theta_key = "rope_local_base_freq";
   const Rope of_full = read_rope(c, full).rope;
   const bool any_window = std::any_of(s.windows.begin(), s.windows.end(), [](const auto& w) { return w.has_value(); });
   const Rope of_windowed = any_window && !c.has_problems() ? read_rope(c, windowed).rope : of_full;
@@ -103,7 +117,8 @@ Attention build_grouped_attention(const DecoderSettings& s, std::int64_t layer, 
   const std::int64_t head_dim = *s.head_dim, q_width = s.heads * head_dim, kv_width = *s.kv_heads * head_dim;
   const auto index = static_cast<std::size_t>(layer);
   Attention a{.heads = s.heads, .kv_heads = *s.kv_heads, .qk_dim = head_dim, .v_dim = head_dim};
-  a.scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+  a.scale = s.score_scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  a.cap = s.score_cap;
   a.window = s.windows[index];
   a.rope = s.ropes[index];
   StandardAttention projections;
@@ -112,8 +127,8 @@ Attention build_grouped_attention(const DecoderSettings& s, std::int64_t layer, 
   projections.v = p.linear(prefix + "v_proj", s.hidden, kv_width, {.bias = s.qkv_bias});
   a.out = p.linear(prefix + "o_proj", q_width, s.hidden, {.bias = s.out_bias});
   if (s.qk_norm) {
-    projections.q_norm = p.rms_norm(prefix + "q_norm", head_dim, s.epsilon);
-    projections.k_norm = p.rms_norm(prefix + "k_norm", head_dim, s.epsilon);
+    projections.q_norm = p.rms_norm(prefix + "q_norm", head_dim, s.epsilon, s.norm);
+    projections.k_norm = p.rms_norm(prefix + "k_norm", head_dim, s.epsilon, s.norm);
   }
   a.projections = projections;
   return a;
@@ -140,6 +155,9 @@ Transformer build_decoder(const DecoderSettings& s, const DecoderParts& parts, P
   t.tokens = p.embedding("model.embed_tokens", s.vocab, s.hidden);
   for (std::int64_t i = 0; i < s.layers; ++i) t.decoder.push_back(build_block(s, i, parts, p));
   t.decoder_norm = build_norm(s, "model.norm", p);
+  t.embedding_scale = s.embedding_scale;
+  t.output_scale = s.output_scale;
+  t.logit_cap = s.logit_cap;
   t.tied = s.tied;
   t.output = s.tied ? Linear{.weight = t.tokens->table, .in = s.hidden, .out = s.vocab}
                     : p.linear("lm_head", s.hidden, s.vocab);

@@ -13,6 +13,9 @@
 
 namespace orrery {
 
+/// Where a block has norms: before each half, or on what the half adds to the residual, too.
+enum class BlockNorms : std::uint8_t { Before, BeforeAndBehind };
+
 /// The values of a Llama-like configuration. A family fills in its defaults before they are read.
 struct DecoderSettings {
   std::int64_t vocab = 32000, hidden = 4096, intermediate = 11008, layers = 32, heads = 32;
@@ -23,15 +26,22 @@ struct DecoderSettings {
   bool tied = false, qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false;
   ActivationKind activation = ActivationKind::Silu;
   NormKind norm = NormKind::Rms;
+  BlockNorms block_norms = BlockNorms::Before;
+  std::optional<double> score_scale;  // absent: head_dim^-0.5
+  std::optional<double> score_cap, logit_cap;
+  double embedding_scale = 1, residual_scale = 1, output_scale = 1;
+  std::int64_t window_period = 1;                    // under WindowRule::AllButEveryNth, without a key
+  std::optional<double> theta_of_windows;            // of layers with a window; absent: theta
   std::vector<std::optional<std::int64_t>> windows;  // per layer
   std::vector<Rope> ropes;                           // per layer
 };
 
 /// Which layers attend within a window only.
 enum class WindowRule : std::uint8_t {
-  Never,          // Llama
-  WhenGiven,      // Mistral, Mixtral: every layer, when `sliding_window` is not null
-  WhenSwitchedOn  // Qwen: `use_sliding_window`, from layer `max_window_layers` on
+  Never,           // Llama
+  WhenGiven,       // Mistral, Mixtral: every layer, when `sliding_window` is not null
+  WhenSwitchedOn,  // Qwen: `use_sliding_window`, from layer `max_window_layers` on
+  AllButEveryNth   // Gemma 2 and 3: every layer but the last of each `sliding_window_pattern`
 };
 
 /// Reads the keys of Llama over the defaults in `s`.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "sim/model/families.hpp"
@@ -31,6 +32,13 @@ constexpr FamilyEntry kFamilies[] = {
     {"llama", "LlamaForCausalLM LLaMAForCausalLM", "Llama 1, 2 and 3: rotary positions, RMSNorm, SwiGLU", build_llama},
     {"llama4_text", "Llama4ForCausalLM", "the language model of Llama 4: experts that weigh what they read, chunks",
      build_llama4},
+    {"gemma", "GemmaForCausalLM", "Gemma: Llama with GELU gates, scaled embeddings and factors of 1 + w in norms",
+     build_gemma},
+    {"gemma2", "Gemma2ForCausalLM", "Gemma 2: bounded scores and logits, a window in every second layer", build_gemma2},
+    {"gemma3_text", "Gemma3ForCausalLM", "the language model of Gemma 3: five layers with a window to one without",
+     build_gemma3},
+    {"granite", "GraniteForCausalLM", "Granite 3: Llama with factors on embeddings, scores, residuals and logits",
+     build_granite},
     {"mistral", "MistralForCausalLM", "Mistral: Llama with a sliding window", build_mistral},
     {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases on q, k and v", build_qwen2},
     {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms on q and k", build_qwen3},
@@ -47,10 +55,10 @@ constexpr FamilyEntry kFamilies[] = {
     {"dlrm", "DLRM", "deep learning recommendation model (our own configuration keys)", build_dlrm},
 };
 
-/// A key that changes what a network computes and that only one family here reads, or none, unless it has the neutral
-/// value or is off. Keys as in the configurations of transformers.
+/// A key that changes what a network computes and that only some families here read, or none, unless it has the neutral
+/// value or is off. Keys as in the configurations of transformers; families separated by spaces.
 struct ForeignKey {
-  std::string_view key, neutral, meaning, family = {};
+  std::string_view key, neutral, meaning, families = {};
 };
 
 constexpr ForeignKey kForeignKeys[] = {
@@ -58,12 +66,15 @@ constexpr ForeignKey kForeignKeys[] = {
     {"interleave_moe_layer_step", "1", "layers of experts between dense ones (Llama 4)", "llama4_text"},
     {"attention_chunk_size", "", "attention within chunks of the sequence (Llama 4)", "llama4_text"},
     {"no_rope_layers", "", "layers without positions (Llama 4, SmolLM 3)", "llama4_text"},
-    {"attn_logit_softcapping", "", "bounded scores of attention (Gemma 2)"},
-    {"final_logit_softcapping", "", "bounded logits (Gemma 2)"},
-    {"embedding_multiplier", "1", "scaled embeddings (Granite)"},
-    {"attention_multiplier", "", "scores of attention with a scale of their own (Granite)"},
-    {"residual_multiplier", "1", "scaled residuals (Granite)"},
-    {"logits_scaling", "1", "scaled logits (Granite)"},
+    {"attn_logit_softcapping", "", "bounded scores of attention (Gemma 2)", "gemma2"},
+    {"final_logit_softcapping", "", "bounded logits (Gemma 2)", "gemma2 gemma3_text"},
+    {"query_pre_attn_scalar", "", "scores of attention with a scale of their own (Gemma 2)", "gemma2 gemma3_text"},
+    {"rope_local_base_freq", "", "two bases of rotary positions (Gemma 3)", "gemma3_text"},
+    {"use_bidirectional_attention", "", "attention to what follows (EmbeddingGemma)"},
+    {"embedding_multiplier", "1", "scaled embeddings (Granite)", "granite"},
+    {"attention_multiplier", "", "scores of attention with a scale of their own (Granite)", "granite"},
+    {"residual_multiplier", "1", "scaled residuals (Granite)", "granite"},
+    {"logits_scaling", "1", "scaled logits (Granite)", "granite"},
     {"linear_num_key_heads", "", "layers of linear attention (Qwen3-Next)"},
 };
 
@@ -72,19 +83,6 @@ bool is_off(const Node& value, std::string_view neutral) {
   if (value.kind != Node::Kind::Scalar) return value.kind == Node::Kind::Null;
   const auto number = parse_number(value.scalar);
   return value.scalar == "false" || (number && (*number == 0 || (!neutral.empty() && number == parse_number(neutral))));
-}
-
-/// Refuses networks that would be read as others, whatever family they say they are of.
-void check_keys(const Node& config) {
-  const Node* type = config.find("model_type");
-  std::vector<Diagnostic> problems;
-  for (const ForeignKey& k : kForeignKeys) {
-    if (!k.family.empty() && type != nullptr && type->scalar == k.family) continue;
-    if (const Node* value = config.find(k.key); value != nullptr && !is_off(*value, k.neutral))
-      problems.push_back(at_key(*value, fmt::format("{}: no {} here has {}", k.key,
-                                                    k.family.empty() ? "network" : "other network", k.meaning)));
-  }
-  if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
 }
 
 std::vector<std::string_view> words(std::string_view text) {
@@ -97,10 +95,26 @@ std::vector<std::string_view> words(std::string_view text) {
   return out;
 }
 
+bool is_among(std::string_view word, std::string_view list) {
+  const auto all = words(list);
+  return std::find(all.begin(), all.end(), word) != all.end();
+}
+
+/// Refuses networks that would be read as others, whatever family they say they are of.
+void check_keys(const Node& config) {
+  const Node* type = config.find("model_type");
+  std::vector<Diagnostic> problems;
+  for (const ForeignKey& k : kForeignKeys) {
+    if (type != nullptr && is_among(type->scalar, k.families)) continue;
+    if (const Node* value = config.find(k.key); value != nullptr && !is_off(*value, k.neutral))
+      problems.push_back(at_key(*value, fmt::format("{}: no {} here has {}", k.key,
+                                                    k.families.empty() ? "network" : "other network", k.meaning)));
+  }
+  if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
+}
+
 bool accepts(const FamilyEntry& family, std::string_view architecture) {
-  for (const std::string_view a : words(family.architectures))
-    if (a == architecture) return true;
-  return false;
+  return is_among(architecture, family.architectures);
 }
 
 /// `architectures[0]`; empty when there is none.
@@ -178,8 +192,9 @@ Model model_from_config(const Node& document, std::string_view name) {
   Model model;
   model.name = name;
   model.family = family.name;
-  ConfigReader reader{config};
-  model.dtype = reader.dtype();
+  ConfigReader reader{config}, whole{document};
+  model.dtype = (reader.find("dtype|torch_dtype") ? reader : whole).dtype();
+  whole.hand_over(reader);
   family.build({reader, architecture}, model);
   return model;
 }

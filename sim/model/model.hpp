@@ -39,7 +39,8 @@ struct Linear {
   WeightLayout layout = WeightLayout::OutIn;
 };
 
-enum class NormKind : std::uint8_t { Layer, Rms };
+/// RmsOnePlus: RMSNorm whose factors are 1 + weight (Gemma).
+enum class NormKind : std::uint8_t { Layer, Rms, RmsOnePlus };
 struct Norm {
   NormKind kind = NormKind::Layer;
   ParameterId weight, bias;  // bias is none for RMSNorm, which may have no weight either
@@ -55,6 +56,7 @@ struct Rope {
   std::vector<double> inverse_frequencies;
   bool interleaved = false;       // pairs (2i, 2i+1) instead of (i, i + rot/2)
   double attention_factor = 1.0;  // yarn's factor on cos and sin
+  bool operator==(const Rope&) const = default;
 };
 
 /// Scores of a query grow with its position p, counted from 0: by 1 + scale·ln(1 + ⌊(p + 1)/span⌋) (Llama 4, arXiv
@@ -101,6 +103,7 @@ struct Attention {
   bool chunked = false;                // the windows lie side by side instead (Llama 4)
   std::optional<Rope> rope;
   std::optional<ScoreGrowth> growth;
+  std::optional<double> cap;  // scores become cap·tanh(score/cap), before masks (Gemma 2)
   std::optional<RelativeBias> relative_bias;
 };
 
@@ -126,10 +129,12 @@ struct MoE {
 };
 
 /// A transformer block: attention, optional cross-attention, feed-forward; each with its norm before (pre) or after
-/// (post).
+/// (post). What a half adds to the residual may have a norm (Gemma 2) and a factor (Granite) of its own.
 struct Block {
   Norm attention_norm, ffn_norm;
   std::optional<Norm> cross_norm;
+  std::optional<Norm> attention_out_norm, ffn_out_norm;
+  double residual_scale = 1.0;
   Attention attention;
   std::optional<Attention> cross;
   std::variant<Mlp, MoE> ffn;
@@ -158,6 +163,7 @@ struct Transformer {
   std::int64_t max_positions = 0;
   // input
   std::optional<TokenEmbedding> tokens;
+  double embedding_scale = 1.0;        // Gemma: hidden^0.5; Granite
   ParameterId positions;               // [positions (+offset), hidden]; none with rotary or relative positions
   std::int64_t position_offset = 0;    // OPT: 2
   ParameterId token_types;             // BERT
@@ -178,8 +184,9 @@ struct Transformer {
   std::optional<Linear> transform;  // BERT's masked-LM head: dense, activation, norm
   std::optional<Norm> transform_norm;
   ActivationKind transform_activation = ActivationKind::GeluErf;
-  Linear output;              // weight may be the token table (tied)
-  double output_scale = 1.0;  // T5 with tied embeddings: hidden^-0.5
+  Linear output;                    // weight may be the token table (tied)
+  double output_scale = 1.0;        // T5 with tied embeddings: hidden^-0.5; Granite
+  std::optional<double> logit_cap;  // logits become cap·tanh(logit/cap) (Gemma 2)
   bool tied = false;
 };
 

@@ -61,9 +61,9 @@ Norm ParameterSet::layer_norm(const std::string& prefix, std::int64_t dim, doubl
   return norm;
 }
 
-Norm ParameterSet::rms_norm(const std::string& prefix, std::int64_t dim, double epsilon) {
-  Norm norm{.kind = NormKind::Rms, .dim = dim, .epsilon = epsilon};
-  norm.weight = vector(prefix + ".weight", dim, Init::Ones);
+Norm ParameterSet::rms_norm(const std::string& prefix, std::int64_t dim, double epsilon, NormKind kind) {
+  Norm norm{.kind = kind, .dim = dim, .epsilon = epsilon};
+  norm.weight = vector(prefix + ".weight", dim, kind == NormKind::RmsOnePlus ? Init::Zeros : Init::Ones);
   return norm;
 }
 

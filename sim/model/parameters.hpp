@@ -36,7 +36,7 @@ class ParameterSet {
   /// The projection of patches: a convolution weight [out, channels, patch, patch] seen as a linear layer.
   Linear patches(const std::string& prefix, std::int64_t channels, std::int64_t patch, std::int64_t out);
   Norm layer_norm(const std::string& prefix, std::int64_t dim, double epsilon);
-  Norm rms_norm(const std::string& prefix, std::int64_t dim, double epsilon);
+  Norm rms_norm(const std::string& prefix, std::int64_t dim, double epsilon, NormKind kind = NormKind::Rms);
   TokenEmbedding embedding(const std::string& prefix, std::int64_t vocab, std::int64_t dim,
                            std::optional<double> deviation = {});
 

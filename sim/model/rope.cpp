@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 constexpr double kLargest = 1e12;
-constexpr std::string_view kWhere = "rope_parameters|rope_scaling";
+constexpr std::string_view kWhere = "rope_parameters|rope_scaling", kTheta = "rope_theta";
 
 struct Scaling {
   std::string type = "default";
@@ -22,11 +22,11 @@ struct Scaling {
 };
 
 /// The map with rope keys: `rope_parameters`, its part for the layer type, `rope_scaling`, or null.
-const Node* rope_map(const ConfigReader& config, std::string_view layer_type) {
+const Node* rope_map(const ConfigReader& config, const RopeNeeds& needs) {
   const Node* map = config.find(kWhere);
   if (!map) return nullptr;
-  const Node* part = map->find(layer_type);
-  return part ? part : map;
+  if (const Node* part = map->find(needs.layer_type)) return part;
+  return needs.theta_key == kTheta ? map : nullptr;
 }
 
 std::optional<double> maybe_real(ConfigReader& r, std::string_view key) {
@@ -104,16 +104,16 @@ void apply_scaling(ConfigReader& config, const Scaling& s, double theta, double 
 }  // namespace
 
 RopeReading read_rope(ConfigReader& config, const RopeNeeds& needs) {
-  double theta = config.real("rope_theta", needs.theta, 1.000001, kLargest);
+  double theta = config.real(needs.theta_key, needs.theta, 1.000001, kLargest);
   double partial = config.real("partial_rotary_factor", 1, 0, 1);
   Scaling scaling;
-  if (const Node* map = rope_map(config, needs.layer_type)) {
+  if (const Node* map = rope_map(config, needs)) {
     if (map->kind != Node::Kind::Map) {
       config.problem(kWhere, "rope_parameters must be a map");
       return {};
     }
     ConfigReader r{*map};
-    theta = r.real("rope_theta", theta, 1.000001, kLargest);
+    theta = r.real(kTheta, theta, 1.000001, kLargest);
     partial = r.real("partial_rotary_factor", partial, 0, 1);
     scaling = read_scaling(r, static_cast<double>(needs.max_positions));
     r.hand_over(config);

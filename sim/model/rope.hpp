@@ -20,6 +20,7 @@ struct RopeNeeds {
   double theta = 10000;       // the family's default
   std::int64_t max_positions = 0;
   std::string_view layer_type = "full_attention";  // transformers v5 may give each its own parameters
+  std::string_view theta_key = "rope_theta";       // another: the layer type's own, to which no scaling applies (v4)
 };
 
 /// Inverse frequencies of rotary embeddings, with their scaling applied:

@@ -49,7 +49,9 @@ struct HashVisitor {
   }
 };
 
-std::string_view word(NormKind k) { return k == NormKind::Layer ? "layer" : "rms"; }
+std::string_view word(NormKind k) {
+  return k == NormKind::Layer ? "layer" : k == NormKind::Rms ? "rms" : "rms_one_plus";
+}
 std::string_view word(RouterScore s) { return s == RouterScore::Softmax ? "softmax" : "sigmoid"; }
 std::string_view word(ReduceOp r) { return r == ReduceOp::Sum ? "sum" : "max"; }
 std::string_view word(AcceptanceRule r) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -83,9 +84,23 @@ void Layers::turn(std::string_view name, TensorId x, const Turns& turns, std::in
             operands);
 }
 
+/// The name of the tables of a rope: blocks of one model may turn by different angles (Gemma 3).
+std::string Layers::rotary_of(const Rope& rope) const {
+  std::vector<const Rope*> before;
+  if (const auto* t = std::get_if<Transformer>(&model().network))
+    for (const Block& b : t->decoder) {
+      if (!b.attention.rope) continue;
+      const Rope& other = *b.attention.rope;
+      if (other == rope) break;
+      if (std::none_of(before.begin(), before.end(), [&](const Rope* r) { return *r == other; }))
+        before.push_back(&other);
+    }
+  return before.empty() ? rotary_ : fmt::format("{}.{}", rotary_, before.size());
+}
+
 void Layers::rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride,
                     std::int64_t first, std::int64_t width) {
-  const Turns turns{rotary_, static_cast<std::int64_t>(rope.inverse_frequencies.size()), rope.interleaved,
+  const Turns turns{rotary_of(rope), static_cast<std::int64_t>(rope.inverse_frequencies.size()), rope.interleaved,
                     [rope](std::int64_t position, std::int64_t pair, bool sine) {
                       const double angle = double(position) * rope.inverse_frequencies[static_cast<std::size_t>(pair)];
                       return rope.attention_factor * (sine ? std::sin(angle) : std::cos(angle));
@@ -173,12 +188,11 @@ TensorId Layers::attend(std::string_view name, const Projected& p, const Attenti
   if (roles().cp && roles().context == ContextKind::Ulysses) return ulysses(name, p, a);
   const RecomputeScope core{tape_, recomputes(RecomputePart::Core)};
   if (!roles().cp) {
-    const bool plain = !(biased && (!bias_.is_none() || mask_groups_ > 0)) && !a.window && !kv.is_bound();
+    const bool plain = !(biased && (!bias_.is_none() || mask_groups_ > 0)) && !kv.is_bound();
     if (sizes_.stored_scores && !plain)
-      throw OptionError{
-          {"stored_scores"},
-          fmt::format("attention of {} has a bias or a window: its scores cannot be stored", model().family),
-          "leave stored_scores out"};
+      throw OptionError{{"stored_scores"},
+                        fmt::format("attention of {} has a bias: its scores cannot be stored", model().family),
+                        "leave stored_scores out"};
     if (sizes_.stored_scores) return stored_attention(name, p, a, batch, q, kv.base);
     return attend_here(name, p, a, batch, q, kv, biased);
   }
@@ -197,6 +211,7 @@ AttentionShape Layers::attention_shape(const Attention& a, std::int64_t batch, s
           .window = a.window.value_or(0),
           .chunked = a.chunked,
           .scale = a.scale,
+          .cap = a.cap.value_or(0),
           .dtype = sizes_.dtype};
 }
 

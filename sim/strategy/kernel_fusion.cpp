@@ -162,12 +162,21 @@ Plan with_kernels(const Plan& plan, const Kernels& kernels) {
 std::vector<Work> stored_kernels(AttentionShape s, std::int64_t padded) {
   if (padded > 0) s.q = padded, s.kv = Extent{padded};
   const std::int64_t groups = s.batch * s.kv_heads, rows = s.heads / s.kv_heads * s.q, kv = s.kv.base;
-  return {CopyRows{.rows = s.batch * (s.q * s.heads + 2 * kv * s.kv_heads), .cols = s.qk_dim, .dtype = s.dtype},
-          Gemm{.m = rows, .n = kv, .k = s.qk_dim, .batch = groups, .transpose_b = true, .dtype = s.dtype},
-          SoftmaxForward{
-              .rows = groups * rows, .cols = kv, .scale = s.scale, .period = s.q, .causal = s.causal, .dtype = s.dtype},
-          Gemm{.m = rows, .n = s.v_dim, .k = kv, .batch = groups, .dtype = s.dtype},
-          SwapAxes{.outer = s.batch, .a = s.heads, .b = s.q, .inner = s.v_dim, .dtype = s.dtype}};
+  std::vector<Work> out{
+      CopyRows{.rows = s.batch * (s.q * s.heads + 2 * kv * s.kv_heads), .cols = s.qk_dim, .dtype = s.dtype},
+      Gemm{.m = rows, .n = kv, .k = s.qk_dim, .batch = groups, .transpose_b = true, .dtype = s.dtype}};
+  if (s.cap > 0)
+    out.insert(out.end(),
+               {ScaleRows{.rows = groups * rows, .cols = kv, .factor = s.scale / s.cap, .dtype = s.dtype},
+                ActivationForward{.kind = ActivationKind::Tanh, .rows = groups * rows, .cols = kv, .dtype = s.dtype}});
+  const double scale = s.cap > 0 ? s.cap : s.scale;
+  out.insert(
+      out.end(),
+      {SoftmaxForward{
+           .rows = groups * rows, .cols = kv, .scale = scale, .period = s.q, .causal = s.causal, .dtype = s.dtype},
+       Gemm{.m = rows, .n = s.v_dim, .k = kv, .batch = groups, .dtype = s.dtype},
+       SwapAxes{.outer = s.batch, .a = s.heads, .b = s.q, .inner = s.v_dim, .dtype = s.dtype}});
+  return out;
 }
 
 /// Kernels of so many reads and as many writes of a matrix, or of two reads and a write.

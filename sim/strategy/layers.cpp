@@ -234,11 +234,29 @@ TensorId Layers::drop(std::string_view name, TensorId x, Dropout op, TensorId id
 }
 
 TensorId Layers::scale(std::string_view name, TensorId x, double factor) {
+  if (factor == 1.0) return x;
   const Shape shape = tape_.plan().shape(x);
   const TensorId y = activation_tensor(name, shape);
-  tape_.add(name, ScaleRows{.rows = shape[0], .cols = shape[1], .factor = factor, .dtype = sizes_.dtype},
+  const std::int64_t cols = shape[shape.rank - 1];
+  tape_.add(name, ScaleRows{.rows = shape.elements() / cols, .cols = cols, .factor = factor, .dtype = sizes_.dtype},
             {reads(x), writes(y)});
   return y;
+}
+
+TensorId Layers::soft_step(std::string_view name, TensorId x, double scale, double cap) {
+  const Shape shape = tape_.plan().shape(x);
+  const std::int64_t cols = shape[shape.rank - 1];
+  const TensorId part = this->scale(fmt::format("{}.part", name), x, scale / cap), y = activation_tensor(name, shape);
+  tape_.add(name,
+            ActivationForward{
+                .kind = ActivationKind::Tanh, .rows = shape.elements() / cols, .cols = cols, .dtype = sizes_.dtype},
+            {reads(part), writes(y)});
+  return y;
+}
+
+TensorId Layers::bounded_logits(TensorId x) {
+  const auto cap = std::get<Transformer>(model().network).logit_cap;
+  return cap ? scale("logits.bounded", soft_step("logits.tanh", x, 1, *cap), *cap) : x;
 }
 
 bool Layers::recomputes(RecomputePart part) const {
@@ -307,7 +325,7 @@ void Layers::follow_chain(int index, std::size_t first, TensorId output) {
   });
 }
 
-/// Pre-norm: x + f(norm(x)); post-norm: norm(x + f(x)).
+/// Pre-norm: x + f(norm(x)), of whose f(…) there may be a norm and a multiple; post-norm: norm(x + f(x)).
 TensorId Layers::block(int index, TensorId x, const Memory& memory, KvCache* cache) {
   const std::string name = fmt::format("layers.{}", index);
   tape_.builder().set_layer(index);
@@ -322,21 +340,20 @@ TensorId Layers::block(int index, TensorId x, const Memory& memory, KvCache* cac
   products_ = 0;
   const std::size_t first = tape_.num_recorded();
   tape_.set_recompute(recompute);
-  const auto half = [&](std::string_view part, const Norm& n, auto f) {
-    const std::string sum = fmt::format("{}.{}_residual", name, part);
-    const std::string norm_name = fmt::format("{}.{}_norm", name, part);
-    if (b.pre_norm)
-      x = add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(block_norm(norm_name, x, outer_rows(), n))));
-    else
-      x = block_norm(norm_name, add(sum, x, dropout(fmt::format("{}.{}_dropout", name, part), f(x))), outer_rows(), n);
+  const auto half = [&](std::string_view part, const Norm& n, const std::optional<Norm>& behind, auto f) {
+    const std::string at = fmt::format("{}.{}", name, part);
+    TensorId y = f(b.pre_norm ? block_norm(at + "_norm", x, outer_rows(), n) : x);
+    if (behind) y = block_norm(at + "_out_norm", y, outer_rows(), *behind);
+    x = add(at + "_residual", x, scale(at + "_scale", dropout(at + "_dropout", y), b.residual_scale));
+    if (!b.pre_norm) x = block_norm(at + "_norm", x, outer_rows(), n);
   };
-  half("attention", b.attention_norm,
+  half("attention", b.attention_norm, b.attention_out_norm,
        [&](TensorId h) { return attention(fmt::format("{}.attention", name), h, b.attention, cache, index); });
   if (b.cross)
-    half("cross", *b.cross_norm, [&](TensorId h) {
+    half("cross", *b.cross_norm, {}, [&](TensorId h) {
       return cross_attention(fmt::format("{}.cross", name), h, memory.states, memory.sequence, *b.cross, cache, index);
     });
-  half("ffn", b.ffn_norm, [&](TensorId h) { return feed_forward(name, h, b); });
+  half("ffn", b.ffn_norm, b.ffn_out_norm, [&](TensorId h) { return feed_forward(name, h, b); });
   if (recompute && (!pass || pass->keeps_output)) tape_.keep(x);
   if (arrangement_->recompute == Recompute::Whole) tape_.make_all_again(first);
   if (pass) follow_chain(index, first, x);

@@ -208,7 +208,13 @@ class Layers {
   TensorId add(std::string_view name, TensorId a, TensorId b);
   TensorId gather(std::string_view name, TensorId table, TensorId index, std::int64_t rows);
   TensorId dropout(std::string_view name, TensorId x);
+  /// factor·x; x itself for a factor of 1.
   TensorId scale(std::string_view name, TensorId x, double factor);
+  /// cap·tanh(scale·x/cap) as programs that fuse nothing compute it, up to the last factor, which is left to the
+  /// reader: tanh(scale·x/cap).
+  TensorId soft_step(std::string_view name, TensorId x, double scale, double cap);
+  /// cap·tanh(x/cap) where the model bounds its logits, else x.
+  TensorId bounded_logits(TensorId x);
 
   // Parts of a block.
   TensorId mlp(std::string_view name, TensorId x, const Mlp& m);
@@ -286,6 +292,7 @@ class Layers {
             std::int64_t first, std::int64_t width);
   void rotate(std::string_view name, TensorId x, const Rope& rope, std::int64_t heads, std::int64_t head_stride,
               std::int64_t first, std::int64_t width);
+  std::string rotary_of(const Rope& rope) const;
   void grow_scores(std::string_view name, TensorId q, const ScoreGrowth& growth, std::int64_t width);
   TensorId latent_attention(std::string_view name, TensorId x, const Attention& a, const LatentAttention& l,
                             KvCache* cache, int block);

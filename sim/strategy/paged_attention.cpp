@@ -50,6 +50,7 @@ TensorId Layers::paged_attention(std::string_view name, const Projected& p, cons
                            .window = a.window.value_or(0),
                            .chunked = a.chunked,
                            .scale = a.scale,
+                           .cap = a.cap.value_or(0),
                            .dtype = sizes_.dtype,
                            .stored = sizes_.dtype},
             {reads(p.q), reads(p.k), reads(p.v), reads(paged_->table), reads(paged_->starts), reads(paged_->lengths),

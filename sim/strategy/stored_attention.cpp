@@ -19,18 +19,27 @@ struct StoredScores {
   SoftmaxForward softmax;
   std::vector<Operand> positions;  // that a causal softmax reads
 
-  void forward(TensorId queries, TensorId keys, TensorId scores) const {
-    tape->builder().add(name, product, {reads(queries), reads(keys), writes(scores)});
-    std::vector<Operand> operands{updates(scores)};
-    operands.insert(operands.end(), positions.begin(), positions.end());
-    tape->builder().add(name + ".softmax", softmax, operands);
+  void multiply(TensorId queries, TensorId keys, TensorId scores) const {
+    tape->add_plain(name, product, {reads(queries), reads(keys), writes(scores)});
+    tape->on_backward([s = *this, queries, keys, scores] { s.multiply_back(queries, keys, scores); });
   }
 
-  void backward(TensorId queries, TensorId keys, TensorId scores) const {
+  /// In place.
+  void soften(TensorId scores) const {
+    std::vector<Operand> operands{updates(scores)};
+    operands.insert(operands.end(), positions.begin(), positions.end());
+    tape->add_plain(name + ".softmax", softmax, operands);
+    tape->on_backward([s = *this, scores] {
+      const SoftmaxForward& f = s.softmax;
+      if (const TensorId d = s.tape->gradient(scores); !d.is_none())
+        s.tape->emit(s.name + ".softmax.dx", SoftmaxBackward{f.rows, f.cols, f.scale, f.dtype},
+                     {reads(s.tape->saved(scores)), updates(d)});
+    });
+  }
+
+  void multiply_back(TensorId queries, TensorId keys, TensorId scores) const {
     const TensorId d = tape->gradient(scores);
     if (d.is_none()) return;
-    tape->emit(name + ".softmax.dx", SoftmaxBackward{softmax.rows, softmax.cols, softmax.scale, softmax.dtype},
-               {reads(tape->saved(scores)), updates(d)});
     Gemm back{.m = product.m, .n = product.k, .k = product.n, .batch = product.batch, .dtype = product.dtype};
     const TensorId dq = tape->contribution(queries), dk = tape->contribution(keys);
     tape->emit(name + ".dq", back, {reads(d), reads(tape->saved(keys)), writes(dq)});
@@ -69,13 +78,20 @@ TensorId Layers::stored_attention(std::string_view name, const Projected& p, con
       .tape = &tape_,
       .name = part("scores"),
       .product = {.m = rows, .n = kv, .k = a.qk_dim, .batch = groups, .transpose_b = true, .dtype = dtype},
-      .softmax = {.rows = groups * rows, .cols = kv, .scale = a.scale, .period = q, .causal = a.causal, .dtype = dtype},
+      .softmax = {.rows = groups * rows,
+                  .cols = kv,
+                  .scale = a.cap.value_or(a.scale),
+                  .period = q,
+                  .causal = a.causal,
+                  .window = a.window.value_or(0),
+                  .chunked = a.chunked,
+                  .dtype = dtype},
       .positions = {}};
   if (a.causal) stored.positions = {reads(places(q)), reads(places(kv))};
-  const TensorId scores = activation_tensor(part("scores"), Shape{groups, rows, kv});
-  tape_.add_steps({reads(queries), reads(keys), writes(scores)},
-                  [stored](std::span<const TensorId> t) { stored.forward(t[0], t[1], t[2]); });
-  tape_.on_backward([stored, queries, keys, scores] { stored.backward(queries, keys, scores); });
+  TensorId scores = activation_tensor(part("scores"), Shape{groups, rows, kv});
+  stored.multiply(queries, keys, scores);
+  if (a.cap) scores = soft_step(part("scores.tanh"), scores, a.scale, *a.cap);
+  stored.soften(scores);
   const TensorId weights = drop_scores(part("scores.dropout"), scores, a.heads, q);
   const TensorId output = activation_tensor(part("output"), Shape{groups, rows, a.v_dim});
   tape_.add(part("output"), Gemm{.m = rows, .n = a.v_dim, .k = kv, .batch = groups, .dtype = dtype},

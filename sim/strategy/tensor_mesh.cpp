@@ -140,6 +140,8 @@ class MeshLocaliser {
                         "ep and tp split experts"};
     cut(b.attention_norm);
     cut(b.ffn_norm);
+    for (auto* n : {&b.attention_out_norm, &b.ffn_out_norm})
+      if (*n) cut(**n);
     localise(b.attention);
     if (m->gate) cut(*m->gate, Use::In, "hidden columns", "inner columns");
     cut(m->up, Use::In, "hidden columns", "inner columns");

@@ -28,10 +28,12 @@ std::span<const Block> blocks_of(const Model& model) {
   return t->decoder.empty() ? t->encoder : t->decoder;
 }
 
-/// Whether attention of all blocks is over the sequence itself, without windows or biases.
+/// Whether attention of all blocks is over the sequence itself, without windows, biases or bounds.
 bool has_plain_attention(const Model& model) {
   const std::span<const Block> blocks = blocks_of(model);
-  const auto has_more = [](const Block& b) { return b.attention.window || b.attention.relative_bias; };
+  const auto has_more = [](const Block& b) {
+    return b.attention.window || b.attention.relative_bias || b.attention.cap;
+  };
   return !blocks.empty() && std::none_of(blocks.begin(), blocks.end(), has_more);
 }
 
@@ -92,14 +94,20 @@ Flops model_flops(const Plan& plan) {
 
 namespace {
 
-/// What products over stored scores compute behind a causal mask and nobody needs. Per masked pair of a query and a key
-/// and per head: 2(d_qk + d_v) forward, twice that backward; s(s − 1)/2 pairs of s² are masked.
+/// What products over stored scores compute behind a causal mask, with or without a window, and nobody needs. Per
+/// masked pair of a query and a key and per head: 2(d_qk + d_v) forward, twice that backward.
 Flops masked_flops(const Model& model, const TrainOptions& o, const Roles& roles) {
   const bool stores = o.stored_scores || (roles.cp && roles.context == ContextKind::Rsa);
   double flops = 0;
-  for (const Block& b : stores ? blocks_of(model) : std::span<const Block>{})
-    if (b.attention.causal) flops += 6 * double(b.attention.heads * (b.attention.qk_dim + b.attention.v_dim));
-  return Flops{flops * double(o.batch) * double(o.sequence) * double(o.sequence - 1) / 2};
+  for (const Block& b : stores ? blocks_of(model) : std::span<const Block>{}) {
+    const Attention& a = b.attention;
+    if (!a.causal) continue;
+    const AttentionShape left{
+        .q = o.sequence, .kv = Extent{o.sequence}, .window = a.window.value_or(0), .chunked = a.chunked};
+    const double masked = double(o.sequence) * double(o.sequence) - left.pairs({});
+    flops += 6 * double(a.heads * (a.qk_dim + a.v_dim)) * masked;
+  }
+  return Flops{flops * double(o.batch)};
 }
 
 void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {

@@ -84,7 +84,8 @@ class TransformerLowering {
 
   TensorId embed(TensorId tokens, TensorId positions, std::string_view name) {
     l_.set_dropout_stream(0);
-    TensorId x = l_.embed(name, l_.weight(t_.tokens->table), tokens);
+    TensorId x = l_.scale(fmt::format("{}.scale", name), l_.embed(name, l_.weight(t_.tokens->table), tokens),
+                          t_.embedding_scale);
     const std::int64_t n = l_.outer_rows();
     if (t_.project_in) x = l_.project_outside(fmt::format("{}.project_in", name), x, *t_.project_in);
     if (!t_.positions.is_none())
@@ -159,8 +160,7 @@ class TransformerLowering {
     }
     if (t_.decoder_norm) x = l_.norm("final_norm", x, n, *t_.decoder_norm);
     if (t_.project_out) x = l_.project_outside("project_out", x, *t_.project_out);
-    if (t_.output_scale != 1.0) x = l_.scale("output_scale", x, t_.output_scale);
-    return l_.logits("logits", x, t_.output);
+    return l_.bounded_logits(l_.logits("logits", l_.scale("output_scale", x, t_.output_scale), t_.output));
   }
 
   /// Encoders: masked-language-model head over all rows, or a classifier over the first row of each sample.

@@ -17,6 +17,7 @@ struct AttentionShape {
   std::int64_t window = 0;  // sliding window in tokens; 0: none
   bool chunked = false;     // windows do not slide: they lie side by side, and a query sees keys of its own
   double scale = 1;
+  double cap = 0;                     // scaled scores s become cap·tanh(s/cap), before masks; 0: they stay
   bool bias = false;                  // additive [heads, q, kv], shared by the batch
   std::int64_t mask_groups = 0;       // additive [groups, q, kv]; sequence b uses group b mod groups; 0: none
   std::int64_t ragged_pairs = 0;      // sequences of unequal length: Σ q·kv over them; 0: all equal
@@ -40,6 +41,7 @@ struct AttentionShape {
     v("window", window);
     v("chunked", chunked);
     v("scale", scale);
+    v("cap", cap);
     v("bias", bias);
     v("mask_groups", mask_groups);
     v("ragged_pairs", ragged_pairs);
@@ -100,7 +102,8 @@ struct AttentionShape {
 };
 
 /// O = softmax(scale·Q·Kᵀ + bias + mask)·V, with the log-sum-exp of each row kept for the backward pass; a query that
-/// sees no key gives 0 and −∞.  q[b,q,H,dk] k[b,kv,Hkv,dk] v[b,kv,Hkv,dv].  2·pairs·H·(dk + dv) FLOP. Operands: q k v
+/// sees no key gives 0 and −∞.  q[b,q,H,dk] k[b,kv,Hkv,dk] v[b,kv,Hkv,dv].  2·pairs·H·(dk + dv) FLOP: exponentials and
+/// bounds of scores are left out, as they are where attention is published in FLOP.  Operands: q k v
 /// [bias] [mask] [q_positions[q] kv_positions[kv]] [contexts[b]] [tree_mask[b,q,tree]] → o [lse].
 struct AttentionForward {
   AttentionShape shape;
@@ -251,14 +254,17 @@ struct MergeAttention {
   bool operator==(const MergeAttention&) const = default;
 };
 
-/// y[r,:] = softmax(scale·x[r,:]). Causal: only columns with col_positions[c] ≤ row_positions[r mod period] take part,
-/// the others are 0.  Operands: x [row_positions[period] col_positions[cols]] → y; y may be x.
+/// y[r,:] = softmax(scale·x[r,:]). Causal: only columns with col_positions[c] ≤ p = row_positions[r mod period] take
+/// part, with a window those from p − window + 1 (chunked: ⌊p/window⌋·window) on; the others are 0.  Operands: x
+/// [row_positions[period] col_positions[cols]] → y; y may be x.
 struct SoftmaxForward {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   double scale = 1;
   std::int64_t period = 1;
   bool causal = false;
+  std::int64_t window = 0;  // 0: none
+  bool chunked = false;
   DType dtype = DType::F32;
 
   static constexpr std::string_view kName = "softmax";
@@ -270,6 +276,8 @@ struct SoftmaxForward {
     v("scale", scale);
     v("period", period);
     v("causal", causal);
+    v("window", window);
+    v("chunked", chunked);
     v("dtype", dtype);
   }
   Amount amount(const Bindings&) const {

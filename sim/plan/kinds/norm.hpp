@@ -7,7 +7,8 @@
 namespace orrery {
 
 /// y = (x − mean)·rstd·w + b over the last dimension; RMSNorm has neither mean nor b. An RMSNorm that is not `weighted`
-/// has no w either.  Operands: x [w] [b] → y [mean] rstd.  About 8 FLOP per element.
+/// has no w either, one of kind RmsOnePlus has 1 + w in place of w, here and below.  Operands: x [w] [b] → y [mean]
+/// rstd.  About 8 FLOP per element.
 struct NormForward {
   NormKind kind = NormKind::Layer;
   std::int64_t rows = 0;

@@ -20,6 +20,7 @@ struct PagedAttention {
   std::int64_t window = 0;  // sliding window in tokens; 0: none
   bool chunked = false;     // see AttentionShape
   double scale = 1;
+  double cap = 0;  // see AttentionShape
   DType dtype = DType::F32;
   DType stored = DType::F32;  // type of keys and values in the pool
   // What is bound, see Symbol.
@@ -42,6 +43,7 @@ struct PagedAttention {
     v("window", window);
     v("chunked", chunked);
     v("scale", scale);
+    v("cap", cap);
     v("dtype", dtype);
     v("stored", stored);
     v("decodes", decodes);
@@ -67,6 +69,7 @@ struct PagedAttention {
                        .window = window,
                        .chunked = chunked,
                        .scale = scale,
+                       .cap = cap,
                        .dtype = dtype};
       return s;
     };

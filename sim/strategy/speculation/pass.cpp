@@ -138,8 +138,13 @@ TensorId SpeculationPass::model_logits(TensorId x) {
   const Transformer& t = target();
   const std::int64_t rows = builder.plan().shape(x)[0];
   if (t.project_out) x = layers.product("project_out", x, rows, *t.project_out);
-  if (t.output_scale != 1.0) x = layers.scale("output_scale", x, t.output_scale);
-  return layers.product("logits", x, rows, t.output);
+  return logits_by(t.output, "logits", x, rows);
+}
+
+TensorId SpeculationPass::logits_by(const Linear& output, std::string_view name, TensorId x, std::int64_t rows) {
+  if (output.weight != target().output.weight) return layers.product(name, x, rows, output);
+  x = layers.scale(fmt::format("{}.scale", name), x, target().output_scale);
+  return layers.bounded_logits(layers.product(name, x, rows, output));
 }
 
 TensorId SpeculationPass::run_draft_blocks(TensorId x, SpeculationCache& cache, const SpeculationCache* read,
@@ -180,7 +185,7 @@ TensorId SpeculationPass::draft_embedding(TensorId tokens) {
 
 TensorId SpeculationPass::draft_logits(TensorId x, std::int64_t rows) {
   if (source.drafter.norm) x = layers.row_norm("draft.norm", x, rows, *source.drafter.norm);
-  return layers.product("draft.logits", x, rows, source.drafter.output);
+  return logits_by(source.drafter.output, "draft.logits", x, rows);
 }
 
 TensorId SpeculationPass::head_state(std::string_view name, const DraftHead& head, TensorId inputs, TensorId state) {

@@ -50,6 +50,8 @@ class SpeculationPass {
                       std::vector<TensorId>* taps);
   TensorId final_norm(TensorId x, std::int64_t rows);
   TensorId model_logits(TensorId normed);
+  /// Logits of a matrix; of the model's own, as the model scales and bounds them.
+  TensorId logits_by(const Linear& output, std::string_view name, TensorId x, std::int64_t rows);
 
   /// The drafter's blocks over x; `contexts` of the model's cache for those that read it, none in a prefill.
   TensorId run_draft_blocks(TensorId x, SpeculationCache& cache, const SpeculationCache* read, TensorId contexts);

@@ -101,7 +101,7 @@ void start_heads(SpeculationPass& p) {
     const std::string name = fmt::format("draft.heads.{}", i);
     const TensorId h = p.head_state(name, head, state, state);
     const std::int64_t k = l.choices[static_cast<std::size_t>(i)];
-    p.offer_candidates(p.layers.product(name + ".logits", h, p.batch(), head.output), p.batch(), k, i, i * p.batch());
+    p.offer_candidates(p.logits_by(head.output, name + ".logits", h, p.batch()), p.batch(), k, i, i * p.batch());
     numbers += 2 * p.batch() * k;
   }
   p.read_results(numbers);
@@ -115,7 +115,7 @@ TensorId hydra_logits(SpeculationPass& p, std::int64_t rows, std::int64_t depth)
   const TensorId path =
       p.builder.view(tokens, "draft.path", Layout::contiguous(Shape{rows, (depth + 1) * p.target().hidden}));
   const TensorId h = p.head_state("draft.head", head, p.beside("draft.state_and_path", {state, path}), state);
-  return p.layers.product("draft.logits", h, rows, head.output);
+  return p.logits_by(head.output, "draft.logits", h, rows);
 }
 
 /// Clover: the cell from a state to that of the next token, and its head.
@@ -124,7 +124,7 @@ TensorId clover_logits(SpeculationPass& p, TensorId before, TensorId tokens, std
   const DraftHead& head = p.source.drafter.heads[static_cast<std::size_t>(depth)];
   const TensorId state = p.cell_state(before, tokens, rows);
   p.store_states(state, rows, first);
-  return p.layers.product("draft.logits", p.head_state("draft.head", head, state, state), rows, head.output);
+  return p.logits_by(head.output, "draft.logits", p.head_state("draft.head", head, state, state), rows);
 }
 
 /// States behind the blocks of the drafter, or behind those of the model that it runs.
