@@ -182,6 +182,10 @@ TEST_CASE("what Gemma cannot do is refused with its place", "[parallel][error]")
   CHECK(user_error([&] { parallel("{mesh: cp2}")->train_step(small("gemma2"), o, nullptr); }) ==
         "attention of gemma2 cannot be cut over cp\n  hint: cp needs one stack of plain attention and a language-model "
         "head");
+  TrainOptions eager = o;
+  eager.stored_scores = eager.eager_attention = true;
+  CHECK(user_error([&] { single()->train_step(small("gemma2"), eager, nullptr); }) ==
+        "eager_attention is for scores without bounds, and those of gemma2 have them\n  hint: leave it out");
   GenerateOptions lengths;
   lengths.prompt = 8, lengths.tokens = 4, lengths.batch = 2, lengths.lengths = {8, 6};
   CHECK(user_error([&] { single()->generation(small("gemma3"), lengths, nullptr); }) ==

@@ -99,6 +99,11 @@ constexpr Composition kCases[] = {
      "{stored_scores: true, attention_dropout: 0.1, dropout: 0.1, dropout_masks: true, recompute: full}"},
     {"bert", "{mesh: dp2 tp2}",
      "{stored_scores: true, attention_dropout: 0.3, dropout_masks: true, recompute: selective}"},
+    // Op by op, what attention holds let go behind it.
+    {"gpt2", "{mesh: tp2}", "{stored_scores: true, eager_attention: true, recompute: whole}"},
+    {"bert", "{mesh: dp2 tp2}",
+     "{stored_scores: true, eager_attention: true, attention_dropout: 0.3, dropout_masks: true, recompute: full}"},
+    {"llama", "{mesh: pp2}", "{stored_scores: true, eager_attention: true, recompute: selective}"},
     // Stages: uneven, empty but for embedding and head, microbatches that are no multiple of the stages.
     {"gpt2", "{mesh: pp2}", "{microbatches: 1}"},
     {"gpt2", "{mesh: pp3}", "{microbatches: 4, recompute: full}"},

@@ -34,6 +34,9 @@ constexpr Refusal kRefusals[] = {
     {"parallel", "{mesh: dp2}", "gpt2", "{attention_dropout: 0.1}",
      "attention_dropout without scores in memory\n"
      "  hint: set stored_scores"},
+    {"parallel", "{mesh: dp2}", "gpt2", "{eager_attention: true}",
+     "eager_attention without scores in memory\n"
+     "  hint: set stored_scores"},
     {"parallel", "{mesh: 2dp}", "gpt2", "{}",
      "'2dp' is no mesh\n"
      "  hint: write axes and sizes, like `dp2 pp4 tp8`"},

@@ -77,7 +77,7 @@ class Layers {
     std::int64_t seed = 1;
     std::int64_t microbatch = 0;
     bool training = false;
-    bool stored_scores = false;
+    bool stored_scores = false, eager_attention = false;
     Narrow narrow = Narrow::None;  // of products with weights of blocks
     bool keep_narrow = false;      // their inputs, as they were cast
     LossKind loss = LossKind::Fused;
@@ -310,6 +310,7 @@ class Layers {
   TensorId drop(std::string_view name, TensorId x, Dropout op, TensorId ids);
   TensorId drop_scores(std::string_view name, TensorId scores, std::int64_t heads, std::int64_t q);
   TensorId places(std::int64_t n);
+  void let_go(std::string_view name, std::span<const TensorId> held, TensorId result);
   TensorId pad(std::string_view name, TensorId x);
   TensorId unpad(std::string_view name, TensorId x);
   bool in_tree() const { return sizes_.cache_use == CacheUse::Tree; }

@@ -69,6 +69,8 @@ void check_capacity(const Model& model, const TrainOptions& o) {
 void check_dropout(const TrainOptions& o) {
   if (o.attention_dropout > 0 && !o.stored_scores)
     throw OptionError{{"attention_dropout"}, "attention_dropout without scores in memory", "set stored_scores"};
+  if (o.eager_attention && !o.stored_scores)
+    throw OptionError{{"eager_attention"}, "eager_attention without scores in memory", "set stored_scores"};
 }
 
 /// Schedules of what is computed again are made from what inputs in full take.

@@ -129,6 +129,7 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .microbatch = microbatch,
                  .training = true,
                  .stored_scores = o.stored_scores,
+                 .eager_attention = o.eager_attention,
                  .narrow = o.narrow,
                  .keep_narrow = o.keep_narrow,
                  .loss = o.loss,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention as it was before fused kernels: scores = q·kᵀ, softmax in place, scores·v. The probabilities [batch·heads,
 // q, kv] are written, read again by the product and kept for the backward pass: 2 products forward and 4 back, whose
-// arithmetic a causal mask does not lessen, and three passes over the scores forward, five back.
+// arithmetic a causal mask does not lessen, and three passes over the scores forward, five back. Eager, as in
+// BertSelfAttention of Hugging Face's transformers 4 (models/bert/modeling_bert.py) under PyTorch: scores are scaled,
+// masked and sent through the softmax into memory of their own, two passes more forward and one back, and what the
+// names of that function hold, queries, keys, values and masked scores, stays until it returns.
 #include <fmt/format.h>
 
 #include "sim/strategy/layers.hpp"
@@ -37,6 +40,25 @@ struct StoredScores {
     });
   }
 
+  /// Probabilities of their own, and masked scores. `padding`: [kv], what a mask adds.
+  std::pair<TensorId, TensorId> eager(TensorId queries, TensorId keys, TensorId padding, const Shape& shape) const {
+    const auto fresh = [&](std::string_view suffix) {
+      return tape->builder().tensor(fmt::format("{}{}", name, suffix), shape, {.dtype = softmax.dtype});
+    };
+    const std::int64_t rows = softmax.rows, cols = softmax.cols;
+    const TensorId raw = fresh(".raw"), scaled = fresh(".scaled"), masked = fresh(".masked"), out = fresh("");
+    tape->add(name, product, {reads(queries), reads(keys), writes(raw)});
+    tape->add(name + ".scaled", ScaleRows{.rows = rows, .cols = cols, .factor = softmax.scale, .dtype = softmax.dtype},
+              {reads(raw), writes(scaled)});
+    tape->add(name + ".masked", AddRows{.rows = rows, .cols = cols, .dtype = softmax.dtype},
+              {reads(scaled), reads(padding), writes(masked)});
+    StoredScores last = *this;
+    last.softmax.scale = 1;
+    tape->add_steps({reads(masked), writes(out)}, [last](std::span<const TensorId> t) { last.normalise(t[0], t[1]); });
+    tape->on_backward([last, masked, out] { last.normalise_back(masked, out); });
+    return {out, masked};
+  }
+
   void multiply_back(TensorId queries, TensorId keys, TensorId scores) const {
     const TensorId d = tape->gradient(scores);
     if (d.is_none()) return;
@@ -48,6 +70,22 @@ struct StoredScores {
     back.transpose_a = true;
     tape->emit(name + ".dk", back, {reads(d), reads(tape->saved(queries)), writes(dk)});
     tape->contribute(keys, dk);
+  }
+
+ private:
+  void normalise(TensorId masked, TensorId out) const {
+    std::vector<Operand> operands{reads(masked)};
+    operands.insert(operands.end(), positions.begin(), positions.end());
+    operands.push_back(writes(out));
+    tape->builder().add(name + ".softmax", softmax, operands);
+  }
+  void normalise_back(TensorId masked, TensorId out) const {
+    const TensorId d = tape->gradient(out);
+    if (d.is_none()) return;
+    const TensorId dx = tape->contribution(masked);
+    tape->emit(name + ".softmax.dx", SoftmaxBackward{softmax.rows, softmax.cols, softmax.scale, softmax.dtype},
+               {reads(tape->saved(out)), reads(d), writes(dx)});
+    tape->contribute(masked, dx);
   }
 };
 
@@ -88,10 +126,20 @@ TensorId Layers::stored_attention(std::string_view name, const Projected& p, con
                   .dtype = dtype},
       .positions = {}};
   if (a.causal) stored.positions = {reads(places(q)), reads(places(kv))};
-  TensorId scores = activation_tensor(part("scores"), Shape{groups, rows, kv});
-  stored.multiply(queries, keys, scores);
-  if (a.cap) scores = soft_step(part("scores.tanh"), scores, a.scale, *a.cap);
-  stored.soften(scores);
+  std::vector<TensorId> held;
+  TensorId scores;
+  if (sizes_.eager_attention) {
+    const TensorId padding = constant(fmt::format("no_padding.{}", kv), Shape{kv}, dtype,
+                                      [kv] { return std::vector<double>(static_cast<std::size_t>(kv)); });
+    const auto [out, masked] = stored.eager(queries, keys, padding, Shape{groups, rows, kv});
+    scores = out;
+    held = {p.q, p.k, p.v, masked};
+  } else {
+    scores = activation_tensor(part("scores"), Shape{groups, rows, kv});
+    stored.multiply(queries, keys, scores);
+    if (a.cap) scores = soft_step(part("scores.tanh"), scores, a.scale, *a.cap);
+    stored.soften(scores);
+  }
   const TensorId weights = drop_scores(part("scores.dropout"), scores, a.heads, q);
   const TensorId output = activation_tensor(part("output"), Shape{groups, rows, a.v_dim});
   tape_.add(part("output"), Gemm{.m = rows, .n = a.v_dim, .k = kv, .batch = groups, .dtype = dtype},
@@ -99,7 +147,17 @@ TensorId Layers::stored_attention(std::string_view name, const Projected& p, con
   const TensorId y = activation_tensor(part("core"), Shape{batch * q, a.heads * a.v_dim});
   tape_.add(part("core"), SwapAxes{.outer = batch, .a = a.heads, .b = q, .inner = a.v_dim, .dtype = dtype},
             {reads(output), writes(y)});
+  if (!held.empty()) let_go(part("held"), held, y);
   return y;
+}
+
+/// What names of a function hold goes when it returns, behind all that made `result`.
+void Layers::let_go(std::string_view name, std::span<const TensorId> held, TensorId result) {
+  std::vector<Operand> operands{updates(result)};
+  for (const TensorId t : held) operands.push_back(reads(t));
+  tape_.add_steps(operands, [&b = tape_.builder(), name = std::string{name}](std::span<const TensorId> t) {
+    for (const TensorId each : t.subspan(1)) b.add(name, Free{b.plan().size(each)}, {reads(each)});
+  });
 }
 
 /// Of probabilities [batch·kv_heads, heads/kv_heads·q, kv], whose rows are numbered by sample, head of the whole model

@@ -37,11 +37,17 @@ bool has_plain_attention(const Model& model) {
   return !blocks.empty() && std::none_of(blocks.begin(), blocks.end(), has_more);
 }
 
-void check_stored_scores(const TrainOptions& o, const Roles& roles) {
+void check_stored_scores(const Model& model, const TrainOptions& o, const Roles& roles) {
   if (o.stored_scores && roles.cp)
     throw OptionError{{"stored_scores"},
                       "stored_scores is for sequences on one rank",
                       "leave it out: on an axis cp scores are stored with context: rsa, and with no other"};
+  const std::span<const Block> blocks = blocks_of(model);
+  if (o.eager_attention && std::any_of(blocks.begin(), blocks.end(), [](const Block& b) { return b.attention.cap; }))
+    throw OptionError{
+        {"eager_attention"},
+        fmt::format("eager_attention is for scores without bounds, and those of {} have them", model.name),
+        "leave it out"};
   if (o.attention_dropout > 0 && (roles.row || roles.col || roles.x || roles.y || roles.z))
     throw OptionError{
         {"attention_dropout"}, "attention_dropout is for heads that are whole or split over tp", "leave it out"};
@@ -306,7 +312,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
     step.bounds = part_bounds(p.stage_layers, block_count(model), step.schedule->parts);
   }
   if (roles.cp) check_context(model, step.slices());
-  check_stored_scores(o, roles);
+  check_stored_scores(model, o, roles);
   check_recompute(o, p);
   check_loss(o);
   check_optimizer(o);

@@ -139,7 +139,7 @@ struct TrainOptions {
   std::int64_t recompute_interval = 1;
   std::optional<Bytes> activation_budget = std::nullopt;
   const RematSolver* remat = nullptr;  // not an option: finds the schedules of `recompute: checkmate`
-  bool stored_scores = false;
+  bool stored_scores = false, eager_attention = false;
   bool wide_gradients = false;
   LossKind loss = LossKind::Fused;
   bool waits_for_loss = false, waits_for_experts = false, weigh_inside = false, copied_values = false;
@@ -180,6 +180,8 @@ struct TrainOptions {
             more_than(Bytes{0}));
     v.field("stored_scores", stored_scores,
             "attention as two products and a softmax between them, whose scores are kept, in place of one fused op");
+    v.field("eager_attention", eager_attention,
+            "stored scores op by op, in memory that stays until attention returns (BERT of transformers 4)");
     v.field("wide_gradients", wide_gradients,
             "bf16 and f16: gradients of weights are added up and summed over ranks in f32");
     v.field("loss", loss,
