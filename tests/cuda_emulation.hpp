@@ -26,7 +26,7 @@ double from_e5m2(std::uint8_t code);
 class BlockFibers {
  public:
   using Body = void (*)(const void* kernel, BlockFibers& block, int thread);
-  static constexpr std::size_t kSlot = 32;
+  static constexpr std::size_t kSlot = 96;  // bytes
 
   /// Those of this thread of the host, for a launch of `blocks` blocks with `shared_bytes` of memory each.
   static BlockFibers& of_launch(std::size_t shared_bytes, std::int64_t blocks);
@@ -72,8 +72,8 @@ class BlockFibers {
   };
   static void enter(unsigned high, unsigned low);
   void begin(Fiber& fiber);
-  // Jumps leave no frame behind but that of `next`: the address sanitizer need not, and on these stacks cannot, look for
-  // more.
+  // Jumps leave no frame behind but that of `next`: the address sanitizer need not, and on these stacks cannot, look
+  // for more.
   [[noreturn, gnu::noinline, gnu::no_sanitize_address]] void next();
   [[gnu::noinline, gnu::no_sanitize_address]] void yield();
   [[gnu::noinline, gnu::no_sanitize_address]] void pass();
@@ -120,24 +120,31 @@ struct EmulatedThread {
     std::memcpy(&y, fibers->slot(thread, lane), sizeof y);
     return y;
   }
-  /// d += A·B of mma.m16n8k16, or m16n8k32 of 8 bits (PTX ISA, "Matrix fragments for mma.m16n8k16" and "…k32").
+  /// d += A·B of mma.m16n8k16, or m16n8k32 of 8 bits (PTX ISA, "Matrix fragments for mma.m16n8k16" and "…k32"). What
+  /// the registers hold are numbers before they are posted: many lanes read each of them.
   template <class A, class B = A>
   void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], A, B = {}) const {
-    std::uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    constexpr int kWord = 4 / sizeof(A), kHalf = 4 * kWord;  // numbers of a register, and of the four lanes of a row
+    float own[6 * kWord];
+    static_assert(sizeof own <= BlockFibers::kSlot);
+    numbers_of<A>(a, own);
+    numbers_of<B>(b, own + 4 * kWord);
     fibers->post(thread, own, sizeof own);
     const int group = thread % gpu::kWarp / 4, in_group = thread % 4;
-    constexpr int kWord = 4 / sizeof(A), kHalf = 4 * kWord;  // numbers of a register, and of the four lanes of a row
-    const auto element = [&]<class T>(T, int lane, int reg, int place) {
-      T x[kWord];
-      std::memcpy(x, fibers->slot(thread, lane) + 4 * reg, sizeof x);
-      return number(x[place]);
+    float rows[2][2 * kHalf], cols[2][2 * kHalf];  // of A, of B: what this thread multiplies
+    const auto fetch = [&](float* to, int lane, int reg) {
+      constexpr std::size_t kBytes = kWord * sizeof(float);
+      std::memcpy(to, fibers->slot(thread, lane) + kBytes * static_cast<std::size_t>(reg), kBytes);
     };
-    for (int i = 0; i < 4; ++i) {
-      const int row = group + (i >= 2 ? 8 : 0), col = 2 * in_group + i % 2;
-      for (int k = 0; k < 2 * kHalf; ++k)
-        d[i] += element(A{}, row % 8 * 4 + k % kHalf / kWord, (row >= 8 ? 1 : 0) + (k >= kHalf ? 2 : 0), k % kWord) *
-                element(B{}, col * 4 + k % kHalf / kWord, 4 + (k >= kHalf ? 1 : 0), k % kWord);
-    }
+    for (int which = 0; which < 2; ++which)
+      for (int half = 0; half < 2; ++half)
+        for (int lane = 0; lane < 4; ++lane) {
+          const int at = half * kHalf + lane * kWord;
+          fetch(rows[which] + at, group * 4 + lane, which + 2 * half);
+          fetch(cols[which] + at, (2 * in_group + which) * 4 + lane, 4 + half);
+        }
+    for (int i = 0; i < 4; ++i)
+      for (int k = 0; k < 2 * kHalf; ++k) d[i] += rows[i / 2][k] * cols[i % 2][k];
   }
 
  private:
@@ -145,6 +152,13 @@ struct EmulatedThread {
   static float number(gpu::f16 x) { return gpu::to_float(x); }
   static float number(gpu::e4m3 x) { return static_cast<float>(from_e4m3(x.bits)); }
   static float number(gpu::e5m2 x) { return static_cast<float>(from_e5m2(x.bits)); }
+  /// Of registers that hold several of type T each.
+  template <class T, std::size_t N>
+  static void numbers_of(const std::uint32_t (&registers)[N], float* to) {
+    T x[N * sizeof(std::uint32_t) / sizeof(T)];
+    std::memcpy(x, registers, sizeof registers);
+    for (const T& one : x) *to++ = number(one);
+  }
 };
 
 template <class K>
