@@ -48,6 +48,14 @@ json snapshot() {
 
 }  // namespace
 
+TEST_CASE("an allocator that there is none of is told with the option and those there are", "[memory]") {
+  const CommandResult r = orrery::testing::orrery({"memory", "gpt2_tiny_train", "--allocator", "slab"});
+  CHECK(r.code == 2);
+  CHECK(r.err ==
+        "orrery: --allocator: unknown value 'slab'\n"
+        "  hint: known values: best-fit, buddy, pytorch\n");
+}
+
 TEST_CASE("a snapshot replayed through our allocator comes to what PyTorch recorded", "[memory]") {
   const TemporaryFolder folder;
   const std::string path = folder.file("snapshot.json", snapshot().dump());

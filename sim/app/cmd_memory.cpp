@@ -37,7 +37,7 @@ Choice parse_choice(const std::string& text) {
   if (node.kind != Node::Kind::Map)
     throw UserError{fmt::format("--allocator takes a name and settings, not '{}'", text),
                     "such as 'pytorch {expandable_segments: true}'"};
-  node.fields.insert(node.fields.begin(), {"allocator", Node::of(text.substr(0, space))});
+  node.fields.insert(node.fields.begin(), {"allocator", Node::of(text.substr(0, space), {"--allocator", 0, 0, {}})});
   Choice choice{text, {}};
   read_options(node, choice.options);
   check(choice.options);
