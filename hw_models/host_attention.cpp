@@ -81,7 +81,9 @@ Moved moved(const LawInput& in) {
 ///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(dk + ⌈dv⌉₃₂) +
 ///   rows·b·H·q·(dk + dv) + misses
 ///
-/// Leaves out bias and masks, which add a read of a score each. Coefficients: `attention.tiled`, fitted by calibrate.
+/// Leaves out bias and masks, which add a read of a score each, and bounds of scores: their tanh took 0.9 ns a score,
+/// where all else took 2.2 (heads of 32 numbers) to 7.3 (128) (Xeon at 2.5 GHz, f32, 512 queries and keys).
+/// Coefficients: `attention.tiled`, fitted by calibrate.
 FeatureRow attention_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
   const std::int64_t kv = s.kv.at(in.bindings);
