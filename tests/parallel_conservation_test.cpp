@@ -353,39 +353,6 @@ TEST_CASE("masks of dropout and dropped scores are kept, a byte a number and two
   CHECK(kept_bytes(lower(gpt(4), o, strategy), 1) - none == 2 * sbh / outer + 3 * scores);
 }
 
-/// Bytes in the shape of scores that lie on a device while they are multiplied with the values of the first block.
-double scores_beside_values(const Plan& plan, std::int64_t elements) {
-  double live = 0;
-  for (const Op& op : plan.ops_of(plan.classes[0])) {
-    double freed = 0;
-    for (const Operand& o : plan.operands_of(op)) {
-      const TensorId owner = plan.owner(o.tensor());
-      if (plan.shape(owner).elements() != elements) continue;
-      if (o.allocates()) live += plan.size(owner).base();
-      if (o.frees()) freed += plan.size(owner).base();
-    }
-    if (std::holds_alternative<Gemm>(plan.work(op)) && plan.name_of(op).ends_with(".output")) return live;
-    live -= freed;
-  }
-  return 0;
-}
-
-/// Softmax, what dropout leaves (2 B each) and its mask; eager, masked scores (2 B) beside them until attention
-/// returns. What a block keeps is the same.
-TEST_CASE("eager attention holds two bytes more a score until it returns", "[parallel]") {
-  TrainOptions o = options();
-  o.dtype = Precision::BF16;
-  o.stored_scores = o.dropout_masks = true;
-  o.attention_dropout = 0.1;
-  const auto scores = static_cast<std::int64_t>(kHeads * 16 * 16 * 8);
-  const Plan in_place = lower(gpt(4), o, "{mesh: dp1}");
-  o.eager_attention = true;
-  const Plan eager = lower(gpt(4), o, "{mesh: dp1}");
-  CHECK(scores_beside_values(in_place, scores) == 5.0 * double(scores));
-  CHECK(scores_beside_values(eager, scores) == 7.0 * double(scores));
-  CHECK(kept_bytes(eager, 1) == kept_bytes(in_place, 1));
-}
-
 /// Without copies keys and values of the expanded latents stay whole: 4 numbers of keys for each of 2 heads.
 TEST_CASE("values that are copied leave the keys beside them behind", "[parallel]") {
   TrainOptions o = options();
