@@ -154,14 +154,14 @@ std::int64_t scratch(const Plan& plan, const RankClass& c, const WorkspaceModel*
 }  // namespace
 
 OtherBytes other_bytes(const Plan& plan, ClassId c, const Updates& updates, const WorkspaceModel* workspaces,
-                       Gradients gradients) {
+                       Beside beside) {
   const RankClass& rank_class = plan.classes[c.index()];
   std::unordered_set<std::uint32_t> managed;
   std::unordered_map<std::uint32_t, std::uint32_t> ends;  // gradients, until they move
   for (const Update& u : updates.all) {
     managed.insert(plan.owner(u.weight).value);
     for (const TensorId s : u.states) managed.insert(s.value);
-    if (gradients == Gradients::LeftOut) managed.insert(plan.owner(u.gradient).value);
+    if (beside != Beside::All) managed.insert(plan.owner(u.gradient).value);
     ends[plan.owner(u.gradient).value] = std::max(u.complete, u.last_read).value - rank_class.first_op;
   }
   std::unordered_map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> lives;  // first and last op
@@ -169,6 +169,8 @@ OtherBytes other_bytes(const Plan& plan, ClassId c, const Updates& updates, cons
     for (const Operand& o : plan.operands_of(plan.ops[rank_class.first_op + i])) {
       const std::uint32_t owner = plan.owner(o.tensor()).value;
       if (managed.contains(owner) || plan.tensors[owner].tier != Tier::Device) continue;
+      const TensorRole role = plan.tensors[owner].role;
+      if (beside == Beside::NoModelData && (role == TensorRole::Parameter || role == TensorRole::Gradient)) continue;
       lives.try_emplace(owner, i, i).first->second.second = i;
     }
   // A gradient that is complete waits behind its op for its move; what an op reads last is gone behind it.

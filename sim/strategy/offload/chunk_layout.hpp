@@ -55,9 +55,9 @@ void place_chunks(PlanRewriter& r, ClassId c, const Updates& updates, const Chun
 struct OtherBytes {
   std::vector<std::int64_t> during, behind;
 };
-/// Without gradients where somebody else counts them.
-enum class Gradients : std::uint8_t { Counted, LeftOut };
+/// All of it, without gradients where somebody else counts them, or without gradients and gathered weights.
+enum class Beside : std::uint8_t { All, NoGradients, NoModelData };
 OtherBytes other_bytes(const Plan& plan, ClassId c, const Updates& updates, const WorkspaceModel* workspaces,
-                       Gradients gradients = Gradients::Counted);
+                       Beside beside = Beside::All);
 
 }  // namespace orrery

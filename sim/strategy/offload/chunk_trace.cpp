@@ -107,9 +107,8 @@ std::vector<std::uint32_t> passes_of(const Plan& plan, const std::vector<ChunkAc
 }  // namespace
 
 ChunkTrace trace_chunks(const Plan& plan, ClassId c, const Updates& updates, const ChunkLayout& layout,
-                        const std::vector<ChunkAction>& actions, const WorkspaceModel* workspaces,
-                        Gradients gradients) {
-  ChunkTrace out{plan, c, updates, layout, {}, {}, {}, {}, {}, {}, passes_of(plan, actions)};
+                        const std::vector<ChunkAction>& actions, const WorkspaceModel* workspaces, Beside beside) {
+  ChunkTrace out{plan, c, updates, layout, {}, {}, {}, {}, {}, {}, passes_of(plan, actions), {}};
   for (std::uint32_t k = 0; k < layout.size(); ++k) {
     const Update& u = updates.all[layout.members[k].front()];
     const auto lists = static_cast<std::int64_t>(u.states.size()) + (lacks_master(plan, u) ? 1 : 0);
@@ -121,10 +120,11 @@ ChunkTrace trace_chunks(const Plan& plan, ClassId c, const Updates& updates, con
   }
   std::unordered_map<std::uint32_t, std::uint32_t> by_weight;
   for (std::uint32_t i = 0; i < updates.all.size(); ++i) by_weight[updates.all[i].weight.value] = i;
-  const OtherBytes others = other_bytes(plan, c, updates, workspaces, gradients);
+  const OtherBytes others = other_bytes(plan, c, updates, workspaces, beside);
   const std::uint32_t first = plan.classes[c.index()].first_op;
   for (const ChunkAction& a : actions) {
     const std::size_t i = a.op.value - first;
+    out.ops.push_back(a.op.value - first);
     out.beside.push_back(std::max(others.during[i], others.during[std::min(i + 1, others.during.size() - 1)]));
     out.during.push_back(a.deed == ChunkDeed::Stash ? others.behind[i] : others.during[i]);
     out.changed.push_back(a.deed == ChunkDeed::Stash ? out.weight_bytes[layout.slots[a.index].chunk] : 0);

@@ -44,6 +44,7 @@ struct ChunkTrace {
   std::vector<CacheStep> steps;                         // without capacities
   std::vector<std::int64_t> changed;                    // per step: bytes of the chunk that a gradient moves into
   std::vector<std::uint32_t> passes;  // per step: a forward or a backward pass of a microbatch, by number
+  std::vector<std::uint32_t> ops;     // per step: its op, by place in the class
 
   /// Bytes of a chunk's master copy where it is wider than the weights; else 0.
   std::int64_t master_bytes(std::uint32_t chunk) const;
@@ -58,6 +59,6 @@ struct ChunkTrace {
 
 ChunkTrace trace_chunks(const Plan& plan, ClassId c, const Updates& updates, const ChunkLayout& layout,
                         const std::vector<ChunkAction>& actions, const WorkspaceModel* workspaces,
-                        Gradients gradients = Gradients::Counted);
+                        Beside beside = Beside::All);
 
 }  // namespace orrery

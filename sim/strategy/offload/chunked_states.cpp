@@ -89,8 +89,54 @@ std::int64_t buffer_bytes(const ChunkTrace& trace) {
   return static_cast<std::int64_t>(most.base());
 }
 
+/// Per op: the most that a tracer sees which looks when weights are asked for, the last time and the next.
+std::vector<std::int64_t> seen_at_moments(const ChunkTrace& trace, const std::vector<std::int64_t>& behind) {
+  const Plan& plan = trace.plan;
+  const std::uint32_t first = plan.classes[trace.rank_class.index()].first_op;
+  const auto asks = [&](std::size_t i) {
+    const Op& op = plan.ops[first + i];
+    const auto operands = plan.operands_of(op);
+    return op.stream == Stream::Compute && !trace.updates.belongs[i] &&
+           std::any_of(operands.begin(), operands.end(), [&](Operand o) {
+             return o.reads() && plan.tensors[plan.owner(o.tensor()).index()].role == TensorRole::Parameter;
+           });
+  };
+  std::vector<std::int64_t> out(behind.size(), 0);
+  std::int64_t next = 0;
+  for (std::size_t i = out.size(); i-- > 0;) {
+    out[i] = next;
+    if (i > 0 && asks(i)) next = behind[i - 1];
+  }
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (i > 0 && asks(i)) last = behind[i - 1];
+    out[i] = std::max(out[i], last);
+  }
+  return out;
+}
+
+/// Per step: what is kept free beside chunks. Moments: as `available_chunk_mem` of patrickstar/manager/manager.py has
+/// it before release 0.4, whose memory beside chunks is no model data; what is gathered here counts once.
+std::vector<std::int64_t> told_beside(const ChunkTrace& trace, const ChunkOptions& o,
+                                      const WorkspaceModel* workspaces) {
+  if (o.tracer == MemoryTracer::Exact) return trace.beside;
+  constexpr double kForward = 1.5, kBackward = 2;
+  const auto others = [&](Beside b) { return other_bytes(trace.plan, trace.rank_class, trace.updates, workspaces, b); };
+  const OtherBytes all = others(Beside::All), seen = others(Beside::NoModelData);
+  const std::vector<std::int64_t> moments = seen_at_moments(trace, seen.behind);
+  const std::uint32_t first = trace.plan.classes[trace.rank_class.index()].first_op;
+  std::vector<std::int64_t> out;
+  for (const std::uint32_t i : trace.ops) {
+    const bool forward = trace.plan.ops[first + i].phase == Phase::Forward;
+    const std::size_t next = std::min<std::size_t>(i + 1, moments.size() - 1);
+    const std::int64_t model = std::max(all.during[i] - seen.during[i], all.during[next] - seen.during[next]);
+    out.push_back(model + static_cast<std::int64_t>((forward ? kForward : kBackward) * double(moments[i])));
+  }
+  return out;
+}
+
 /// Room for chunks at a step of the passes: what is usable, without what lies beside chunks and the reserve.
-ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
+ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o, const WorkspaceModel* workspaces) {
   ChunkDecision out;
   out.places.resize(trace.layout.size());
   if (out.places.empty()) return out;
@@ -98,7 +144,9 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   const std::int64_t reserve = (o.reserve + (o.asynchronous ? 1 : 0)) * largest;
   const std::int64_t kept = o.write_buffer == WriteBuffer::Within ? buffer_bytes(trace) : 0;
   const auto usable = static_cast<std::int64_t>(o.usable * o.device_memory.base()) - reserve - kept;
-  const std::int64_t room = usable - trace.most_beside(), left = room - sum(trace.weight_bytes);
+  const std::vector<std::int64_t> beside = told_beside(trace, o, workspaces);
+  const std::int64_t room = usable - *std::max_element(beside.begin(), beside.end());
+  const std::int64_t left = room - sum(trace.weight_bytes);
   const bool cached = left < 0;
   const std::int64_t forced = relieve_host(trace, o, cached, cached ? room : left);
   check_updates(trace, o);
@@ -111,8 +159,7 @@ ChunkDecision decide(const ChunkTrace& trace, const ChunkOptions& o) {
   const std::vector<std::int64_t> rounding = o.write_buffer == WriteBuffer::None
                                                  ? rounding_room(trace, reserve)
                                                  : std::vector<std::int64_t>(trace.steps.size(), 0);
-  out.steps =
-      trace.moving(out.places, [&](std::size_t s) { return usable - resident - trace.beside[s] - rounding[s]; });
+  out.steps = trace.moving(out.places, [&](std::size_t s) { return usable - resident - beside[s] - rounding[s]; });
   out.cache = plan_cache(trace.weight_bytes, out.steps, o.eviction);
   if (o.asynchronous) come_ahead(out.cache, trace.weight_bytes, out.steps, 1);
   return out;
@@ -130,7 +177,7 @@ Plan chunk_states(const Plan& plan, const ChunkOptions& options, const Workspace
                  .keeps_buffer = options.write_buffer != WriteBuffer::None,
                  .states = tier_of(options.memory)},
       .lay_out = [&](const Plan& p, ClassId, const Updates& u) { return lay_out_chunks(p, u, options.chunk); },
-      .decide = [&](const ChunkTrace& trace) { return decide(trace, options); }};
+      .decide = [&](const ChunkTrace& trace) { return decide(trace, options, workspaces); }};
   return move_chunks(plan, rules, workspaces, counts);
 }
 

@@ -17,6 +17,15 @@ inline std::span<const EnumName<WriteBuffer>> enum_names(WriteBuffer) {
   return names;
 }
 
+/// What tells how much lies beside chunks: all of it, or as PatrickStar's releases before 0.4 had it, what lies there
+/// when weights are asked for, 1.5 times in the forward pass and twice in the backward pass.
+enum class MemoryTracer : std::uint8_t { Exact, Moments };
+inline std::span<const EnumName<MemoryTracer>> enum_names(MemoryTracer) {
+  static constexpr EnumName<MemoryTracer> names[] = {{MemoryTracer::Exact, "exact"},
+                                                     {MemoryTracer::Moments, "moments"}};
+  return names;
+}
+
 /// How model data lies in chunks, and how much of the device they may take.
 struct ChunkOptions {
   std::int64_t chunk = 64 << 20;
@@ -26,6 +35,7 @@ struct ChunkOptions {
   std::int64_t reserve = 1;
   Bytes update_reserve{0};
   WriteBuffer write_buffer = WriteBuffer::None;
+  MemoryTracer tracer = MemoryTracer::Exact;
   Eviction eviction = Eviction::Belady;
   HostMemory memory = HostMemory::Pinned;
   bool hybrid = true, asynchronous = false;
@@ -48,6 +58,9 @@ struct ChunkOptions {
         "write_buffer", write_buffer,
         "room of a chunk's master copy that stays on the device for those that come back: none while they do not, or "
         "beside the room that chunks may have, or within it");
+    v.field("tracer", tracer,
+            "what tells how much lies beside chunks: exact, or moments, when weights are asked for, of which more is "
+            "kept free than is seen");
     v.field("eviction", eviction, "which chunk leaves the device when another one needs its room");
     v.field("memory", memory, "host memory that copies go to and come from");
     v.field("hybrid", hybrid, "update on the device as many chunks as fit beside the passes");

@@ -160,7 +160,7 @@ void LockFree::schedule(const WorkspaceModel* workspaces) {
   const std::uint32_t first = plan_.classes[class_.index()].first_op;
   for (std::uint32_t i = 0; i < ops_.size(); ++i)
     if (!updates_.belongs[i]) actions_.push_back({ChunkDeed::Emit, OpId{std::size_t{first + i}}, 0});
-  const ChunkTrace trace = trace_chunks(plan_, class_, updates_, layout_, actions_, workspaces, Gradients::LeftOut);
+  const ChunkTrace trace = trace_chunks(plan_, class_, updates_, layout_, actions_, workspaces, Beside::NoGradients);
   const std::vector<std::int64_t> gradients = gradient_bytes();
   const auto usable = static_cast<std::int64_t>(o_.usable * o_.device_memory.base());
   std::vector<CacheStep> steps = trace.moving(std::vector<ChunkPlace>(layout_.size()), [&](std::size_t s) {
