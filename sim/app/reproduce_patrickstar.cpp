@@ -16,16 +16,23 @@
 // is used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
 // (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits
 // is taken, for smaller networks on A100 of 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory
-// rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100; attention with
-// its scores in memory, dropped as BertConfig says (0.1), and with masks of a byte for each number that may be dropped,
-// as PyTorch ran it then; ranks that update on one host together as its author
+// rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100; attention op
+// by op as BertSelfAttention has it (transformers 4; examples/ps_modeling_bert.py is a copy of it), dropped as
+// BertConfig says (0.1), and with masks of a byte for each number that may be dropped, as PyTorch ran it then; ranks
+// that update on one host together as its author
 // measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks have
 // owners, who bring them up and broadcast them one after another, as there. The buffer that master copies come back
 // through stays on the device beside what chunks may have (ops/fp16_cpu_adam.py), as without the memory cache, which
 // the sweeps of A100 ran with and without, and those of V100 did not know. Several ranks keep no chunk of room free
 // where the reference keeps one: here gradients lie beside the gathered chunk until they are summed, there in its
-// place. Calibrated, on the two rows of each machine that say so: the rate of products, and that of copies and updates
-// on the host.
+// place. Bars of one, two and four V100 have labels of two decimals and end with 12 billion, where release 0.3 ended
+// (its README; 0.4.0 had 13 on one, pull request 218); those of eight have whole numbers and go on to the 18 of 0.4.3.
+// The former are taken for runs of 0.3: its tracer looks at memory when weights are asked for, and keeps 1.5 and 2
+// times what it saw free of chunks (patrickstar/manager/manager.py, `available_chunk_mem`); chunks of all ranks are
+// gathered at once, as memory-saving communication came with 0.4.3, and sizes of chunks are swept, of those that the
+// search of 0.4.5 tries, as it has none (CHANGE_LOG.md). Calibrated, on the rows of each machine that say so (the
+// host's rate of V100 as it was when those of 0.3 were not told apart): the rate of products, and that of copies and
+// updates on the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,25 +93,24 @@ std::int64_t chunks_taken(const std::vector<std::int64_t>& layers, std::int64_t 
   return chunks;
 }
 
-struct ChunkSize {
-  std::int64_t elements = 0, chunks = 0;
-};
-
-/// What the reference's search (CS_SEARCH of run_transformers.sh) takes: of 312, 280, … 88 Mi elements the size that
-/// leaves least empty. A layer that is wider takes the next size of the same steps that holds it.
-ChunkSize searched_chunk(const GptSize& s) {
-  constexpr std::int64_t kMi = 1 << 20, kMost = 312 * kMi, kStep = 32 * kMi;
-  const std::vector<std::int64_t> layers = layers_of(s);
+/// Elements of chunks that the reference's search (CS_SEARCH of run_transformers.sh) tries, 312, 280, … 88 Mi, as far
+/// as they hold all layers, most first; where none does, the next size of the same steps that does.
+std::vector<std::int64_t> chunk_sizes(const std::vector<std::int64_t>& layers) {
+  constexpr std::int64_t kMi = 1 << 20, kLeast = 88 * kMi, kStep = 32 * kMi;
   const std::int64_t widest = *std::max_element(layers.begin(), layers.end());
-  ChunkSize best;
-  for (std::int64_t n = kMost; n >= 88 * kMi && n >= widest; n -= kStep)
-    if (const std::int64_t c = chunks_taken(layers, n); best.chunks == 0 || c * n < best.chunks * best.elements)
-      best = {n, c};
-  if (best.chunks > 0) return best;
-  best.elements = kMost;
-  while (best.elements < widest) best.elements += kStep;
-  best.chunks = chunks_taken(layers, best.elements);
-  return best;
+  std::int64_t n = 312 * kMi;
+  while (n < widest) n += kStep;
+  std::vector<std::int64_t> out{n};
+  while (n - kStep >= std::max(kLeast, widest)) out.push_back(n -= kStep);
+  return out;
+}
+
+/// The one of them that leaves least empty, which the search takes; the largest where equal.
+std::int64_t searched_chunk(const std::vector<std::int64_t>& layers) {
+  const std::vector<std::int64_t> sizes = chunk_sizes(layers);
+  return *std::min_element(sizes.begin(), sizes.end(), [&](std::int64_t a, std::int64_t b) {
+    return a * chunks_taken(layers, a) < b * chunks_taken(layers, b);
+  });
 }
 
 /// Part of the host's memory rate that updates of so many ranks of a node reach together.
@@ -124,6 +130,7 @@ struct Site {
   std::vector<std::pair<std::int64_t, double>> largest;  // billions of parameters by GPUs
   std::vector<Row> rows;
   std::vector<std::pair<std::int64_t, double>> calibrated;  // GPUs and billions of the rows that they were set on
+  std::int64_t first_release;                               // rows of up to so many GPUs are of it
   const char* source;
 };
 
@@ -141,8 +148,8 @@ Site a100() {
       .host_bytes = 1007 * kGiB,
       .outside = 2.04 * kGiB,
       .outside_of_many = 2.77 * kGiB,
-      .products = 0.654,
-      .host = 0.686,
+      .products = 0.685,
+      .host = 0.662,
       .batches = {32, 16, 8, 4},
       .largest = {{1, 50}, {2, 50}, {4, 60}, {8, 68}},
       .rows =
@@ -155,6 +162,7 @@ Site a100() {
            {32, {{20, 6080}, {40, 6070}, {60, 4100}, {175, 3500}}},
            {64, {{20, 11600}, {40, 11900}, {60, 11800}, {175, 8100}}}},
       .calibrated = {{4, 15}, {4, 60}},
+      .first_release = 0,
       .source = "repository of PatrickStar, one_node_perf_a100.png, m_node_superpod.png"};
 }
 
@@ -169,7 +177,7 @@ Site v100() {
           .host_bytes = 240e9,
           .outside = 1.2 * kGiB,
           .outside_of_many = 1.35 * kGiB,
-          .products = 0.631,
+          .products = 0.678,
           .host = 0.97,
           .batches = {32, 16, 8},
           .largest = {{1, 12}, {2, 12}, {4, 12}, {8, 18}},
@@ -178,6 +186,7 @@ Site v100() {
                    {4, {{1, 221.74}, {2, 212.31}, {4, 208.49}, {6, 232.94}, {8, 211.96}, {10, 237.25}, {12, 224.59}}},
                    {8, {{1, 444}, {2, 425}, {4, 426}, {6, 482}, {8, 467}, {10, 494}, {12, 482}, {15, 465}, {18, 419}}}},
           .calibrated = {{8, 2}, {4, 12}},
+          .first_release = 4,
           .source = "repository of PatrickStar, mgpu_scalability.png"};
 }
 
@@ -189,6 +198,8 @@ struct Inputs {
   bool holes = true;               // of PyTorch's allocator
   bool write_buffer = true;        // stays on the device
   bool dropped_scores = true;      // and masks
+  bool eager = true;               // attention
+  bool releases = true;            // the first one where it was run
   std::int64_t most_samples = 32;  // per GPU
 };
 
@@ -201,51 +212,82 @@ class Machines {
     double best = 0;
     for (const std::int64_t batch : site.batches)
       if (batch <= in_.most_samples && (batch <= 16 || size.billions < 20))
-        best = std::max(best, speed(site, gpus, size, batch).value_or(0));
+        for (const std::int64_t chunk : chunks(site, gpus, size))
+          best = std::max(best, speed(site, gpus, size, batch, chunk).value_or(0));
     return best;
   }
 
   /// Billions of parameters of the largest size that fits with the smallest batch; memory grows with the size.
   double largest(const Site& site, std::int64_t gpus) const {
-    const auto fits = [&](const GptSize& size) { return speed(site, gpus, size, site.batches.back()).has_value(); };
+    const auto fits = [&](const GptSize& size) {
+      const std::vector<std::int64_t> sizes = chunks(site, gpus, size);
+      return std::any_of(sizes.begin(), sizes.end(), [&](std::int64_t chunk) {
+        return speed(site, gpus, size, site.batches.back(), chunk).has_value();
+      });
+    };
     const GptSize* bad = std::partition_point(std::begin(kSizes), std::end(kSizes), fits);
     return bad == std::begin(kSizes) ? 0 : (bad - 1)->billions;
   }
 
  private:
+  bool is_first_release(const Site& site, std::int64_t gpus) const {
+    return in_.releases && gpus <= site.first_release;
+  }
+
+  /// Sizes that are tried, as elements of a chunk; 0: what leaves no gaps. The first release has no search yet.
+  std::vector<std::int64_t> chunks(const Site& site, std::int64_t gpus, const GptSize& size) const {
+    if (!in_.searched) return {0};
+    const std::vector<std::int64_t> layers = layers_of(size);
+    return is_first_release(site, gpus) ? chunk_sizes(layers) : std::vector{searched_chunk(layers)};
+  }
+
   /// Nothing where so many samples on each GPU do not fit.
-  std::optional<double> speed(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch) const {
+  std::optional<double> speed(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch,
+                              std::int64_t chunk) const {
     const auto report =
-        fitting_step(r_, scenario(site, gpus, size, batch), {{"gemm.rate", in_.calibrated ? site.products : 1}});
+        fitting_step(r_, scenario(site, gpus, size, batch, chunk), {{"gemm.rate", in_.calibrated ? site.products : 1}});
     if (!report) return {};
     return teraflops_of(parameters_of(size), double(batch * gpus * kTokens), report->step);
   }
 
-  std::string scenario(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch) const {
+  /// Memory-saving communication came with 0.4.3: chunks of all ranks are gathered at once before.
+  std::string mesh(const Site& site, std::int64_t gpus, std::int64_t chunk) const {
+    if (gpus == 1) return "";
+    const bool first = is_first_release(site, gpus);
+    const std::string parts =
+        chunk > 0 ? fmt::format("bucket: 1000000000000, part: {}, owners: {}", chunk * (first ? gpus : 1), !first)
+                  : "bucket: 0";  // of one bucket of all blocks
+    return fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0, {}}}}}, ", gpus, parts);
+  }
+
+  std::string options(const Site& site, std::int64_t gpus, std::int64_t chunk) const {
+    const std::int64_t per_node = std::min<std::int64_t>(gpus, 8);
+    return fmt::format(
+        "chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, host_memory: {:.0f} B, usable: {}, reserve: {}, "
+        "hybrid: {}, write_buffer: {}, tracer: {}",
+        chunk, kUpdateReserve * chunk, site.device_bytes, site.host_bytes / double(per_node), in_.usable,
+        gpus > 1 ? 0 : 1, in_.hybrid, in_.write_buffer ? "beside" : "none",
+        is_first_release(site, gpus) ? "moments" : "exact");
+  }
+
+  std::string scenario(const Site& site, std::int64_t gpus, const GptSize& size, std::int64_t batch,
+                       std::int64_t chunk) const {
     const std::int64_t nodes = (gpus + 7) / 8, per_node = gpus / nodes;
     const double host = in_.calibrated ? site.host : 1;
-    const ChunkSize chunk = searched_chunk(size);
-    const std::string parts =  // of one bucket of all blocks
-        in_.searched ? fmt::format("bucket: 1000000000000, part: {}, owners: true", chunk.elements) : "bucket: 0";
-    const std::string mesh =
-        gpus > 1 ? fmt::format("parallel: {{mesh: dp{}, data: {{kind: zero3, prefetch: 0, {}}}}}, ", gpus, parts) : "";
     return fmt::format(
         "model: {}\n"
         "cluster: {{nodes: {}, devices_per_node: {}, device: {}, device_memory: {:.0f} B, layout: {}, {}, host_link: "
         "{{bandwidth: {} GB/s, latency: 1.5 us, devices_per_switch: 2, to_device: {}, to_host: {}}}, host: {{cores: "
         "64, memory: {:.0f} B, "
         "memory_bandwidth: 300 GB/s, reached: {}}}}}\n"
-        "strategy: [{{patrickstar: {{{}chunk: {}, update_reserve: {} B, device_memory: {:.0f} B, "
-        "host_memory: {:.0f} B, usable: {}, reserve: {}, hybrid: {}, write_buffer: {}}}}}]\n"
-        "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: whole, stored_scores: true, dropout: "
-        "0.1, {}optimizer: {{clip: 0}}}}}}\n"
+        "strategy: [{{patrickstar: {{{}{}}}}}]\n"
+        "workload: {{train: {{batch: {}, sequence: {}, dtype: f16, recompute: whole, stored_scores: true, "
+        "eager_attention: {}, dropout: 0.1, {}optimizer: {{clip: 0}}}}}}\n"
         "memory: {{allocator: {}}}\n",
         model_of(size), nodes, per_node, site.device,
         site.shown_bytes - (gpus > 1 ? site.outside_of_many : site.outside), per_node == 8 ? site.layout : "switch",
-        site.links, site.pcie, kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host, mesh,
-        in_.searched ? chunk.elements : 0, in_.searched ? kUpdateReserve * chunk.elements : 0, site.device_bytes,
-        site.host_bytes / double(per_node), in_.usable, gpus > 1 ? 0 : 1, in_.hybrid,
-        in_.write_buffer ? "beside" : "none", batch * gpus, kTokens,
+        site.links, site.pcie, kCopies * host, kCopies * host, site.host_bytes, updates_reached(per_node) * host,
+        mesh(site, gpus, chunk), options(site, gpus, chunk), batch * gpus, kTokens, in_.eager,
         in_.dropped_scores ? "attention_dropout: 0.1, dropout_masks: true, " : "", in_.holes ? "pytorch" : "best-fit");
   }
 
@@ -291,6 +333,8 @@ void add_ablations(const Reproducer& r, const std::vector<Question>& asked, Repr
                          {.name = "an allocator without holes", .holes = false},
                          {.name = "no room kept for master copies", .write_buffer = false},
                          {.name = "no dropout of scores, no masks", .dropped_scores = false},
+                         {.name = "scores in place, as they were", .eager = false},
+                         {.name = "release 0.4.3 for all", .releases = false},
                          {.name = "updates on the host only", .hybrid = false},
                          {.name = "8 samples per GPU", .most_samples = 8},
                          {.name = "rates as our laws give them", .calibrated = false}};
