@@ -78,7 +78,7 @@ struct AttentionProblem {
   KERNELS_GPU_INLINE bool sees(std::int64_t b, std::int64_t i, std::int64_t j) const {
     const std::int64_t p = q_positions ? q_positions[i] : i + keys(b) - queries(b),
                        at = kv_positions ? kv_positions[j] : j;
-    return (!causal || at <= p) && (window == 0 || at >= (chunked ? p / window * window : p - window + 1));
+    return (!causal || at <= p) && at >= window_start(p, window, chunked);
   }
   /// A scaled score as the masks find it, and its slope there.
   KERNELS_GPU_INLINE float bounded(float s) const { return cap > 0 ? cap * tanhf(s / cap) : s; }

@@ -19,6 +19,11 @@ namespace orrery::kernels::cuda {
 
 constexpr int kWarp = 32;
 
+/// The first key that a window leaves to a query at position p (kernels/host/common.hpp); all without a window.
+KERNELS_GPU_INLINE std::int64_t window_start(std::int64_t p, std::int64_t window, bool chunked) {
+  return window == 0 ? INT64_MIN : chunked ? p / window * window : p - window + 1;
+}
+
 /// Names a kernel: equal for all launches of one type of struct, in the host's and in nvcc's code.
 struct KernelTag {
   int threads;

@@ -147,9 +147,9 @@ struct SoftmaxKernel {
       const T* from = x + r * x_stride;
       T* to = y + r * y_stride;
       const std::int64_t last = row_positions ? row_positions[r % period] : 0;
-      const std::int64_t first = window == 0 ? 0 : chunked ? last / window * window : last - window + 1;
+      const std::int64_t first = window_start(last, window, chunked);
       const auto sees = [&](std::int64_t c) {
-        return !row_positions || (col_positions[c] <= last && (window == 0 || col_positions[c] >= first));
+        return !row_positions || (col_positions[c] <= last && col_positions[c] >= first);
       };
       float most = -kInfinity;
       for (std::int64_t c = t.index(); c < cols; c += kThreads)

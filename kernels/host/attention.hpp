@@ -46,8 +46,7 @@ struct AttentionMask {
 
   /// The first key that a query at position p may see by the window.
   std::int64_t first_key(std::int64_t p) const {
-    if (window == kNoWindow) return std::numeric_limits<std::int64_t>::min();
-    return chunked ? p / window * window : p - window + 1;
+    return window == kNoWindow ? std::numeric_limits<std::int64_t>::min() : window_start(p, window, chunked);
   }
 };
 

@@ -16,6 +16,11 @@ enum class Write : bool { Overwrite, Accumulate };
 /// n, at least 0, up to the next multiple of `unit`.
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+/// The first key that a window over keys leaves to a query at position p: windows slide, or lie side by side.
+constexpr std::int64_t window_start(std::int64_t p, std::int64_t window, bool chunked) {
+  return chunked ? p / window * window : p - window + 1;
+}
+
 /// Distance in elements from one row to the next; absent means the rows are contiguous.
 using RowStride = std::optional<std::int64_t>;
 

@@ -7,14 +7,6 @@
 #include "kernels/host/simd.hpp"
 
 namespace orrery::kernels {
-namespace {
-
-template <class T>
-T offset_of(NormStyle style) {
-  return style == NormStyle::RmsOnePlus ? T(1) : T(0);
-}
-
-}  // namespace
 
 template <class T>
 void norm_sums(const NormSumsArgs<T>& a) {
@@ -28,7 +20,7 @@ void norm_sums(const NormSumsArgs<T>& a) {
 /// Rounding can make the variance of a row of equal values negative.
 template <class T>
 void norm_apply(const NormApplyArgs<T>& a) {
-  const T share = T(1) / static_cast<T>(a.dim), offset = offset_of<T>(a.style);
+  const T share = T(1) / static_cast<T>(a.dim), offset = a.offset;
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* x = a.x + r * a.x_stride.value_or(a.cols);
     T* y = a.y + r * a.y_stride.value_or(a.cols);
@@ -46,7 +38,7 @@ void norm_apply(const NormApplyArgs<T>& a) {
 
 template <class T>
 void norm_backward_sums(const NormBackwardSumsArgs<T>& a) {
-  const T offset = offset_of<T>(a.style);
+  const T offset = a.offset;
   for (T* sum : {a.dgamma, a.dbeta})
     if (sum && a.write_parameters == Write::Overwrite) std::fill(sum, sum + a.cols, T(0));
   for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -64,7 +56,7 @@ void norm_backward_sums(const NormBackwardSumsArgs<T>& a) {
 
 template <class T>
 void norm_backward_apply(const NormBackwardApplyArgs<T>& a) {
-  const T share = T(1) / static_cast<T>(a.dim), offset = offset_of<T>(a.style);
+  const T share = T(1) / static_cast<T>(a.dim), offset = a.offset;
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const T* x = a.x + r * a.x_stride.value_or(a.cols);
     const T* dy = a.dy + r * a.dy_stride.value_or(a.cols);

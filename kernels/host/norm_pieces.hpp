@@ -7,9 +7,8 @@
 
 namespace orrery::kernels {
 
-/// Layer norm takes the mean off and has sums[0]; RMS norm does not: its sums[0] is 0 and its mean null. RmsOnePlus has
-/// 1 + gamma in place of gamma.
-enum class NormStyle : std::uint8_t { Layer, Rms, RmsOnePlus };
+/// Layer norm takes the mean off and has sums[0]; RMS norm does not: its sums[0] is 0 and its mean null.
+enum class NormStyle : std::uint8_t { Layer, Rms };
 
 /// sums[0,r] = Σ_c x[r,c], sums[1,r] = Σ_c x[r,c]².
 template <class T>
@@ -24,7 +23,7 @@ struct NormSumsArgs {
 template <class T>
 void norm_sums(const NormSumsArgs<T>& args);
 
-/// mean = sums[0]/dim, rstd = 1/√(sums[1]/dim − mean² + epsilon), y = (x − mean)·rstd·gamma + beta.
+/// mean = sums[0]/dim, rstd = 1/√(sums[1]/dim − mean² + epsilon), y = (x − mean)·rstd·(offset + gamma) + beta.
 template <class T>
 struct NormApplyArgs {
   NormStyle style = NormStyle::Layer;
@@ -33,6 +32,7 @@ struct NormApplyArgs {
   RowStride x_stride = {};
   const T* sums = nullptr;   ///< [2,rows], over all ranks
   const T* gamma = nullptr;  ///< [cols]
+  T offset = 0;              ///< of gamma, where there is no beta
   const T* beta = nullptr;   ///< [cols] or null (zeros)
   T* y = nullptr;
   RowStride y_stride = {};
@@ -44,7 +44,7 @@ struct NormApplyArgs {
 template <class T>
 void norm_apply(const NormApplyArgs<T>& args);
 
-/// With x̂ = (x − mean)·rstd and g = dy·gamma: sums[0,r] = Σ_c g, sums[1,r] = Σ_c g·x̂, dgamma = Σ_rows dy·x̂,
+/// With x̂ = (x − mean)·rstd and g = dy·(offset + gamma): sums[0,r] = Σ_c g, sums[1,r] = Σ_c g·x̂, dgamma = Σ_rows dy·x̂,
 /// dbeta = Σ_rows dy.
 template <class T>
 struct NormBackwardSumsArgs {
@@ -53,6 +53,7 @@ struct NormBackwardSumsArgs {
   const T* x = nullptr;
   RowStride x_stride = {};
   const T* gamma = nullptr;
+  T offset = 0;             ///< of gamma
   const T* mean = nullptr;  ///< [rows]; null for RMS norm
   const T* rstd = nullptr;
   const T* dy = nullptr;
@@ -74,6 +75,7 @@ struct NormBackwardApplyArgs {
   const T* x = nullptr;
   RowStride x_stride = {};
   const T* gamma = nullptr;
+  T offset = 0;             ///< of gamma
   const T* mean = nullptr;  ///< [rows]; null for RMS norm
   const T* rstd = nullptr;
   const T* dy = nullptr;

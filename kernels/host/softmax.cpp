@@ -12,8 +12,8 @@ namespace {
 template <class T>
 void copy_visible(const SoftmaxArgs<T>& a, std::int32_t position, const T* x, T* y) {
   const T hidden = -std::numeric_limits<T>::infinity();
-  std::int64_t first = std::numeric_limits<std::int32_t>::min();
-  if (a.window > 0) first = a.chunked ? position / a.window * a.window : position - a.window + 1;
+  const std::int64_t first =
+      a.window > 0 ? window_start(position, a.window, a.chunked) : std::numeric_limits<std::int32_t>::min();
   for (std::int64_t c = 0; c < a.cols; ++c)
     y[c] = a.col_positions[c] <= position && a.col_positions[c] >= first ? x[c] : hidden;
 }

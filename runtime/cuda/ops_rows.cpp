@@ -31,8 +31,6 @@ void norm_parameters(const GpuContext<T>& c, std::int64_t rows, std::int64_t col
     c.over(gpu::SumPartsKernel<T>{.parts = parts, .cols = cols, .from = plain, .out = c.dense(db), .adds = adds}, cols);
 }
 
-float offset_of(NormKind kind) { return kind == NormKind::RmsOnePlus ? 1.0f : 0.0f; }
-
 }  // namespace
 
 template <class T>
@@ -52,7 +50,7 @@ void run(const NormForward& n, const GpuContext<T>& c) {
                                 .mean = last > y + 1 ? c.numbers(y + 1) : c.no_numbers(),
                                 .rstd = last > y ? c.numbers(last) : c.no_numbers(),
                                 .epsilon = static_cast<float>(n.epsilon),
-                                .offset = offset_of(n.kind)},
+                                .offset = static_cast<float>(weight_offset(n.kind))},
              n.rows, gpu::kRowShared);
 }
 
@@ -77,7 +75,7 @@ void run(const NormBackward& n, const GpuContext<T>& c) {
                                      .mean = means,
                                      .rstd = rstd,
                                      .sums = {},
-                                     .offset = offset_of(n.kind)},
+                                     .offset = static_cast<float>(weight_offset(n.kind))},
              n.rows, gpu::kRowShared);
   if (n.weighted)
     norm_parameters(c, n.rows, n.dim, dy, means, rstd, dx + 1, c.size() > dx + 2 ? dx + 2 : -1, n.accumulate);
@@ -116,7 +114,7 @@ void run(const NormApply& n, const GpuContext<T>& c) {
                                      .mean = last > y + 1 ? c.numbers(y + 1) : c.no_numbers(),
                                      .rstd = last > y ? c.numbers(last) : c.no_numbers(),
                                      .epsilon = static_cast<float>(n.epsilon),
-                                     .offset = offset_of(n.kind)},
+                                     .offset = static_cast<float>(weight_offset(n.kind))},
              n.rows);
 }
 
@@ -136,7 +134,7 @@ void run(const NormBackwardSums& n, const GpuContext<T>& c) {
                                          .mean = means,
                                          .rstd = rstd,
                                          .sums = c.numbers(dy + 1),
-                                         .offset = offset_of(n.kind)},
+                                         .offset = static_cast<float>(weight_offset(n.kind))},
              n.rows, gpu::kRowShared);
   norm_parameters(c, n.rows, n.cols, dy, means, rstd, dy + 2, c.size() > dy + 3 ? dy + 3 : -1, n.accumulate);
 }
@@ -160,7 +158,7 @@ void run(const NormBackwardApply& n, const GpuContext<T>& c) {
                                      .mean = layer ? c.numbers(2) : c.no_numbers(),
                                      .rstd = c.numbers(2 + mean),
                                      .sums = c.numbers(dy + 1),
-                                     .offset = offset_of(n.kind)},
+                                     .offset = static_cast<float>(weight_offset(n.kind))},
              n.rows, gpu::kRowShared);
 }
 

@@ -30,7 +30,7 @@ void run(const NormForward& n, const OpContext<T>& c) {
                                             .x = c.data(0),
                                             .x_stride = c.row_stride(0, n.rows, n.dim),
                                             .gamma = n.weighted ? c.dense(1) : nullptr,
-                                            .offset = n.kind == NormKind::RmsOnePlus ? T(1) : T(0),
+                                            .offset = T(weight_offset(n.kind)),
                                             .y = c.data(y),
                                             .y_stride = c.row_stride(y, n.rows, n.dim),
                                             .rstd = c.size() > y + 1 ? c.dense(y + 1) : nullptr,
@@ -68,7 +68,7 @@ void run(const NormBackward& n, const OpContext<T>& c) {
   a.x = c.data(0);
   a.x_stride = c.row_stride(0, n.rows, n.dim);
   a.gamma = n.weighted ? c.dense(1) : nullptr;
-  a.offset = n.kind == NormKind::RmsOnePlus ? T(1) : T(0);
+  a.offset = T(weight_offset(n.kind));
   a.rstd = c.dense(rstd);
   a.dy = c.data(dy);
   a.dy_stride = c.row_stride(dy, n.rows, n.dim);

@@ -8,8 +8,7 @@ namespace orrery {
 namespace {
 
 kernels::NormStyle style_of(NormKind kind) {
-  if (kind == NormKind::Layer) return kernels::NormStyle::Layer;
-  return kind == NormKind::Rms ? kernels::NormStyle::Rms : kernels::NormStyle::RmsOnePlus;
+  return kind == NormKind::Layer ? kernels::NormStyle::Layer : kernels::NormStyle::Rms;
 }
 
 }  // namespace
@@ -36,6 +35,7 @@ void run(const NormApply& n, const OpContext<T>& c) {
   a.x_stride = c.row_stride(0, n.rows, n.cols);
   a.sums = c.dense(1);
   a.gamma = c.dense(2);
+  a.offset = T(weight_offset(n.kind));
   a.beta = y > 3 ? c.dense(3) : nullptr;
   a.y = c.data(y);
   a.y_stride = c.row_stride(y, n.rows, n.cols);
@@ -54,6 +54,7 @@ void set_operands(Args& a, const Work& n, const OpContext<T>& c, int mean) {
   a.x = c.data(0);
   a.x_stride = c.row_stride(0, n.rows, n.cols);
   a.gamma = c.dense(1);
+  a.offset = T(weight_offset(n.kind));
   a.mean = mean ? c.dense(2) : nullptr;
   a.rstd = c.dense(2 + mean);
   a.dy = c.data(3 + mean);

@@ -10,7 +10,6 @@
 
 #include "calibrate/campaign.hpp"
 #include "calibrate/this_machine.hpp"
-#include "hw_models/parameters.hpp"
 #include "sim/app/calibration_steps.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/wiring.hpp"
@@ -90,18 +89,20 @@ std::string reason_to_calibrate(const AppContext& context) {
   const Locations& locations = context.wiring.locations();
   std::error_code ignored;
   if (!std::filesystem::exists(locations.host_parameters(), ignored)) return "this computer was never calibrated";
+  HostParameters host;
   try {
-    const Provenance p = find_device("host", locations.parameter_folders())->provenance();
+    host = context.wiring.host_parameters();
+    const Provenance& p = host.provenance;
     if (p.machine != detected_processor())
       return fmt::format("the parameters are of another processor ({})", p.machine);
-    if (const std::int64_t cores = context.wiring.calibrated_cores(); cores < detected_cores())
-      return fmt::format("the parameters are of {} of the {} cores that may be used", cores, detected_cores());
+    if (host.cores < detected_cores())
+      return fmt::format("the parameters are of {} of the {} cores that may be used", host.cores, detected_cores());
     if (is_old(p.date)) return fmt::format("the parameters are older than {} days ({})", kFreshDays, p.date);
     if (p.tool != tool_version()) return fmt::format("the parameters were measured by another version ({})", p.tool);
   } catch (const UserError&) {
     return "the parameters cannot be read by this version";
   }
-  const double slowdown = slowdown_since(context.wiring.probe());
+  const double slowdown = slowdown_since(host.probe);
   if (std::abs(slowdown) > kOtherMachine)
     return fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + slowdown);
   return {};

@@ -38,7 +38,7 @@ class Measuring {
             device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms, scenario.options.memory,
             {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers, .watch_cores = true})},
         runner_{executed(scenario, *program_, *executor_, context.wiring)},
-        sensitivity_{context.wiring.sensitivity()} {}
+        sensitivity_{context.wiring.host_parameters().sensitivity} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
   /// them, not another plan. The first round warms up.
@@ -295,7 +295,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   context.console.end_progress();
   v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
-  if (job.probe) keep_probe(v, *job.probe, context.wiring.probe());
+  if (job.probe) keep_probe(v, *job.probe, context.wiring.host_parameters().probe);
   if (job.cores) v.cores = job.cores->cores();
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return v;

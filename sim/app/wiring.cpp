@@ -48,15 +48,6 @@ bool Wiring::is_calibrated() const { return !parameter_file(kThisComputer, locat
 
 namespace {
 
-/// Of this computer; those of none where it is not calibrated.
-HostParameters host_parameters(const Locations& locations) {
-  const auto folders = locations.parameter_folders();
-  if (parameter_file(kThisComputer, folders).empty()) return {};
-  const auto device = find_device(kThisComputer, folders);
-  const auto* host = dynamic_cast<const HostModel*>(device.get());
-  return host != nullptr ? host->parameters() : HostParameters{};
-}
-
 /// A device that is this computer has the cores that were calibrated, and where this process may use fewer of the same
 /// computer's, only these; other devices are as they were. Leaves out that two computers of a kind may have more and
 /// fewer cores.
@@ -93,11 +84,13 @@ std::string doubt_of(const HostModel& host) {
 
 }  // namespace
 
-Seconds Wiring::probe() const { return host_parameters(locations_).probe; }
-
-std::int64_t Wiring::calibrated_cores() const { return host_parameters(locations_).cores; }
-
-double Wiring::sensitivity() const { return host_parameters(locations_).sensitivity; }
+HostParameters Wiring::host_parameters() const {
+  const auto folders = locations_.parameter_folders();
+  if (!is_calibrated()) return {};
+  const auto device = find_device(kThisComputer, folders);
+  const auto* host = dynamic_cast<const HostModel*>(device.get());
+  return host != nullptr ? host->parameters() : HostParameters{};
+}
 
 Machine Wiring::machine(const Cluster& as_read, std::string_view profile) const {
   std::vector<std::string> names;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hw_models/cluster_cost_model.hpp"
+#include "hw_models/host_parameters.hpp"
 #include "runtime/executor.hpp"
 #include "sim/app/locations.hpp"
 #include "sim/app/scenario.hpp"
@@ -74,12 +75,8 @@ class Wiring {
 
   const Locations& locations() const { return locations_; }
   bool is_calibrated() const;
-  /// Time of the drift probe when this computer was calibrated; 0 when it is not known.
-  Seconds probe() const;
-  /// Cores that this computer had when it was calibrated.
-  std::int64_t calibrated_cores() const;
-  /// How much a step on this computer feels of what others do on its cores (HostParameters); 0 when it is not known.
-  double sensitivity() const;
+  /// Of this computer, read from its file; those of none where it is not calibrated.
+  HostParameters host_parameters() const;
   /// Throws UserError when this computer is to be predicted and was not calibrated.
   /// `profile`: of the software that runs on it; empty for none. Unknown ones are user errors too.
   Machine machine(const Cluster& cluster, std::string_view profile = {}) const;

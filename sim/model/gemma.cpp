@@ -18,6 +18,11 @@ void read_gemma(ConfigReader& c, DecoderSettings& s) {
   s.embedding_scale = std::sqrt(static_cast<double>(s.hidden));
 }
 
+/// Defaults of transformers for the second and the third generation: the sizes of Gemma 2 2B.
+DecoderSettings sizes_of_2b() {
+  return {.hidden = 2304, .intermediate = 9216, .layers = 26, .heads = 8, .kv_heads = 4, .head_dim = 256, .tied = true};
+}
+
 /// What came with the second generation.
 void read_gemma2(ConfigReader& c, DecoderSettings& s) {
   constexpr double kLeast = 1e-6, kMost = 1e6;
@@ -49,15 +54,8 @@ void build_gemma(const BuildInput& input, Model& model) {
 }
 
 void build_gemma2(const BuildInput& input, Model& model) {
-  DecoderSettings s{.vocab = 256000,
-                    .hidden = 2304,
-                    .intermediate = 9216,
-                    .layers = 26,
-                    .heads = 8,
-                    .kv_heads = 4,
-                    .head_dim = 256,
-                    .max_positions = 8192,
-                    .tied = true};
+  DecoderSettings s = sizes_of_2b();
+  s.vocab = 256000, s.max_positions = 8192;
   s.score_cap = 50, s.logit_cap = 30;
   s.window_period = 2;
   read_gemma2(input.config, s);
@@ -65,19 +63,11 @@ void build_gemma2(const BuildInput& input, Model& model) {
 }
 
 void build_gemma3(const BuildInput& input, Model& model) {
-  DecoderSettings s{.vocab = 262208,
-                    .hidden = 2304,
-                    .intermediate = 9216,
-                    .layers = 26,
-                    .heads = 8,
-                    .kv_heads = 4,
-                    .head_dim = 256,
-                    .max_positions = 131072,
-                    .theta = 1e6,
-                    .tied = true,
-                    .qk_norm = true};
+  DecoderSettings s = sizes_of_2b();
+  s.vocab = 262208, s.max_positions = 131072;
+  s.qk_norm = true;
   s.window_period = 6;
-  s.theta_of_windows = 1e4;
+  s.theta = 1e6, s.theta_of_windows = 1e4;
   read_gemma2(input.config, s);
   build_grouped_decoder(input, s, model);
 }

@@ -6,6 +6,9 @@
 
 namespace orrery {
 
+/// What is added to the weights of a norm.
+constexpr double weight_offset(NormKind kind) { return kind == NormKind::RmsOnePlus ? 1 : 0; }
+
 /// y = (x − mean)·rstd·w + b over the last dimension; RMSNorm has neither mean nor b. An RMSNorm that is not `weighted`
 /// has no w either, one of kind RmsOnePlus has 1 + w in place of w, here and below.  Operands: x [w] [b] → y [mean]
 /// rstd.  About 8 FLOP per element.
