@@ -292,6 +292,7 @@ void EmulatedGpu::launch(const gpu::Launch& launch, GpuStream stream) {
 
 void EmulatedGpu::multiply(const GpuProduct& product, GpuStream stream) {
   maybe_fail("multiply");
+  if (product.workspace % 256 != 0) throw DeviceError{"the workspace of a product is not at a multiple of 256 bytes"};
   enqueue(stream, "multiply", [=] { multiply_now(product); });
 }
 

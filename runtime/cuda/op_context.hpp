@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/elementwise.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/workspaces.hpp"
 #include "runtime/host/op_context.hpp"
 #include "sim/plan/work.hpp"
 
@@ -37,9 +38,12 @@ class GpuContextBase : public OpContextBase {
   /// Few numbers of any floating type; without an operand: none.
   gpu::Numbers numbers(int i) const { return {elements_of<void>(i), number_type(operand(i).dtype)}; }
   gpu::Numbers no_numbers() const { return {}; }
+  /// Memory of `workspace` begins at a multiple of 64 bytes; scratch, at the first of 256 in it.
   template <class U>
   U* scratch(std::size_t byte_offset = 0) const {
-    return reinterpret_cast<U*>(static_cast<std::byte*>(workspace()) + byte_offset);
+    const auto first = reinterpret_cast<std::uintptr_t>(workspace());
+    const std::uintptr_t past = first % kScratchPlace;
+    return reinterpret_cast<U*>(first + (past == 0 ? 0 : kScratchPlace - past) + byte_offset);
   }
   /// Rows that operand 0 has room for, of activations whose rows are counted at run time; else those of the op.
   template <class K>

@@ -30,7 +30,7 @@ static void run(const Gemm& g, const GpuContext<void>& c) {
                              .b = matrix(1, b),
                              .c = matrix(out, y),
                              .bias = g.bias ? c.call().place(c.operand(2)) : 0,
-                             .workspace = reinterpret_cast<std::uintptr_t>(c.workspace()),
+                             .workspace = reinterpret_cast<std::uintptr_t>(c.scratch<std::byte>()),
                              .workspace_bytes = kProductWorkspace},
                             c.queue().stream);
 }

@@ -64,15 +64,15 @@ class GpuWorkspaces final : public WorkspaceModel {
  public:
   Bytes workspace(const Work& work) const override {
     const auto bytes = std::visit(Scratch{}, work);
-    return bytes == 0 ? Bytes{0} : ceil_to(Bytes{static_cast<double>(bytes)}, kAllocationUnit);
+    if (bytes == 0) return Bytes{0};
+    return ceil_to(Bytes{static_cast<double>(bytes + kScratchPlace)}, kAllocationUnit) - kAllocationUnit;
   }
 };
 
 }  // namespace
 
 static std::int64_t up(std::int64_t bytes) {
-  constexpr std::int64_t kPlace = 256;
-  return gpu::blocks_of(bytes, kPlace) * kPlace;
+  return gpu::blocks_of(bytes, kScratchPlace) * kScratchPlace;
 }
 
 GroupedScratch grouped_scratch(const GroupedGemm& g) {

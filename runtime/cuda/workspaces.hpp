@@ -8,6 +8,9 @@ namespace orrery {
 /// What products may use between their steps (NVIDIA's advice for Hopper: 32 MiB).
 constexpr std::int64_t kProductWorkspace = 32 << 20;
 
+/// Bytes that the scratch of an op begins at a multiple of: cuBLASLt takes no other workspace on Hopper.
+constexpr std::int64_t kScratchPlace = 256;
+
 /// Where the operands of a product in 8 bits lie in its scratch, in bytes: both cast, parts of a maximum, two scales,
 /// and what the product itself uses.
 struct EightBitScratch {

@@ -96,18 +96,7 @@ class LtProducts final : public Products {
     int device = 0;
     cudaGetDevice(&device);
     Prepared& ready = prepared(p, device);
-    // The operands change places, and so do their scales.
-    for (const auto& [attribute, scale] : {std::pair{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.scale},
-                                           std::pair{CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.scale}}) {
-      if (scale == 0) continue;
-      const auto* at = reinterpret_cast<const void*>(scale);
-      check(calls_.set_product(ready.product, attribute, &at, sizeof at), "cublasLtMatmulDescSetAttribute");
-    }
-    if (p.bias != 0) {
-      const auto* bias = reinterpret_cast<const void*>(p.bias);
-      check(calls_.set_product(ready.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-            "cublasLtMatmulDescSetAttribute");
-    }
+    set_pointers(p, ready);
     const auto alpha = static_cast<float>(p.alpha), beta = p.accumulate ? 1.0f : 0.0f;
     const auto at = [](std::uintptr_t a) { return reinterpret_cast<void*>(a); };
     check(calls_.multiply(handle(device), ready.product, &alpha, at(p.b.at), ready.a, at(p.a.at), ready.b, &beta,
@@ -126,6 +115,16 @@ class LtProducts final : public Products {
     if (p.product) calls_.free_product(p.product);
     for (cublasLtMatrixLayout_t l : {p.a, p.b, p.c})
       if (l) calls_.free_layout(l);
+  }
+  /// Bias and scales. The operands change places, and so do their scales.
+  void set_pointers(const GpuProduct& p, const Prepared& ready) {
+    for (const auto& [attribute, place] : {std::pair{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.scale},
+                                           std::pair{CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.scale},
+                                           std::pair{CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias}}) {
+      if (place == 0) continue;
+      const auto* at = reinterpret_cast<const void*>(place);
+      check(calls_.set_product(ready.product, attribute, &at, sizeof at), "cublasLtMatmulDescSetAttribute");
+    }
   }
   cublasLtHandle_t handle(int device) {
     cublasLtHandle_t& h = handles_[device];
@@ -171,6 +170,7 @@ class LtProducts final : public Products {
     ready.a = p.transpose_b ? layout(p.b, p.n, p.k, p.count) : layout(p.b, p.k, p.n, p.count);
     ready.b = p.transpose_a ? layout(p.a, p.k, p.m, p.count) : layout(p.a, p.m, p.k, p.count);
     ready.c = layout(p.c, p.m, p.n, p.count);
+    set_pointers(p, ready);  // the advice for 8 bits depends on there being scales
     advise(p, ready, device);
   }
   void advise(const GpuProduct& p, Prepared& ready, int device) {
@@ -188,7 +188,7 @@ class LtProducts final : public Products {
     const cublasStatus_t status =
         calls_.advise(handle(device), ready.product, ready.a, ready.b, ready.c, ready.c, preference, 1, &best, &found);
     calls_.free_preference(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0)
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS)
       throw DeviceError{fmt::format("cuBLASLt has no product of {} and {} into {} for m={} n={} k={} × {}",
                                     name_of(p.a.dtype), name_of(p.b.dtype), name_of(p.c.dtype), p.m, p.n, p.k,
                                     p.count)};
