@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "calibrate/gpu_benches.hpp"
+#include "calibrate/gpu_noise.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
 #include "runtime/peers.hpp"
 #include "runtime/whole_arrays.hpp"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kWarmUp = 3, kLeastRuns = 7, kMostRuns = 50;
 constexpr double kEnough = 0.01, kSecondsOfBench = 1.0;
+constexpr int kFailuresInTurn = 3;  // of a device that does nothing any more
 
 /// Processes that measure together do as process 0 decides.
 bool decided(Peers* peers, bool mine) { return peers ? peers->from(0, mine ? "yes" : "no") == "yes" : mine; }
@@ -58,10 +60,12 @@ GpuResult measure_bench(const GpuBench& bench, const std::shared_ptr<GpuDriver>&
   use.warn = campaign.warn;
   if (bench.shared) use.peers = campaign.peers;
   if (bench.records) use.activities = driver->activities();
+  GpuNoise noise{bench.plan};
   const auto executor =
       make_gpu_executor(driver, {.record_spans = !bench.whole || bench.spans, .record_memory = false}, use);
   executor->prepare(bench.plan);
   write_constants(*executor, bench.plan);
+  noise.fill(*executor);
   return {bench.name,  bench.group, summarise(times_of(bench, *executor, use.peers.get())),
           bench.flops, bench.bytes, bench.work};
 }
@@ -126,6 +130,7 @@ GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuC
   if (reports) before = known(campaign.resume);
   GpuMeasurements m;
   m.results.resize(benches.size());
+  int failed = 0;
   for (std::size_t k = 0; k < order.size(); ++k) {
     const GpuBench& bench = benches[order[k]];
     if (!reports && !bench.shared) continue;
@@ -145,10 +150,12 @@ GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuC
     try {
       r = measure_bench(bench, driver, campaign);
     } catch (const DeviceError& e) {
-      if (!bench.records) throw;
+      // What the others wait for must not be left out by one.
+      if (together || ++failed == kFailuresInTurn) throw;
       m.skipped.push_back(fmt::format("{}: {}", bench.name, e.what()));
       continue;
     }
+    failed = 0;
     ++m.fresh;
     if (campaign.resume.empty() || !reports) continue;
     std::ofstream out{campaign.resume, std::ios::app};
@@ -171,8 +178,10 @@ std::vector<ClockSample> measure_clocks(const std::shared_ptr<GpuDriver>& driver
   const TensorId x = square("a"), y = square("b"), z = square("c");
   for (std::int64_t i = 0; i < kRepeats; ++i) b.add("measured", g, {reads(x), reads(y), writes(z)});
   const Plan plan = b.take(&gpu_workspaces());
+  GpuNoise noise{plan};
   const auto executor = make_gpu_executor(driver, {.record_spans = false, .record_memory = false});
   executor->prepare(plan);
+  noise.fill(*executor);
   const auto start = std::chrono::steady_clock::now();
   const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   std::vector<ClockSample> samples;

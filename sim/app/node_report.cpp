@@ -69,6 +69,21 @@ static void save_clocks(const std::vector<ClockSample>& samples, const std::stri
   write_file_atomically(path, text);
 }
 
+/// What `save_clocks` wrote; nothing when there is no such file, or none of such lines.
+static std::vector<ClockSample> clocks_before(const std::string& path) {
+  std::vector<ClockSample> samples;
+  std::ifstream in{path};
+  std::string line;
+  std::getline(in, line);  // the names of the columns
+  while (std::getline(in, line)) {
+    ClockSample s;
+    std::istringstream numbers{line};
+    if (!(numbers >> s.seconds >> s.rate >> s.state.clock_hz >> s.state.watts >> s.state.celsius)) return {};
+    samples.push_back(s);
+  }
+  return samples;
+}
+
 std::vector<ClockSample> watch_clocks(const std::shared_ptr<GpuDriver>& driver, Seconds duration,
                                       const std::string& path, AppContext& context) {
   std::vector<ClockSample> samples = measure_clocks(driver, duration, [&](double done) {
@@ -276,7 +291,9 @@ NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeRepor
                               .resume = o.folder + "/measurements.tsv",
                               .budget = kShareOfBenches * o.budget},
                              context);
-  r.clocks = watch_clocks(driver, o.clocks, o.folder + "/clocks.tsv", context);
+  const std::string clocks = o.folder + "/clocks.tsv";
+  r.clocks = clocks_before(clocks);
+  if (r.clocks.empty()) r.clocks = watch_clocks(driver, o.clocks, clocks, context);
   if (budget.left() > Seconds{0}) {
     r.counts = count_gpu(driver, {.quick = o.quick, .seed = o.seed, .progress = [&](double, const std::string& name) {
                                     context.interrupt.check();
