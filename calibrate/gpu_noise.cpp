@@ -50,8 +50,7 @@ GpuNoise::GpuNoise(const Plan& measured) {
     r.table = tensor(fmt::format("noise {}", i), Shape{r.table_rows, cols}, t.dtype);
     r.index = tensor(fmt::format("rows of noise {}", i), Shape{r.rows}, DType::I32);
     b.add("noise", Gather{r.rows, cols, r.table_rows, 0, r.table_rows, t.dtype},
-          {reads(r.table), reads(r.index),
-           writes(tensor(measured.names[t.name], Shape{r.rows, cols}, t.dtype))});
+          {reads(r.table), reads(r.index), writes(tensor(measured.names[t.name], Shape{r.rows, cols}, t.dtype))});
     rows_.push_back(r);
   }
   if (!rows_.empty()) plan_ = b.take(&gpu_workspaces());

@@ -71,9 +71,7 @@ class GpuWorkspaces final : public WorkspaceModel {
 
 }  // namespace
 
-static std::int64_t up(std::int64_t bytes) {
-  return gpu::blocks_of(bytes, kScratchPlace) * kScratchPlace;
-}
+static std::int64_t up(std::int64_t bytes) { return gpu::blocks_of(bytes, kScratchPlace) * kScratchPlace; }
 
 GroupedScratch grouped_scratch(const GroupedGemm& g) {
   const std::int64_t rows = std::max(g.rows, g.max_rows);
