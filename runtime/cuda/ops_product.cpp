@@ -74,7 +74,7 @@ static GpuProduct::Matrix cast_operand(const Gemm& g, const GpuContext<T>& c, co
     return in_eight_bits<gpu::e4m3>(out, rows, s.row, c.template element<float>(g.scale_operand()));
   }
   auto* parts = c.template scratch<float>(static_cast<std::size_t>(s.parts));
-  auto* scale = c.template scratch<float>(static_cast<std::size_t>(s.scales)) + i;
+  auto* scale = c.template scratch<float>(static_cast<std::size_t>(s.scales + i * kScalePlace));
   return g.gradient == which ? cast<gpu::e5m2>(c, matrices(c.data(i)), s.row, out, parts, scale)
                              : cast<gpu::e4m3>(c, matrices(c.data(i)), s.row, out, parts, scale);
 }

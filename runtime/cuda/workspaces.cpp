@@ -95,7 +95,7 @@ EightBitScratch eight_bit_scratch(const Gemm& g) {
   s.b = up(g.batch * g.m * s.row);
   s.parts = s.b + up(g.batch * g.n * s.row);
   s.scales = s.parts + gpu::kLargestBlocks * kFloat;
-  s.product = up(s.scales + 2 * kFloat);
+  s.product = up(s.scales + 2 * kScalePlace);
   s.end = s.product + kProductWorkspace;
   return s;
 }

@@ -11,6 +11,9 @@ constexpr std::int64_t kProductWorkspace = 32 << 20;
 /// Bytes that the scratch of an op begins at a multiple of: cuBLASLt takes no other workspace on Hopper.
 constexpr std::int64_t kScratchPlace = 256;
 
+/// Bytes from the scale of one operand of a product in 8 bits to that of the other.
+constexpr std::int64_t kScalePlace = 16;
+
 /// Where the operands of a product in 8 bits lie in its scratch, in bytes: both cast, parts of a maximum, two scales,
 /// and what the product itself uses.
 struct EightBitScratch {

@@ -116,7 +116,7 @@ class CudaDriver final : public GpuDriver {
   }
 
   std::unique_ptr<DeviceMemory> device_memory(int device) override { return make_device_memory(memory_, device); }
-  std::unique_ptr<DeviceMemory> pinned_memory() override { return make_pinned_memory(); }
+  std::unique_ptr<DeviceMemory> pinned_memory() override { return make_pinned_memory(pinned_); }
   std::unique_ptr<DeviceMemory> plain_memory(int device) override { return make_plain_memory(device); }
 
   void stamp(GpuEvent event, GpuStream stream) override {
@@ -146,11 +146,12 @@ class CudaDriver final : public GpuDriver {
   }
 
   void copy(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) override {
-    if (update_) return update_->copy(to, from, bytes);
-    use(stream);
-    ORRERY_CUDA(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
-                                static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
-    called(stream);
+    for (std::int64_t done = 0; done < bytes;) {
+      const auto at = static_cast<std::uintptr_t>(done);
+      const std::int64_t piece = pinned_->within(to + at, pinned_->within(from + at, bytes - done));
+      copy_piece(to + at, from + at, piece, stream);
+      done += piece;
+    }
   }
   void launch(const kernels::cuda::Launch& launch, GpuStream stream) override {
     use(stream);
@@ -210,6 +211,13 @@ class CudaDriver final : public GpuDriver {
   }
 
  private:
+  void copy_piece(std::uintptr_t to, std::uintptr_t from, std::int64_t bytes, GpuStream stream) {
+    if (update_) return update_->copy(to, from, bytes);
+    use(stream);
+    ORRERY_CUDA(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
+                                static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
+    called(stream);
+  }
   /// A communicator waits for the end of graphs that it is in, also when it is aborted.
   void look_for_collectives() {
     if (looked_for_collectives_) return;
@@ -242,6 +250,7 @@ class CudaDriver final : public GpuDriver {
   int devices_, current_ = -1;
   Library library_;
   std::shared_ptr<const VirtualMemoryCalls> memory_;
+  std::shared_ptr<PinnedPieces> pinned_ = std::make_shared<PinnedPieces>();
   std::unordered_map<const kernels::cuda::KernelTag*, const void*> functions_;
   std::unordered_map<GpuStream, int> device_of_;
   std::map<std::pair<int, const void*>, std::size_t> shared_;

@@ -157,14 +157,19 @@ class PlainMemory final : public CopiedMemory {
 
 class PinnedMemory final : public HostReachedMemory {
  public:
-  PinnedMemory() : capacity_{std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kChunk * kChunk} {
+  explicit PinnedMemory(std::shared_ptr<PinnedPieces> pieces)
+      : pieces_{std::move(pieces)},
+        capacity_{std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kChunk * kChunk} {
     void* p = mmap(nullptr, static_cast<std::size_t>(capacity_), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw DeviceError{"mmap: no addresses for pinned memory"};
     base_ = reinterpret_cast<std::uintptr_t>(p);
   }
   ~PinnedMemory() override {
-    for (const auto& [first, bytes] : locked_) cudaHostUnregister(reinterpret_cast<void*>(base_ + first));
+    for (const std::uintptr_t first : locked_) {
+      cudaHostUnregister(reinterpret_cast<void*>(first));
+      pieces_->remove(first);
+    }
     munmap(reinterpret_cast<void*>(base_), static_cast<std::size_t>(capacity_));
   }
   std::uintptr_t base() const override { return base_; }
@@ -175,20 +180,22 @@ class PinnedMemory final : public HostReachedMemory {
     const std::int64_t unit = std::clamp(grown_, kLeast, kChunk);  // little for plans that need little
     const std::int64_t more = (bytes - grown_ + unit - 1) / unit * unit;
     if (grown_ + more > capacity_) return false;
-    const cudaError_t result =
-        cudaHostRegister(reinterpret_cast<void*>(base_ + static_cast<std::uintptr_t>(grown_)),
-                         static_cast<std::size_t>(more), cudaHostRegisterPortable | cudaHostRegisterMapped);
+    const std::uintptr_t first = base_ + static_cast<std::uintptr_t>(grown_);
+    const cudaError_t result = cudaHostRegister(reinterpret_cast<void*>(first), static_cast<std::size_t>(more),
+                                                cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (result == cudaErrorMemoryAllocation) return false;
     check_cuda(result, "cudaHostRegister");
-    locked_.emplace_back(static_cast<std::uintptr_t>(grown_), more);
+    locked_.push_back(first);
+    pieces_->add(first, more);
     grown_ += more;
     return true;
   }
 
  private:
+  std::shared_ptr<PinnedPieces> pieces_;
   std::int64_t capacity_, grown_ = 0;
   std::uintptr_t base_ = 0;
-  std::vector<std::pair<std::uintptr_t, std::int64_t>> locked_;
+  std::vector<std::uintptr_t> locked_;  // first address of each piece
 };
 
 }  // namespace
@@ -210,6 +217,15 @@ std::unique_ptr<DeviceMemory> make_device_memory(std::shared_ptr<const VirtualMe
 
 std::unique_ptr<DeviceMemory> make_plain_memory(int device) { return std::make_unique<PlainMemory>(device); }
 
-std::unique_ptr<DeviceMemory> make_pinned_memory() { return std::make_unique<PinnedMemory>(); }
+std::int64_t PinnedPieces::within(std::uintptr_t place, std::int64_t bytes) const {
+  auto it = ends_.upper_bound(place);
+  if (it == ends_.begin()) return bytes;
+  --it;
+  return it->second <= place ? bytes : std::min(bytes, static_cast<std::int64_t>(it->second - place));
+}
+
+std::unique_ptr<DeviceMemory> make_pinned_memory(std::shared_ptr<PinnedPieces> pieces) {
+  return std::make_unique<PinnedMemory>(std::move(pieces));
+}
 
 }  // namespace orrery
