@@ -274,6 +274,9 @@ std::vector<RowSplit> splits_of(const std::vector<KernelCase>& cases) {
 
 Point point_of(const KernelCase& c, LawSlot slot, RowSplit split, const GpuModel& model, double sms) {
   Point p;
+  Bindings bindings;
+  bindings.working_set =
+      c.in_plan ? 1 : 0;  // bytes; that there are any tells the model that the clock is that of plans
   p.seconds = c.seconds;
   p.size = c.size;
   p.split = split;
@@ -283,7 +286,7 @@ Point point_of(const KernelCase& c, LawSlot slot, RowSplit split, const GpuModel
       continue;
     }
     p.works.push_back(&w);
-    p.facts.push_back(model.facts(w, {}, {}));
+    p.facts.push_back(model.facts(w, bindings, {}));
   }
   return p;
 }

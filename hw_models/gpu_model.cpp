@@ -72,6 +72,7 @@ bool is_attention(const Work& work) {
 GpuModel::GpuModel(std::string name, GpuParameters parameters, const std::vector<BorrowedLaws>& borrowed)
     : name_{std::move(name)}, gpu_{std::move(parameters)}, laws_(num_law_slots()) {
   for (std::size_t s = 0; s < laws_.size(); ++s) choose(static_cast<LawSlot>(s), borrowed);
+  if (gpu_.runtime && gpu_.runtime->is_measured()) runtime_.emplace(*gpu_.runtime);
 }
 
 /// Its own law; else that of a device like it; else the same of a law that may stand in.
@@ -187,11 +188,39 @@ std::optional<Work> product_of_one(const Work& work, const KernelChoice& kernels
   return Work{one};
 }
 
+std::optional<OpCost> GpuModel::runtime_cost(const Work& work, const Bindings& bindings, const Scales& scales) const {
+  OpCost c;
+  double deviation = 0;
+  const auto* g = std::get_if<Gemm>(&work);
+  if (const FittedLaw* law = g && g->narrow == Narrow::None ? runtime_->product(g->arithmetic()) : nullptr) {
+    GpuFacts about = facts(work, bindings, scales);
+    if (about.sustained > 0) about.sustained = gpu_.runtime->sustained_clock;
+    const FittedLaw::Answer a = (*law)(work, bindings, about);
+    c.duration = Seconds{a.seconds};
+    deviation = a.deviation;
+    c.demand(Resource::Sm, std::min(1.0, a.form.sm_share * a.form.math / a.form.seconds));
+    c.demand(Resource::Hbm, std::min(1.0, a.form.memory / a.form.seconds));
+  } else if (const auto a = runtime_->kernel(work, bindings)) {
+    c.duration = Seconds{a->seconds} / scales[is_attention(work) ? Knob::AttentionRate : Knob::MemoryBandwidth];
+    deviation = a->deviation;
+    c.calibrated = a->is_own;
+    c.demand(is_attention(work) ? Resource::Sm : Resource::Hbm, 1);
+  } else {
+    return {};
+  }
+  c.duration += gpu_.runtime->behind;
+  c.bias = static_cast<float>(std::min(deviation, gpu_.runtime->bias));
+  c.deviation = static_cast<float>(std::sqrt(deviation * deviation - double(c.bias) * double(c.bias)));
+  return c;
+}
+
 /// The law's time; the backward pass of attention has 3·dk + 2·dv products for dk + dv, at another rate.
 OpCost GpuModel::cost(const Work& work, const Bindings& bindings, const Scales& scales) const {
   OpCost c;
   if (std::holds_alternative<Alloc>(work) || std::holds_alternative<Free>(work)) return c;
   if (const auto* h = std::get_if<HostWork>(&work)) return host_work(*h, scales);
+  if (runtime_ && scales.kernels().runtime)
+    if (auto own = runtime_cost(work, bindings, scales)) return *own;
   if (const auto* p = std::get_if<PagedAttention>(&work)) return paged(*p, bindings, scales);
   if (const auto one = product_of_one(work, scales.kernels())) {
     c = cost(*one, bindings, scales);
@@ -222,6 +251,11 @@ OpCost GpuModel::cost(const Work& work, const Bindings& bindings, const Scales& 
 
 LaunchCost GpuModel::launch(const Work& work, const Scales& scales) const {
   if (std::holds_alternative<HostWork>(work)) return {Seconds{0}, Seconds{0}, false};
+  if (runtime_ && scales.kernels().runtime) {
+    const GpuRuntime& r = *gpu_.runtime;
+    const double k = scales[Knob::LaunchOverhead];
+    return {r.enqueue * k, r.start_latency * k, true, {}, r.behind};
+  }
   const bool apart = product_of_one(work, scales.kernels()).has_value();
   const double k = scales[Knob::LaunchOverhead] * (apart ? double(std::get<GroupedGemm>(work).groups) : 1.0);
   const double program = scales[Knob::Enqueue];

@@ -52,8 +52,12 @@ class GpuModel final : public DeviceModel {
   OpCost paged(const PagedAttention& work, const Bindings& bindings, const Scales& scales) const;
   OpCost host_work(const HostWork& work, const Scales& scales) const;
 
+  /// By the laws of Orrery's own runtime; nothing where they have none for the op.
+  std::optional<OpCost> runtime_cost(const Work& work, const Bindings& bindings, const Scales& scales) const;
+
   std::string name_;
   GpuParameters gpu_;
+  std::optional<RuntimeLaws> runtime_;
   std::vector<Chosen> laws_;  // by slot
 };
 

@@ -58,14 +58,24 @@ void check_law(const Node& node, const GpuLaw& law, const GpuLawForm& form, std:
           at(node, fmt::format("the range of {} has {} numbers", quoted(axis), range.size()), "write [least, most]"));
 }
 
-void check_laws(const Node& document, const GpuParameters& p, std::vector<Diagnostic>& problems) {
-  const Node* laws = document.find("laws");
-  if (!laws) return;
+/// Those under a key of the document.
+void check_laws(const Node& document, std::string_view key, const std::map<std::string, GpuLaw>& laws,
+                std::vector<Diagnostic>& problems) {
+  const Node* map = document.find(key);
+  if (!map) return;
   for (std::size_t s = 0; s < num_law_slots(); ++s) {
     const std::string name = law_name(static_cast<LawSlot>(s));
-    if (const Node* node = laws->find(name))
-      check_law(*node, p.laws.at(name), law_form(static_cast<LawSlot>(s)), problems);
+    if (const Node* node = map->find(name))
+      check_law(*node, laws.at(name), law_form(static_cast<LawSlot>(s)), problems);
   }
+}
+
+void check_runtime(const Node& runtime, const GpuRuntime& r, std::vector<Diagnostic>& problems) {
+  check_keys(runtime, "products", "law", law_names(), problems);
+  if (problems.empty()) check_laws(runtime, "products", r.products, problems);
+  const std::vector<std::string> features{kernel_features().begin(), kernel_features().end()};
+  if (const Node* kernels = runtime.find("kernels"))
+    for (const auto& [name, law] : kernels->fields) check_keys(law, "seconds", "feature", features, problems);
 }
 
 }  // namespace
@@ -81,7 +91,8 @@ GpuParameters read_gpu_parameters(const Node& document) {
   read_options(document, p, problems);
   check_keys(document, "peak", "data type", dtype_names(), problems);
   check_keys(document, "laws", "law", law_names(), problems);
-  if (problems.empty()) check_laws(document, p, problems);
+  if (problems.empty()) check_laws(document, "laws", p.laws, problems);
+  if (problems.empty() && p.runtime) check_runtime(*document.find("runtime"), *p.runtime, problems);
   if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};
   return p;
 }

@@ -7,6 +7,7 @@
 
 #include "hw_models/device_model.hpp"
 #include "hw_models/gpu_laws.hpp"
+#include "hw_models/gpu_runtime.hpp"
 
 namespace orrery {
 
@@ -43,6 +44,7 @@ struct GpuParameters {
   GpuUncertainty uncertainty;
   std::vector<std::string> like;
   std::map<std::string, GpuLaw> laws;
+  std::optional<GpuRuntime> runtime;
 
   template <class V>
   void visit(V& v) {
@@ -69,6 +71,7 @@ struct GpuParameters {
     v.field("uncertainty", uncertainty, "how far predictions by laws of other devices may be off");
     v.field("like", like, "devices whose laws stand in for those that are missing here, nearest first");
     v.field("laws", laws, "laws fitted to measurements of this device");
+    v.field("runtime", runtime, "Orrery's own runtime on this device: laws of its kernels, and its host thread");
   }
 };
 

@@ -40,6 +40,7 @@ struct KernelChoice {
   bool own_all_reduce = false;      // in a node, where it is faster than NCCL's: ranks read each other's memory
   bool portable_attention = false;  // kernels for all devices, as FlashAttention-2, which leave out what is new in some
   bool experts_apart = false;       // a product over experts as one of dense products for each
+  bool runtime = false;             // Orrery's own runtime: laws of its kernels where a device has them
   double host_experts = 0;          // seconds of the host in a layer of experts that it waits in
 };
 

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "sim/app/child_process.hpp"
@@ -116,6 +117,41 @@ TEST_CASE("a report of a node measures, fits, predicts and executes into one fol
   REQUIRE(again.plans.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(to_line(again.plans[i]) == to_line(report.plans[i]));
   CHECK(gpu->bytes_in_use(0) == 0);
+}
+
+TEST_CASE("steps are measured once, and known to the next run by their file", "[cuda]") {
+  const TemporaryFolder folder;
+  const std::string grid = folder.file("grid.yaml", kGrid), file = folder / "steps.tsv";
+  App app;
+  const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20});
+  const Wiring wiring{app.environment, [gpu] { return gpu; }};
+  AppContext context{app.console, app.interrupt, wiring, app.environment, {"orrery", "node-report"}};
+  std::vector<Scenario> steps = validation_grid(context, grid);
+  steps.resize(1);
+
+  CHECK(measure_gpu_steps(
+            steps, 1 << 10, file, [] { return false; }, context)
+            .measured == 0);  // too little memory
+  CHECK(measure_gpu_steps(
+            steps, 256 << 20, file, [] { return true; }, context)
+            .left == 1);
+  const GpuSteps once = measure_gpu_steps(
+      steps, 256 << 20, file, [] { return false; }, context);
+  CHECK((once.measured == 1 && once.fresh == 1 && once.left == 0 && once.skipped.empty()));
+  CHECK(once.cases.size() > 20);
+  for (const RuntimeCase& c : once.cases) CHECK((c.seconds > 0 && c.in_plan));
+  const GpuSteps again = measure_gpu_steps(
+      steps, 256 << 20, file, [] { return true; }, context);
+  CHECK((again.measured == 1 && again.fresh == 0));
+  REQUIRE(again.cases.size() == once.cases.size());
+  for (std::size_t i = 0; i < again.cases.size(); ++i)
+    CHECK(again.cases[i].seconds == Approx(once.cases[i].seconds).epsilon(1e-5));
+  CHECK(again.behind.base() == Approx(once.behind.base()).epsilon(1e-5));
+
+  std::ofstream{file, std::ios::app} << "nothing\n";
+  CHECK_THROWS_WITH(measure_gpu_steps(
+                        steps, 256 << 20, file, [] { return false; }, context),
+                    Catch::Contains("has a line that tells no op"));
 }
 
 TEST_CASE("the command for a report says what it had no time to measure", "[cuda]") {

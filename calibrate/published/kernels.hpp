@@ -27,6 +27,7 @@ struct KernelCase {
   std::vector<Work> works;  // one after another
   double size = 0;          // of the work: FLOP, or bytes where there is little arithmetic
   double seconds = 0;       // measured
+  bool in_plan = false;     // among other ops of a step, not by itself
 };
 using KernelRow = std::variant<KernelCase, Skip>;
 

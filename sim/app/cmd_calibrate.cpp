@@ -72,22 +72,28 @@ class Calibrate final : public Command {
   /// power are watched.
   int run_gpu(AppContext& context) {
     constexpr Seconds kWhole{360}, kQuick{60}, kClocks{60}, kQuickClocks{3};
+    constexpr double kShareOfBenches = 0.6;  // of the time; steps get what is left
     const std::shared_ptr<GpuDriver> driver = context.wiring.gpus();
     const GpuInfo info = driver->info(0);
-    const std::string device = cluster_of(info.name, context.wiring.locations()).device;
+    const NodeCluster node = cluster_of(info.name, context.wiring.locations());
     const std::string path =
-        path_.empty() ? fmt::format("{}/{}.yaml", context.wiring.locations().own_parameters(), device) : path_;
+        path_.empty() ? fmt::format("{}/{}.yaml", context.wiring.locations().own_parameters(), node.device) : path_;
     if (const auto folder = std::filesystem::path{path}.parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
     const std::string lines = std::filesystem::path{path}.replace_extension("measurements.tsv").string();
+    const std::string of_steps = std::filesystem::path{path}.replace_extension("steps.tsv").string();
     const Seconds budget = options_.budget > Seconds{0} ? options_.budget : options_.quick ? kQuick : kWhole;
     const Seconds watching = std::min(options_.quick ? kQuickClocks : kClocks, budget / 6);
     const std::shared_ptr<Peers> peers = peers_.meet(context.environment);
+    const auto start = std::chrono::steady_clock::now();
+    const auto is_over = [&] {
+      return Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()} >= budget;
+    };
     const GpuMeasurements m = calibrate_gpu(driver,
                                             {.quick = options_.quick,
                                              .seed = options_.seed,
                                              .resume = lines + ".part",
-                                             .budget = budget - watching,
+                                             .budget = (budget - watching) * kShareOfBenches,
                                              .peers = peers},
                                             context);
     if (peers && peers->process() != 0) return exit_code::kOk;
@@ -95,21 +101,29 @@ class Calibrate final : public Command {
     if (m.left == 0)
       clocks =
           watch_clocks(driver, watching, std::filesystem::path{path}.replace_extension("clocks.tsv").string(), context);
-    const TableCalibration c = fit_node(m.results, device, info, context);
+    const GpuSteps steps = measure_gpu_steps(draw_gpu_steps(options_.quick, static_cast<std::uint64_t>(options_.seed),
+                                                            node.cluster, context.wiring.locations()),
+                                             info.memory_bytes, of_steps + ".part", is_over, context);
+    const TableCalibration c = fit_node(m.results, steps, node.device, info, context);
     const auto lock = context.interrupt.writing();
     write_table_calibration(c, path);
-    if (m.left == 0) std::filesystem::rename(lines + ".part", lines);
-    context.console.out(context.json ? document(c, path).dump(2) + "\n"
-                                     : text_of(m.results) + text_of(clocks) + "\n" + text(c, path) + what_is_left(m));
+    if (m.left + steps.left == 0) {
+      std::filesystem::rename(lines + ".part", lines);
+      if (std::filesystem::exists(of_steps + ".part")) std::filesystem::rename(of_steps + ".part", of_steps);
+    }
+    context.console.out(context.json
+                            ? document(c, path).dump(2) + "\n"
+                            : text_of(m.results) + text_of(clocks) + "\n" + text(c, path) + what_is_left(m, steps));
     return exit_code::kOk;
   }
 
-  static std::string what_is_left(const GpuMeasurements& m) {
+  static std::string what_is_left(const GpuMeasurements& m, const GpuSteps& steps) {
     std::string text;
-    for (const std::string& s : m.skipped) text += fmt::format("not measured: {}\n", s);
-    if (m.left > 0)
-      text += fmt::format("{} of {} benches left out, there was no time: the same command goes on with them\n", m.left,
-                          m.left + m.results.size());
+    for (const auto* skipped : {&m.skipped, &steps.skipped})
+      for (const std::string& s : *skipped) text += fmt::format("not measured: {}\n", s);
+    if (m.left + steps.left > 0)
+      text += fmt::format("{} benches and {} steps left out, there was no time: the same command goes on with them\n",
+                          m.left, steps.left);
     return text;
   }
 
@@ -134,20 +148,43 @@ class Calibrate final : public Command {
                  {"of a random fifth left out", Align::Right},
                  {"of the largest, left out", Align::Right},
                  {"harness"}}};
-    for (const std::string& name : c.fitted) {
-      const GpuLaw& l = c.parameters.laws.at(name);
+    for (const auto& [name, law] : fitted_laws(c)) {
+      const GpuLaw& l = *law;
       table.add({name, std::to_string(l.points), pair(l.median_error, l.p90_error),
                  pair(l.random_median_error, l.random_p90_error), pair(l.largest_median_error, l.largest_p90_error),
                  l.harness});
     }
-    return fmt::format("fitted {} laws of {} to {} rows\n{}written to {}\n", c.fitted.size(),
-                       c.parameters.provenance.machine, c.rows, table.text("  "), path);
+    return fmt::format("fitted {} laws of {} to {} rows\n{}{}written to {}\n", c.fitted.size(),
+                       c.parameters.provenance.machine, c.rows, table.text("  "), kernels_text(c), path);
+  }
+
+  /// Laws of products or of published kernels.
+  static std::map<std::string, const GpuLaw*> fitted_laws(const TableCalibration& c) {
+    const GpuParameters& p = c.parameters;
+    std::map<std::string, const GpuLaw*> laws;
+    for (const std::string& name : c.fitted)
+      if (const auto& of = p.runtime ? p.runtime->products : p.laws; of.contains(name)) laws[name] = &of.at(name);
+    return laws;
+  }
+
+  /// Of the runtime's own kernels; empty where none were measured.
+  static std::string kernels_text(const TableCalibration& c) {
+    if (!c.parameters.runtime) return {};
+    Table table{
+        {{"kernel"}, {"points", Align::Right}, {"median error", Align::Right}, {"p90", Align::Right}, {"seconds per"}}};
+    for (const auto& [name, law] : c.parameters.runtime->kernels) {
+      std::string seconds;
+      for (const auto& [feature, per] : law.seconds) seconds += fmt::format(" {} {:.3g}", feature, per);
+      table.add({name, std::to_string(law.points), fmt::format("{:.1f} %", 100 * law.median_error),
+                 fmt::format("{:.1f} %", 100 * law.p90_error), seconds.empty() ? "" : seconds.substr(1)});
+    }
+    return "\n" + table.text("  ");
   }
 
   static nlohmann::json document(const TableCalibration& c, const std::string& path) {
     nlohmann::json laws = nlohmann::json::array();
-    for (const std::string& name : c.fitted) {
-      const GpuLaw& l = c.parameters.laws.at(name);
+    for (const auto& [name, law] : fitted_laws(c)) {
+      const GpuLaw& l = *law;
       laws.push_back({{"name", name},
                       {"points", l.points},
                       {"harness", l.harness},

@@ -118,6 +118,8 @@ class ReportNode final : public Command {
     document["laws"] = report.parameters.fitted;
     document["benches"] = {{"measured", report.measured.results.size()}, {"left", report.measured.left}};
     document["benches"]["skipped"] = report.measured.skipped;
+    document["steps"] = {{"measured", report.steps.measured}, {"left", report.steps.left}};
+    document["steps"]["skipped"] = report.steps.skipped;
     document["shares"] = nlohmann::json::array();
     for (const KernelShare& s : kernel_shares(report.measured.results))
       document["shares"].push_back(
@@ -186,7 +188,9 @@ class ReportNode final : public Command {
     for (const std::string& s : report.refused) text += s + "\n";
     text += text_of(kernel_shares(report.measured.results)) + "\n";
     text += counts_text(report.counts);
-    text += fmt::format("laws fitted: {}\n\n", fmt::join(report.parameters.fitted, ", "));
+    for (const std::string& s : report.steps.skipped) text += fmt::format("not measured: {}\n", s);
+    text += fmt::format("steps measured: {}; laws of the runtime fitted to them and to single ops: {}\n\n",
+                        report.steps.measured, report.parameters.fitted.size());
     text += table_of(report.plans).text("  ");
     if (report.predicted() == 0) text += "plans: not measured on a GPU as they were predicted\n";
     if (report.predicted() > 0)
@@ -197,9 +201,10 @@ class ReportNode final : public Command {
       text += fmt::format("the ranks of {} more shared GPUs, which the prediction gives one each (`shared`)\n",
                           report.ran() - report.predicted());
     text += fmt::format("peak memory is exact on {} of {} plans\n", report.exact_peaks(), report.ran());
-    if (report.measured.left + report.plans_left > 0)
-      text += fmt::format("no time was left for {} benches and {} plans: the same command goes on with them\n",
-                          report.measured.left, report.plans_left);
+    if (report.measured.left + report.steps.left + report.plans_left > 0)
+      text +=
+          fmt::format("no time was left for {} benches, {} steps and {} plans: the same command goes on with them\n",
+                      report.measured.left, report.steps.left, report.plans_left);
     return text + fmt::format("written to {}\n", options_.folder);
   }
 

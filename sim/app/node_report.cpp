@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "calibrate/published/devices.hpp"
+#include "calibrate/this_machine.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/validation.hpp"
 #include "sim/app/wiring.hpp"
@@ -142,6 +143,7 @@ void predict_and_measure(NodePlan& p, const Scenario& scenario, const std::strin
   p.op_error = median_op_error(plan);
   p.shares = plan.report.ranks > context.wiring.gpus()->num_devices();
   if (!plan.loss.empty()) p.first_loss = plan.loss.front(), p.last_loss = plan.loss.back();
+  OpTimes{folder + "/ops.tsv"}.add(p.name, plan.ops);
   write_trace({plan.measurement, plan.plans, {{"scenario", p.name}}}, fmt::format("{}/{}.orrery", folder, p.name));
 }
 
@@ -162,29 +164,31 @@ NodePlan run_on_node(const Scenario& scenario, const std::string& folder, AppCon
   return p;
 }
 
-TableCalibration fit_node(const std::vector<GpuResult>& results, const std::string& device, const GpuInfo& info,
-                          AppContext& context) {
-  std::vector<KernelCase> cases;
+TableCalibration fit_node(const std::vector<GpuResult>& results, const GpuSteps& steps, const std::string& device,
+                          const GpuInfo& info, AppContext& context) {
+  constexpr std::uint32_t kAlone = 1u << 20;  // groups from there on have one case each
+  context.console.progress("fit", 0.5);
+  TableCalibration c{gpu_parameters(device, context.wiring.locations().parameter_folders()), {}, 0};
+  GpuRuntime runtime{.provenance = {.status = FitStatus::Fitted,
+                                    .machine = info.name,
+                                    .date = today(),
+                                    .tool = tool_version(),
+                                    .source = fmt::format("measured by orrery node-report, driver {}", info.driver)},
+                     .enqueue = c.parameters.enqueue,
+                     .start_latency = c.parameters.start_latency,
+                     .behind = steps.behind};
+  std::vector<RuntimeCase> cases = steps.cases;
   for (const GpuResult& r : results) {
-    if (!r.work || r.seconds.median <= 0) continue;
-    const auto* g = std::get_if<Gemm>(&*r.work);
-    cases.push_back({.row_id = r.name,
-                     .gpu = info.name,
-                     .device = device,
-                     .op = g ? fmt::format("gemm {}", name_of(g->dtype)) : std::string{kind_name(*r.work)},
-                     .harness = "orrery",
-                     .source = "measured",
-                     .key = r.name,
-                     .works = {*r.work},
-                     .size = r.flops > r.bytes ? r.flops : r.bytes,
-                     .seconds = r.seconds.median});
+    const auto group = static_cast<std::uint32_t>(kAlone + cases.size());
+    if (r.work && r.seconds.median > 0) cases.push_back({*r.work, {}, r.seconds.median, group});
+    if (r.group == "observation" && r.name.ends_with("events")) runtime.enqueue = Seconds{r.seconds.median};
   }
-  TableCalibration c = calibrate_from_cases(cases, device, context);
-  for (const GpuResult& r : results)
-    if (r.group == "launches" && r.name.ends_with("each of 1 streams"))
-      c.parameters.enqueue = Seconds{r.seconds.median};
-  c.parameters.provenance.machine = info.name;
-  c.parameters.provenance.source = fmt::format("measured by orrery node-report, driver {}", info.driver);
+  c.rows = cases.size();
+  fit_runtime(runtime, c.parameters, cases);
+  for (const auto& [name, law] : runtime.products) c.fitted.push_back(name);
+  for (const auto& [name, law] : runtime.kernels) c.fitted.push_back(name);
+  if (!c.fitted.empty()) c.parameters.runtime = std::move(runtime);
+  context.console.end_progress();
   return c;
 }
 
@@ -240,8 +244,9 @@ class Budget {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The part of the time that measurements of single ops may take; the grid of plans gets what is left.
-constexpr double kShareOfBenches = 0.45;
+/// The parts of the time that measurements of single ops, and then of steps, may take; the grid of plans gets what is
+/// left.
+constexpr double kShareOfBenches = 0.3, kShareOfSteps = 0.2;
 
 std::map<std::string, NodePlan> plans_before(const std::string& path) {
   std::map<std::string, NodePlan> plans;
@@ -258,7 +263,8 @@ void run_grid(NodeReport& r, const std::vector<Scenario>& grid, const NodeReport
               AppContext& context) {
   const std::string path = o.folder + "/plans.tsv";
   // Plans of before were predicted with other parameters when more has been measured since.
-  if (r.measured.fresh > 0) std::filesystem::remove(path);
+  if (r.measured.fresh > 0 || r.steps.fresh > 0)
+    for (const char* file : {"/plans.tsv", "/ops.tsv"}) std::filesystem::remove(o.folder + file);
   const std::map<std::string, NodePlan> before = plans_before(path);
   constexpr std::size_t kStride = 5;
   for (std::size_t first = 0; first < (o.quick ? 1 : kStride); ++first)
@@ -301,14 +307,18 @@ NodeReport report_node(const std::shared_ptr<GpuDriver>& driver, const NodeRepor
                                   }});
     save_counts(r.counts, o.folder + "/counters.tsv");
   }
-  r.parameters = fit_node(r.measured.results, node.device, info, context);
-  // Predictions below look for parameters in the folder of the report first, and run on the GPUs that are open.
+  // Predictions from here on look for parameters in the folder of the report first, and run on the GPUs that are open.
   Environment environment = context.environment;
   environment["ORRERY_HOME"] = o.folder;
   const Wiring wiring{environment, [driver] { return driver; }, warn_of(context)};
+  AppContext fitted{context.console, context.interrupt, wiring, environment, context.command_line, context.json};
+  const Seconds end_of_steps = budget.left() - kShareOfSteps * o.budget;
+  r.steps = measure_gpu_steps(
+      draw_gpu_steps(o.quick, static_cast<std::uint64_t>(o.seed), node.cluster, wiring.locations()), info.memory_bytes,
+      o.folder + "/steps.tsv", [&] { return budget.left() <= end_of_steps; }, fitted);
+  r.parameters = fit_node(r.measured.results, r.steps, node.device, info, context);
   std::filesystem::create_directories(wiring.locations().own_parameters());
   write_table_calibration(r.parameters, fmt::format("{}/{}.yaml", wiring.locations().own_parameters(), node.device));
-  AppContext fitted{context.console, context.interrupt, wiring, environment, context.command_line, context.json};
   run_grid(r, validation_grid(fitted, o.grid, node.cluster), o, budget, fitted);
   context.console.end_progress();
   r.refused = driver->quick_attention.refused;

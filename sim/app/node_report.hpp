@@ -8,6 +8,7 @@
 #include "calibrate/gpu_benches.hpp"
 #include "calibrate/gpu_counters.hpp"
 #include "sim/app/command.hpp"
+#include "sim/app/gpu_steps.hpp"
 #include "sim/app/scenario.hpp"
 #include "sim/app/table_calibration.hpp"
 
@@ -50,9 +51,9 @@ NodePlan plan_from_line(const std::string& line);
 /// Predicts and executes one scenario of the grid; its timeline goes to `folder`.
 NodePlan run_on_node(const Scenario& scenario, const std::string& folder, AppContext& context);
 
-/// Laws of the device that were fitted to what was measured of it; those of the files for kinds with too few points.
-TableCalibration fit_node(const std::vector<GpuResult>& results, const std::string& device, const GpuInfo& info,
-                          AppContext& context);
+/// The device as its file has it, with laws of the runtime on it that were fitted to what was measured.
+TableCalibration fit_node(const std::vector<GpuResult>& results, const GpuSteps& steps, const std::string& device,
+                          const GpuInfo& info, AppContext& context);
 
 /// What a report is made of and what it says.
 struct NodeReportOptions {
@@ -65,6 +66,7 @@ struct NodeReportOptions {
 };
 struct NodeReport {
   GpuMeasurements measured;
+  GpuSteps steps;
   TableCalibration parameters;
   std::vector<ClockSample> clocks;
   GpuCounts counts;

@@ -54,6 +54,8 @@ std::vector<BorrowedLaws> borrowed_of(const GpuParameters& p, const std::vector<
   return all;
 }
 
+}  // namespace
+
 GpuParameters gpu_parameters(const std::string& device, const std::vector<std::string>& folders) {
   const auto found = find_device(device, folders);
   const auto* gpu = dynamic_cast<const GpuModel*>(found.get());
@@ -61,10 +63,8 @@ GpuParameters gpu_parameters(const std::string& device, const std::vector<std::s
   return gpu->parameters();
 }
 
-}  // namespace
-
-TableCalibration calibrate_from_cases(const std::vector<KernelCase>& cases, const std::string& device,
-                                      AppContext& context) {
+static TableCalibration calibrate_from_cases(const std::vector<KernelCase>& cases, const std::string& device,
+                                             AppContext& context) {
   const std::vector<std::string> folders = context.wiring.locations().parameter_folders();
   TableCalibration c{gpu_parameters(device, folders), {}, cases.size()};
   context.console.progress("fit", 0.5);

@@ -21,9 +21,8 @@ struct TableCalibration {
 TableCalibration calibrate_from_tables(const std::vector<std::string>& tables, const std::string& device,
                                        AppContext& context);
 
-/// Fits the laws of `device` to cases of it, wherever they come from.
-TableCalibration calibrate_from_cases(const std::vector<KernelCase>& cases, const std::string& device,
-                                      AppContext& context);
+/// Those of a device as its file has them. Throws UserError when it is no GPU.
+GpuParameters gpu_parameters(const std::string& device, const std::vector<std::string>& folders);
 
 /// Writes the parameter file, whole or not at all.
 void write_table_calibration(const TableCalibration& calibration, const std::string& path);

@@ -96,9 +96,14 @@ double median_token(const Timeline& t) {
   return median(std::move(tokens));
 }
 
-ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
+}  // namespace
+
+ValidatedPlan predict_for_runtime(const Scenario& scenario, AppContext& context) {
   Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
   machine.software = machine.experts = 0;
+  KernelChoice kernels = machine.cost->kernels();
+  kernels.runtime = true;
+  machine.cost->choose_kernels(kernels);
   machine.workspaces = &context.wiring.workspaces(device_kind(scenario.cluster));  // it is our kernels that run
   const bool is_generation = scenario.options.workload.generate.has_value();
   Simulation s = simulate_scenario(
@@ -115,6 +120,8 @@ ValidatedPlan predict(const Scenario& scenario, AppContext& context) {
   p.prediction = std::move(s.recording.timeline);
   return p;
 }
+
+namespace {
 
 std::int64_t device_peak(const Timeline& t) {
   std::int64_t most = 0;
@@ -281,7 +288,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   Validation v;
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     context.console.progress("predicting", double(i) / double(scenarios.size()));
-    v.plans.push_back(predict(scenarios[i], context));
+    v.plans.push_back(predict_for_runtime(scenarios[i], context));
   }
   MeasureJob job{scenarios, options, context, std::nullopt, std::nullopt};
   for (std::size_t i = 0; i < scenarios.size(); ++i) {

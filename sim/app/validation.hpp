@@ -32,8 +32,10 @@ struct IntervalCheck {
 /// One work of a plan: the mean over the ops that have it.
 struct ValidatedOp {
   OpClass kind = OpClass::Other;
-  std::string work;  // its text; empty: a whole step
+  std::string text;  // of the work; empty: a whole step
   double predicted = 0, low = 0, high = 0, measured = 0;
+  Work work = {};
+  Bindings bindings = {};
 };
 
 /// One plan, predicted and measured.
@@ -78,6 +80,9 @@ struct Validation {
   /// the ops that take less.
   std::vector<IntervalCheck> intervals() const;
 };
+
+/// What `validate_scenarios` measures, predicted: by the laws of our own runtime where the device has them.
+ValidatedPlan predict_for_runtime(const Scenario& scenario, AppContext& context);
 
 /// Throws MissingError for a scenario that this computer cannot execute, UserError for one on the processor where
 /// several processes share the plans.

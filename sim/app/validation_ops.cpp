@@ -57,9 +57,9 @@ std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& pr
   for (const auto& [work, same] : ops_by_work(plan)) {
     const OpCost& c = costs[same.front().index()];
     const double deviation = std::hypot(double(c.deviation), double(c.bias), machine.drift);
-    const Interval i = log_normal_interval(c.duration, deviation);
     const Work& w = plan.works[work.index()];
-    ops.push_back({class_of(w), to_text(w), i.value.base(), i.low.base(), i.high.base(), 0});
+    const Interval i = log_normal_interval(c.duration - machine.cost->launch(w, RankId{0}).behind, deviation);
+    ops.push_back({class_of(w), to_text(w), i.value.base(), i.low.base(), i.high.base(), 0, w, bindings});
   }
   return ops;
 }

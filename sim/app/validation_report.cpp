@@ -144,7 +144,7 @@ nlohmann::json to_json(const Validation& v) {
     nlohmann::json ops = nlohmann::json::array();
     for (const ValidatedOp& o : p.ops)
       ops.push_back({{"class", name_of(o.kind)},
-                     {"work", o.work},
+                     {"work", o.text},
                      {"predicted", o.predicted},
                      {"low", o.low},
                      {"high", o.high},

@@ -64,6 +64,7 @@ struct LaunchCost {
   Seconds start_latency;  // from the end of the enqueue to the earliest start on an idle stream
   bool runs_ahead = true;
   std::optional<Seconds> joined = {};  // host time of an op that joins the call of another; none: `enqueue`
+  Seconds behind = {};                 // for which its stream stands still behind it: a part of the op's duration
 };
 
 /// How a collective runs that is taken step by step, or as flows where `flowing` is known.

@@ -130,6 +130,18 @@ struct TextVisitor {
   }
 };
 
+/// Appends ".value" for each field that is no size.
+struct VariantVisitor {
+  std::string out;
+  template <class T>
+  void operator()(const char* name, const T& field) {
+    if constexpr (std::is_same_v<T, bool>)
+      out += field ? fmt::format(".{}", name) : "";
+    else if constexpr (std::is_enum_v<T>)
+      out += fmt::format(".{}", field_text(field));
+  }
+};
+
 struct BoundVisitor {
   bool bound = false;
   template <class T>
@@ -170,6 +182,16 @@ std::string to_text(const Work& work) {
         TextVisitor v;
         std::decay_t<decltype(w)>{}.visit(v);
         v.collecting = false;
+        w.visit(v);
+        return std::string{w.kName} + v.out;
+      },
+      work);
+}
+
+std::string variant_of(const Work& work) {
+  return std::visit(
+      [](const auto& w) {
+        VariantVisitor v;
         w.visit(v);
         return std::string{w.kName} + v.out;
       },

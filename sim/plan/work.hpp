@@ -46,6 +46,8 @@ std::string_view kind_name(std::size_t index);
 
 /// "gemm m=512 n=768 k=768 tb": kind and fields, those at their default left out.
 std::string to_text(const Work& work);
+/// The kind with all that is no size: "norm.rms.bf16", "cast.bf16.f32".
+std::string variant_of(const Work& work);
 
 /// Equal works hash equally; the hash is the same on every machine.
 std::size_t hash_of(const Work& work);

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit_runtime.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "calibrate/fit.hpp"
+#include "calibrate/fit_gpu.hpp"
+#include "calibrate/statistics.hpp"
+#include "hw_models/gpu_model.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kLeastCases = 6;  // of a variant, for a law of its own
+constexpr double kWeightInPlan = 4;
+constexpr double kEightTenths = 1.2816;  // standard deviations on either side that hold 80 %
+constexpr double kLeastDeviation = 0.02;
+constexpr double kLongProduct = 50e-6;  // seconds: launches count little
+constexpr std::size_t kLeastProducts = 8;
+
+using Cases = std::vector<const RuntimeCase*>;
+
+KernelLaw fit_kernel(const Cases& cases) {
+  std::vector<Equation> equations;
+  for (const RuntimeCase* c : cases) {
+    const KernelFeatures f = kernel_features_of(c->work, c->bindings);
+    equations.push_back({{f.begin(), f.end()}, c->seconds, c->in_plan ? kWeightInPlan : 1.0, c->group});
+  }
+  const FitResult fit = fit_relative(equations);
+  KernelLaw law;
+  for (std::size_t i = 0; i < kKernelFeatures; ++i)
+    if (fit.coefficients[i] > 0) law.seconds[std::string{kernel_features()[i]}] = fit.coefficients[i];
+  std::vector<double> sizes;
+  for (const double r : fit.residuals) sizes.push_back(std::abs(r));
+  law.points = static_cast<std::int64_t>(cases.size());
+  law.median_error = median(sizes);
+  law.p90_error = quantile(sizes, 0.9);
+  law.deviation = std::max(kLeastDeviation, quantile(std::move(sizes), 0.8) / kEightTenths);
+  return law;
+}
+
+/// A product, as fits of kernels see it.
+KernelCase product_case(const RuntimeCase& c, const Gemm& g) {
+  const std::string text = to_text(c.work);
+  return {.row_id = text,
+          .gpu = "gpu",
+          .device = "gpu",
+          .op = fmt::format("gemm {}", name_of(g.dtype)),
+          .harness = "orrery",
+          .source = "measured",
+          .key = c.in_plan ? text + " in a plan" : text,
+          .works = {c.work},
+          .size = amount(c.work).flops.base(),
+          .seconds = c.seconds,
+          .in_plan = c.in_plan};
+}
+
+/// The rate of products in plans over that of products that stand alone, of those that arithmetic limits.
+double sustained_clock(const GpuParameters& fitted, const std::vector<KernelCase>& products) {
+  const GpuModel model{"", fitted};
+  std::vector<double> rates;
+  for (const KernelCase& c : products) {
+    if (!c.in_plan || c.seconds < kLongProduct) continue;
+    const OpCost cost = model.cost(c.works.front(), {}, {});
+    const Amount a = amount(c.works.front());
+    const bool by_arithmetic = a.flops / model.peak(std::get<Gemm>(c.works.front()).arithmetic()) >
+                               2 * ((a.read + a.written) / fitted.memory_bandwidth);
+    if (by_arithmetic) rates.push_back(cost.duration.base() / c.seconds);
+  }
+  return rates.size() < kLeastProducts ? fitted.sustained_clock : std::clamp(median(std::move(rates)), 0.5, 1.2);
+}
+
+void fit_products(GpuRuntime& runtime, const GpuParameters& device, const std::vector<RuntimeCase>& cases) {
+  std::vector<KernelCase> alone, all;
+  for (const RuntimeCase& c : cases) {
+    const auto* g = std::get_if<Gemm>(&c.work);
+    if (!g || !kernel_law_name(c.work).empty() || !device.peak.contains(std::string{name_of(g->arithmetic())}))
+      continue;
+    all.push_back(product_case(c, *g));
+    if (!c.in_plan) alone.push_back(all.back());
+  }
+  GpuParameters p = device;
+  p.runtime.reset();
+  if (fit_gpu(p, alone, {}).empty()) return;
+  p.sustained_clock = runtime.sustained_clock = sustained_clock(p, all);
+  p.laws = device.laws;
+  for (const std::string& name : fit_gpu(p, all, {})) runtime.products[name] = p.laws.at(name);
+}
+
+}  // namespace
+
+void fit_runtime(GpuRuntime& runtime, const GpuParameters& device, const std::vector<RuntimeCase>& cases) {
+  std::map<std::string, Cases> variants, kinds;
+  for (const RuntimeCase& c : cases) {
+    const std::string name = kernel_law_name(c.work);
+    if (name.empty() || c.seconds <= 0) continue;
+    variants[name].push_back(&c);
+    kinds[std::string{kind_name(c.work)}].push_back(&c);
+  }
+  runtime.kernels.clear();
+  for (const auto* groups : {&kinds, &variants})
+    for (const auto& [name, of] : *groups)
+      if (of.size() >= kLeastCases) runtime.kernels[name] = fit_kernel(of);
+  fit_products(runtime, device, cases);
+}
+
+}  // namespace orrery

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hw_models/gpu_runtime.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+namespace {
+
+constexpr std::string_view kFeatureNames[] = {"call", "cached_mb", "mb", "gflop", "million_rows", "longest"};
+static_assert(std::size(kFeatureNames) == kKernelFeatures);
+
+constexpr double kCachedMb = 25;           // half of an H100's last cache: what one op leaves for the next
+constexpr std::int64_t kFewestTiled = 16;  // of a sequence: below, keys are shared out over blocks
+constexpr double kBorrowed = 0.3;          // deviation of a law of another variant, beside its own
+
+const AttentionShape* attention_of(const Work& work) {
+  if (const auto* a = std::get_if<AttentionForward>(&work)) return &a->shape;
+  if (const auto* a = std::get_if<AttentionBackward>(&work)) return &a->shape;
+  return nullptr;
+}
+
+/// The field of that name.
+struct RowsVisitor {
+  double rows = 0;
+  template <class T>
+  void operator()(std::string_view name, const T& field) {
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      if (name == "rows") rows = double(field);
+  }
+};
+
+double rows_of(const Work& work, const Bindings& bindings) {
+  if (const AttentionShape* s = attention_of(work)) return double(s->batch * s->heads * s->q);
+  (void)bindings;
+  RowsVisitor v;
+  std::visit([&](const auto& w) { w.visit(v); }, work);
+  return v.rows;
+}
+
+/// How many components at the front two names have in common; they are told apart by dots.
+std::size_t common_parts(std::string_view a, std::string_view b) {
+  std::size_t parts = 0;
+  for (std::size_t i = 0;; ++i) {
+    const bool a_ends = i == a.size() || a[i] == '.', b_ends = i == b.size() || b[i] == '.';
+    if (a_ends != b_ends || (!a_ends && a[i] != b[i])) return parts;
+    parts += a_ends;
+    if (i == a.size() || i == b.size()) return parts;
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> kernel_features() { return kFeatureNames; }
+
+KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings) {
+  const Amount a = amount(work, bindings);
+  const double mb = (a.read + a.written).base() * 1e-6;
+  const AttentionShape* s = attention_of(work);
+  const double longest = s ? double(s->keys_read(bindings)) * double(s->qk_dim + s->v_dim) * 1e-6 : 0;
+  return {1,
+          std::min(mb, kCachedMb),
+          std::max(0.0, mb - kCachedMb),
+          a.flops.base() * 1e-9,
+          rows_of(work, bindings) * 1e-6,
+          longest};
+}
+
+std::string kernel_law_name(const Work& work) {
+  if (const auto* g = std::get_if<Gemm>(&work); g && g->narrow == Narrow::None) return {};
+  const OpClass c = class_of(work);
+  if (c == OpClass::Collective || c == OpClass::PointToPoint || c == OpClass::Host || c == OpClass::Other) return {};
+  const AttentionShape* s = attention_of(work);
+  return variant_of(work) + (s ? fmt::format(".d{}.{}", s->qk_dim, s->q < kFewestTiled ? "few" : "many") : "");
+}
+
+RuntimeLaws::RuntimeLaws(const GpuRuntime& runtime) {
+  for (const auto& [name, law] : runtime.kernels) {
+    Law l{.name = name, .deviation = law.deviation};
+    for (std::size_t i = 0; i < kKernelFeatures; ++i)
+      if (const auto it = law.seconds.find(std::string{kFeatureNames[i]}); it != law.seconds.end())
+        l.seconds[i] = it->second;
+    kernels_.push_back(std::move(l));
+  }
+  for (const DType type : {DType::F32, DType::TF32, DType::BF16, DType::F16})
+    if (const auto it = runtime.products.find(fmt::format("gemm.{}", name_of(type))); it != runtime.products.end())
+      products_.emplace(type, FittedLaw{gemm_law(), it->second});
+}
+
+std::optional<RuntimeLaws::Answer> RuntimeLaws::kernel(const Work& work, const Bindings& bindings) const {
+  const std::string name = kernel_law_name(work);
+  if (name.empty()) return {};
+  const Law* best = nullptr;
+  std::size_t most = 0;
+  for (const Law& l : kernels_)
+    if (const std::size_t parts = common_parts(l.name, name); parts > most) best = &l, most = parts;
+  if (!best) return {};
+  const KernelFeatures f = kernel_features_of(work, bindings);
+  Answer a{.deviation = best->deviation, .is_own = best->name == name};
+  for (std::size_t i = 0; i < kKernelFeatures; ++i) a.seconds += best->seconds[i] * f[i];
+  if (!a.is_own) a.deviation = std::hypot(a.deviation, kBorrowed);
+  return a;
+}
+
+const FittedLaw* RuntimeLaws::product(DType type) const {
+  const auto it = products_.find(type);
+  return it == products_.end() ? nullptr : &it->second;
+}
+
+}  // namespace orrery

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/gpu_steps.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "calibrate/draw.hpp"
+#include "calibrate/statistics.hpp"
+#include "sim/base/error.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::int64_t kRepeats = 2;  // rounds of a step, beside the one that warms up
+constexpr char kBehind[] = "behind";  // the line that tells for how long streams stood still
+
+struct StepCount {
+  std::int64_t trainings, generations;
+};
+constexpr StepCount kFull{24, 16}, kQuick{6, 4};
+
+std::string text(std::int64_t n) { return std::to_string(n); }
+
+Node map_of(std::initializer_list<std::pair<const char*, std::string>> fields) {
+  Node map = Node::map();
+  for (const auto& [key, value] : fields) map.fields.emplace_back(key, Node::of(value));
+  return map;
+}
+
+/// Sizes that GPT-2 and Llama share.
+struct Sizes {
+  bool llama = false;
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, layers = 1, vocab = 0;
+
+  std::int64_t ffn() const { return llama ? (hidden * 8 / 3 + 63) / 64 * 64 : 4 * hidden; }
+  double weights() const {
+    return double(layers) * (4 * double(hidden * hidden) + (llama ? 3 : 2) * double(hidden * ffn())) +
+           double(vocab * hidden);
+  }
+};
+
+Sizes draw_sizes(Random& r) {
+  constexpr std::int64_t kDims[] = {64, 64, 96, 128, 128};
+  Sizes s{.llama = r.below(5) < 2};
+  const std::int64_t dim = one_of(r, kDims);
+  s.heads = std::max<std::int64_t>(4, log_integer(r, 512, 5120) / dim / 4 * 4);
+  s.hidden = s.heads * dim;
+  s.kv_heads = s.llama && r.below(2) == 0 ? s.heads / 4 : s.heads;
+  s.layers = log_integer(r, 1, 4);
+  s.vocab = log_integer(r, 2048, 32768) / 64 * 64;
+  return s;
+}
+
+Node model_of(const Sizes& s, std::int64_t positions) {
+  if (!s.llama)
+    return map_of({{"model_type", "gpt2"},
+                   {"n_embd", text(s.hidden)},
+                   {"n_layer", text(s.layers)},
+                   {"n_head", text(s.heads)},
+                   {"n_positions", text(positions)},
+                   {"vocab_size", text(s.vocab)}});
+  return map_of({{"model_type", "llama"},
+                 {"hidden_size", text(s.hidden)},
+                 {"num_hidden_layers", text(s.layers)},
+                 {"num_attention_heads", text(s.heads)},
+                 {"num_key_value_heads", text(s.kv_heads)},
+                 {"intermediate_size", text(s.ffn())},
+                 {"max_position_embeddings", text(positions)},
+                 {"vocab_size", text(s.vocab)}});
+}
+
+Scenario make(std::string name, Node model, const char* kind, Node work, const std::string& cluster,
+              const Locations& locations) {
+  Node workload = Node::map(), document = Node::map();
+  workload.fields.emplace_back(kind, std::move(work));
+  document.fields.emplace_back("model", std::move(model));
+  document.fields.emplace_back("cluster", Node::of(cluster));
+  document.fields.emplace_back("workload", std::move(workload));
+  return make_scenario(std::move(document), name, locations);
+}
+
+Scenario draw_training(Random& r, std::int64_t i, const std::string& cluster, const Locations& locations) {
+  constexpr double kMost = 3e13, kMostInF32 = 1.5e12, kMostWeights = 4e8;  // FLOP of a step
+  constexpr const char* kTypes[] = {"bf16", "bf16", "f16", "f32"};
+  constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
+  const std::string type = kTypes[i % 4], recompute = one_of(r, kRecompute);
+  for (;;) {
+    const Sizes s = draw_sizes(r);
+    const std::int64_t sequence = log_integer(r, 256, 16384) / 64 * 64, tokens = log_integer(r, 1024, 16384),
+                       batch = std::max<std::int64_t>(1, tokens / sequence);
+    const double rows = double(batch * sequence),
+                 flops = 6 * s.weights() * rows + 6 * double(s.layers * s.hidden) * rows * double(sequence);
+    if (flops > (type == "f32" ? kMostInF32 : kMost) || s.weights() > kMostWeights) continue;
+    return make(
+        fmt::format("step.{}.train.{}.h{}.l{}.s{}.b{}.{}", i, s.llama ? "llama" : "gpt", s.hidden, s.layers, sequence,
+                    batch, type),
+        model_of(s, sequence), "train",
+        map_of({{"batch", text(batch)}, {"sequence", text(sequence)}, {"dtype", type}, {"recompute", recompute}}),
+        cluster, locations);
+  }
+}
+
+Scenario draw_generation(Random& r, std::int64_t i, const std::string& cluster, const Locations& locations) {
+  constexpr double kMostWeights = 4e8, kMostCached = 2e9;  // numbers
+  constexpr const char* kTypes[] = {"bf16", "f32", "bf16", "f16"};
+  const std::string type = kTypes[i % 4];
+  for (;;) {
+    const Sizes s = draw_sizes(r);
+    const std::int64_t prompt = log_integer(r, 128, 4096), batch = log_integer(r, 1, 32);
+    if (s.weights() > kMostWeights || double(batch * prompt * s.hidden * s.layers) > kMostCached) continue;
+    return make(fmt::format("step.{}.generate.{}.h{}.l{}.s{}.b{}.{}", i, s.llama ? "llama" : "gpt", s.hidden, s.layers,
+                            prompt, batch, type),
+                model_of(s, prompt + 64), "generate",
+                map_of({{"batch", text(batch)}, {"prompt", text(prompt)}, {"tokens", "16"}, {"dtype", type}}), cluster,
+                locations);
+  }
+}
+
+}  // namespace
+
+std::vector<Scenario> draw_gpu_steps(bool quick, std::uint64_t seed, const std::string& cluster,
+                                     const Locations& locations) {
+  const StepCount counts = quick ? kQuick : kFull;
+  Random random{seed, 7};
+  std::vector<Scenario> steps;
+  for (std::int64_t i = 0; i < counts.trainings; ++i) steps.push_back(draw_training(random, i, cluster, locations));
+  for (std::int64_t i = 0; i < counts.generations; ++i)
+    steps.push_back(draw_generation(random, counts.trainings + i, cluster, locations));
+  return steps;
+}
+
+OpTimes::OpTimes(std::string path) : path_{std::move(path)} {
+  std::ifstream in{path_};
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream fields{line};
+    std::string plan, work, seconds;
+    if (!std::getline(fields, plan, '\t') || !std::getline(fields, work, '\t') || !(fields >> seconds))
+      throw UserError{fmt::format("{} has a line that tells no op: {}", path_, orrery::quoted(line)),
+                      "lines have plan, work and seconds between tabs; remove it to measure anew"};
+    plans_[plan][work] = std::stod(seconds);
+  }
+}
+
+void OpTimes::put(const std::string& plan, std::vector<ValidatedOp>& ops) const {
+  const auto known = plans_.find(plan);
+  if (known == plans_.end()) return;
+  for (ValidatedOp& op : ops)
+    if (const auto it = known->second.find(op.text); it != known->second.end()) op.measured = it->second;
+}
+
+void OpTimes::add(const std::string& plan, const std::vector<ValidatedOp>& ops) {
+  std::ofstream out{path_, std::ios::app};
+  for (const ValidatedOp& op : ops) {
+    out << fmt::format("{}\t{}\t{:.6g}\n", plan, op.text, op.measured);
+    plans_[plan][op.text] = op.measured;
+  }
+  if (!out.flush()) throw DeviceError{fmt::format("cannot write {}", path_)};
+}
+
+Seconds behind_ops(const Timeline& timeline) {
+  constexpr double kHostBound = 20e-6;  // seconds: what is longer waits for the host, or for another stream
+  std::vector<Span> spans{timeline.spans.begin(), timeline.spans.end()};
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start_ps < b.start_ps; });
+  std::vector<double> gaps;
+  for (std::size_t i = 1; i < spans.size(); ++i) {
+    const double gap = double(spans[i].start_ps - spans[i - 1].end_ps) * 1e-12;
+    if (spans[i].instance == spans[i - 1].instance && gap >= 0 && gap < kHostBound) gaps.push_back(gap);
+  }
+  return Seconds{gaps.empty() ? 0.0 : median(std::move(gaps))};
+}
+
+namespace {
+
+// The last of the ops is the gap behind one of them.
+
+std::vector<ValidatedOp> known_ops(const ValidatedPlan& step, const OpTimes& times) {
+  std::vector<ValidatedOp> ops = step.ops;
+  ops.push_back({.text = kBehind});
+  times.put(step.name, ops);
+  return ops;
+}
+
+std::vector<ValidatedOp> measured_ops(const Scenario& step, OpTimes& times, AppContext& context) {
+  Validation v = validate_scenarios({step}, {.repeats = kRepeats}, context);
+  ValidatedPlan& plan = v.plans.front();
+  plan.ops.push_back({.text = kBehind, .measured = behind_ops(plan.measurement).base()});
+  times.add(step.name, plan.ops);
+  return std::move(plan.ops);
+}
+
+void add_cases(GpuSteps& all, std::vector<ValidatedOp> ops, std::vector<double>& behind) {
+  const auto group = static_cast<std::uint32_t>(1 + all.measured);
+  behind.push_back(ops.back().measured);
+  ops.pop_back();
+  for (const ValidatedOp& op : ops)
+    if (op.measured > 0) all.cases.push_back({op.work, op.bindings, op.measured, group, true});
+}
+
+}  // namespace
+
+GpuSteps measure_gpu_steps(const std::vector<Scenario>& steps, std::int64_t memory_bytes, const std::string& file,
+                           const std::function<bool()>& is_over, AppContext& context) {
+  constexpr double kMostMemory = 0.8;
+  OpTimes times{file};
+  GpuSteps all;
+  std::vector<double> behind;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    context.interrupt.check();
+    context.console.progress("steps", double(i) / double(steps.size()));
+    if (!times.knows(steps[i].name) && is_over()) {
+      ++all.left;
+      continue;
+    }
+    try {
+      const bool is_fresh = !times.knows(steps[i].name);
+      const ValidatedPlan predicted = predict_for_runtime(steps[i], context);
+      if (double(predicted.peak_predicted) > kMostMemory * double(memory_bytes)) continue;
+      add_cases(all, is_fresh ? measured_ops(steps[i], times, context) : known_ops(predicted, times), behind);
+      ++all.measured;
+      all.fresh += is_fresh;
+    } catch (const UserError& e) {
+      all.skipped.push_back(fmt::format("{}: {}", steps[i].name, e.diagnostics().front().message));
+    } catch (const MissingError&) {
+      throw;
+    } catch (const DeviceError& e) {
+      all.skipped.push_back(fmt::format("{}: {}", steps[i].name, e.what()));
+    }
+  }
+  context.console.end_progress();
+  if (!behind.empty()) all.behind = Seconds{median(std::move(behind))};
+  return all;
+}
+
+}  // namespace orrery
