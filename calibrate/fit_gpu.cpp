@@ -222,8 +222,10 @@ class LawFitter {
       for (std::size_t i = 0; i < p.works.size(); ++i) seconds += fitted(*p.works[i], {}, p.facts[i]).seconds;
       errors[p.split].push_back(std::abs(seconds / p.seconds - 1));
     }
-    const auto middle = [&](RowSplit s) { return std::round(1e4 * median(errors[s])) / 1e4; };
-    const auto tail = [&](RowSplit s) { return std::round(1e4 * quantile(errors[s], 0.9)) / 1e4; };
+    const auto middle = [&](RowSplit s) { return errors[s].empty() ? 0 : std::round(1e4 * median(errors[s])) / 1e4; };
+    const auto tail = [&](RowSplit s) {
+      return errors[s].empty() ? 0 : std::round(1e4 * quantile(errors[s], 0.9)) / 1e4;
+    };
     law.median_error = middle(RowSplit::Fit), law.p90_error = tail(RowSplit::Fit);
     law.random_median_error = middle(RowSplit::Random), law.random_p90_error = tail(RowSplit::Random);
     law.largest_median_error = middle(RowSplit::Largest), law.largest_p90_error = tail(RowSplit::Largest);
@@ -297,9 +299,10 @@ std::vector<LawSlot> fit_order(const std::set<LawSlot>& slots) { return {slots.r
 }  // namespace
 
 std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<KernelCase>& all,
-                                 const std::vector<BorrowedLaws>& borrowed) {
+                                 const std::vector<BorrowedLaws>& borrowed, HoldOut hold_out) {
   const std::vector<KernelCase> cases = averaged(all);
-  const std::vector<RowSplit> splits = splits_of(cases);
+  const std::vector<RowSplit> splits =
+      hold_out == HoldOut::Fifths ? splits_of(cases) : std::vector<RowSplit>(cases.size(), RowSplit::Fit);
   const double sms = double(parameters.sm_count);
   std::set<LawSlot> slots;
   for (const KernelCase& c : cases) slots.insert(law_slot(c.works.front(), {}, sms));

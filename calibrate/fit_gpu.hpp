@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ namespace orrery {
 ///      beyond nine tenths of its own. More than the law of all misses beyond its own, which has seen longer ones.
 ///
 /// Gives the names of the laws that it fitted. Streams come first: products of experts contain an activation.
+enum class HoldOut : std::uint8_t { Fifths, Nothing };  // Nothing: all points are seen, where others judge the law
 std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<KernelCase>& cases,
-                                 const std::vector<BorrowedLaws>& borrowed);
+                                 const std::vector<BorrowedLaws>& borrowed, HoldOut hold_out = HoldOut::Fifths);
 
 }  // namespace orrery

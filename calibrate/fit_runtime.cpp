@@ -86,10 +86,10 @@ void fit_products(GpuRuntime& runtime, const GpuParameters& device, const std::v
   }
   GpuParameters p = device;
   p.runtime.reset();
-  if (fit_gpu(p, alone, {}).empty()) return;
+  if (fit_gpu(p, alone, {}, HoldOut::Nothing).empty()) return;
   p.sustained_clock = runtime.sustained_clock = sustained_clock(p, all);
   p.laws = device.laws;
-  for (const std::string& name : fit_gpu(p, all, {})) runtime.products[name] = p.laws.at(name);
+  for (const std::string& name : fit_gpu(p, all, {}, HoldOut::Nothing)) runtime.products[name] = p.laws.at(name);
 }
 
 }  // namespace

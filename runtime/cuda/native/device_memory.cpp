@@ -217,13 +217,6 @@ std::unique_ptr<DeviceMemory> make_device_memory(std::shared_ptr<const VirtualMe
 
 std::unique_ptr<DeviceMemory> make_plain_memory(int device) { return std::make_unique<PlainMemory>(device); }
 
-std::int64_t PinnedPieces::within(std::uintptr_t place, std::int64_t bytes) const {
-  auto it = ends_.upper_bound(place);
-  if (it == ends_.begin()) return bytes;
-  --it;
-  return it->second <= place ? bytes : std::min(bytes, static_cast<std::int64_t>(it->second - place));
-}
-
 std::unique_ptr<DeviceMemory> make_pinned_memory(std::shared_ptr<PinnedPieces> pieces) {
   return std::make_unique<PinnedMemory>(std::move(pieces));
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <memory>
 
 #include "runtime/arena.hpp"
 #include "runtime/cuda/native/check.hpp"
+#include "runtime/cuda/pinned_pieces.hpp"
 #include "sim/base/library.hpp"
 
 namespace orrery {
@@ -30,18 +29,6 @@ std::unique_ptr<DeviceMemory> make_device_memory(std::shared_ptr<const VirtualMe
 /// Blocks of cudaMalloc.
 std::unique_ptr<DeviceMemory> make_plain_memory(int device);
 
-/// Where page-locked memory is that was locked at once: CUDA refuses copies to or from places that go over from one
-/// such piece into the next.
-class PinnedPieces {
- public:
-  void add(std::uintptr_t first, std::int64_t bytes) { ends_[first] = first + static_cast<std::uintptr_t>(bytes); }
-  void remove(std::uintptr_t first) { ends_.erase(first); }
-  /// Of so many bytes from a place on, those before the end of its piece; all of them where nothing is locked.
-  std::int64_t within(std::uintptr_t place, std::int64_t bytes) const;
-
- private:
-  std::map<std::uintptr_t, std::uintptr_t> ends_;  // by first address
-};
 /// Page-locked memory of the host; grows as that of a device, a piece at a time.
 std::unique_ptr<DeviceMemory> make_pinned_memory(std::shared_ptr<PinnedPieces> pieces);
 
