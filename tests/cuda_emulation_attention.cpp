@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attention_rows.hpp"
 #include "kernels/cuda/attention_tile_slopes.hpp"
 #include "tests/cuda_emulation.hpp"
 
@@ -8,10 +9,14 @@ using namespace kernels::cuda;
 
 void add_attention_runners(GridRunners& runners) {
   add_runners(AttentionKernels<float>{}, runners);
+  add_runners(AttentionRowsKernels<float>{}, runners);
+  add_runners(WideAttentionRowsKernels{}, runners);
   add_runners(AttentionSlopeKernels<float>{}, runners);
   add_runners(AttentionKernels<bf16>{}, runners);
+  add_runners(AttentionRowsKernels<bf16>{}, runners);
   add_runners(AttentionSlopeKernels<bf16>{}, runners);
   add_runners(AttentionKernels<f16>{}, runners);
+  add_runners(AttentionRowsKernels<f16>{}, runners);
   add_runners(AttentionSlopeKernels<f16>{}, runners);
   add_runners(TileAttentionKernels{}, runners);
   add_runners(TileSlopeKernels<bf16, 64>{}, runners);

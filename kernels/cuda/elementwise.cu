@@ -19,6 +19,7 @@ Entries all_entries() {
   add_row_entries(entries);
   add_update_entries(entries);
   add_attention_entries(entries);
+  add_attention_rows_entries(entries);
   add_hopper_entries(entries);
   add_expert_entries(entries);
   add_model_entries(entries);

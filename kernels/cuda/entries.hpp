@@ -21,6 +21,7 @@ void add_elementwise_entries(Entries& entries);
 void add_row_entries(Entries& entries);
 void add_update_entries(Entries& entries);
 void add_attention_entries(Entries& entries);
+void add_attention_rows_entries(Entries& entries);
 void add_expert_entries(Entries& entries);
 void add_model_entries(Entries& entries);
 void add_eight_bit_entries(Entries& entries);

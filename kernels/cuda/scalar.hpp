@@ -11,9 +11,11 @@
 #ifdef __CUDACC__
 #define KERNELS_GPU __device__
 #define KERNELS_GPU_INLINE __device__ __forceinline__
+#define KERNELS_UNROLL _Pragma("unroll")
 #else
 #define KERNELS_GPU
 #define KERNELS_GPU_INLINE inline
+#define KERNELS_UNROLL
 #endif
 
 namespace orrery::kernels::cuda {
@@ -141,17 +143,13 @@ constexpr int kPack = static_cast<int>(16 / sizeof(T));
 template <class T, int N>
 KERNELS_GPU_INLINE void load(const T* from, float (&to)[N]) {
   const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
-#ifdef __CUDACC__
-#pragma unroll
-#endif
+  KERNELS_UNROLL
   for (int i = 0; i < N; ++i) to[i] = to_float(pack.value[i]);
 }
 template <class T, int N>
 KERNELS_GPU_INLINE void store(T* to, const float (&from)[N]) {
   Pack<T, N> pack;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
+  KERNELS_UNROLL
   for (int i = 0; i < N; ++i) pack.value[i] = from_float<T>(from[i]);
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/attention_hopper.hpp"
+#include "kernels/cuda/attention_rows.hpp"
 #include "kernels/cuda/attention_tile_slopes.hpp"
 #include "kernels/cuda/rows.hpp"
 #include "kernels/cuda/shapes.hpp"
@@ -107,6 +108,53 @@ void tiles(const AttentionShape& s, const gpu::AttentionKernel<T>& k, const GpuC
   }
 }
 
+/// Whether a warp can take rows that share their keys together: heads are whole 16-byte chunks, one for a lane.
+template <class T>
+bool fits_rows(const gpu::AttentionProblem& p, std::initializer_list<gpu::HeadView> views) {
+  constexpr std::int64_t kChunk = gpu::kPack<T>;
+  const std::int64_t most = std::max(p.qk_dim, p.v_dim);
+  return p.qk_dim % kChunk == 0 && p.v_dim % kChunk == 0 && most <= kChunk * gpu::kMostChunks &&
+         std::all_of(views.begin(), views.end(), [](const gpu::HeadView& x) { return has_wide_rows(x, sizeof(T)); });
+}
+
+template <int R, class T>
+void launch_rows(const gpu::AttentionKernel<T>& k, const GpuContext<T>& c) {
+  gpu::AttentionRowsKernel<T, R> rows{
+      .p = k.p, .o = k.o, .lse = k.lse, .splits = k.splits, .part_o = k.part_o, .part_lse = k.part_lse, .lanes = 1};
+  while (rows.lanes * gpu::kPack<T> < std::max(k.p.qk_dim, k.p.v_dim)) rows.lanes *= 2;
+  c.launch(rows, warps_in_blocks(rows.units() * k.splits));
+}
+
+/// Without tensor cores, in so many shares of the keys, which are then joined.
+template <class T>
+void few_at_a_time(gpu::AttentionKernel<T>& k, std::int64_t splits, const GpuContext<T>& c) {
+  const std::int64_t queries = k.p.num_queries();
+  k.splits = splits;
+  k.part_o = c.template scratch<float>();
+  k.part_lse = k.part_o + splits * queries * k.p.v_dim;
+  if (!fits_rows<T>(k.p, {k.p.q, k.p.k, k.p.v, k.o}))
+    c.launch(k, warps_in_blocks(queries * splits));
+  else
+    switch (gpu::rows_together(k.p.heads / k.p.kv_heads * (k.p.cu_q ? 1 : k.p.q_len), sizeof(T))) {
+      case 8:
+        if constexpr (sizeof(T) == 4) launch_rows<8>(k, c);
+        break;
+      case 4:
+        launch_rows<4>(k, c);
+        break;
+      case 2:
+        launch_rows<2>(k, c);
+        break;
+      default:
+        launch_rows<1>(k, c);
+    }
+  if (splits > 1)
+    c.each_row(
+        gpu::JoinSplitsKernel<T>{
+            .p = k.p, .o = k.o, .lse = k.lse, .splits = splits, .part_o = k.part_o, .part_lse = k.part_lse},
+        queries);
+}
+
 /// The two passes of the gradients.
 template <class T>
 struct Slopes {
@@ -142,16 +190,7 @@ void run(const AttentionForward& w, const GpuContext<T>& c) {
   if (w.keep_lse) k.lse = c.numbers(out + 1);
   if (fits_tiles<T>(s, {k.p.q, k.p.k, k.p.v, k.o}))
     return s.qk_dim == 64 ? tiles<T, 64>(s, k, c) : tiles<T, 128>(s, k, c);
-  const std::int64_t queries = s.batch * s.heads * s.q;
-  k.splits = key_splits(s, k.p.kv_len);
-  k.part_o = c.template scratch<float>();
-  k.part_lse = k.part_o + k.splits * queries * s.v_dim;
-  c.launch(k, warps_in_blocks(queries * k.splits));
-  if (k.splits > 1)
-    c.each_row(
-        gpu::JoinSplitsKernel<T>{
-            .p = k.p, .o = k.o, .lse = k.lse, .splits = k.splits, .part_o = k.part_o, .part_lse = k.part_lse},
-        queries);
+  few_at_a_time(k, key_splits(s, k.p.kv_len), c);
 }
 
 template <class T>
@@ -225,7 +264,7 @@ void run(const PagedAttention& w, const GpuContext<T>& c) {
   k.p.room = k.p.kv_len;
   c.launch(gpu::CheckRangeKernel{w.sequences, k.p.kv_lens, k.p.room + 1, c.fault()}, 1);
   c.launch(gpu::CheckRangeKernel{w.sequences + 1, k.p.cu_q, w.rows + 1, c.fault()}, 1);
-  c.launch(k, warps_in_blocks(k.p.num_queries()));
+  few_at_a_time(k, key_splits(w), c);
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/attention_rows.hpp"
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/eight_bit.hpp"
 #include "kernels/cuda/scatter.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 namespace gpu = kernels::cuda;
 
-constexpr std::int64_t kWarpsToFill = 1024, kLeastKeys = 128, kMostSplits = 64;
+constexpr std::int64_t kWarpsToFill = 2048, kLeastKeys = 128, kMostSplits = 64;
 constexpr std::int64_t kFloat = sizeof(float);
 
 std::int64_t queries(const AttentionShape& s) { return s.batch * s.heads * s.q; }
@@ -30,6 +31,10 @@ struct Scratch {
     const std::int64_t splits =
         a.shape.kv.is_bound() ? key_splits(a.shape, kMostSplits * kLeastKeys) : key_splits(a.shape, a.shape.kv.base);
     return splits > 1 ? splits * queries(a.shape) * (a.shape.v_dim + 1) * kFloat : 0;
+  }
+  std::int64_t operator()(const PagedAttention& p) const {
+    const std::int64_t splits = key_splits(p);
+    return splits > 1 ? splits * p.rows * p.heads * (p.v_dim + 1) * kFloat : 0;
   }
   std::int64_t operator()(const AttentionBackward& a) const { return 2 * queries(a.shape) * kFloat; }  // δ and lse
   std::int64_t operator()(const NormBackward& n) const { return 2 * gpu::column_parts(n.rows) * n.dim * kFloat; }
@@ -100,9 +105,19 @@ EightBitScratch eight_bit_scratch(const Gemm& g) {
   return s;
 }
 
+/// `rows` that share keys, of `sharing` sequences and heads of keys.
+static std::int64_t key_splits(std::int64_t rows, std::int64_t sharing, DType dtype, std::int64_t keys) {
+  const std::int64_t together = gpu::rows_together(rows, bits(dtype) / 8);
+  const std::int64_t warps = std::max<std::int64_t>(1, sharing * gpu::blocks_of<std::int64_t>(rows, together));
+  return std::clamp<std::int64_t>(std::min(gpu::blocks_of(kWarpsToFill, warps), keys / kLeastKeys), 1, kMostSplits);
+}
+
 std::int64_t key_splits(const AttentionShape& s, std::int64_t keys) {
-  const std::int64_t wanted = gpu::blocks_of(kWarpsToFill, std::max<std::int64_t>(queries(s), 1));
-  return std::clamp<std::int64_t>(std::min(wanted, keys / kLeastKeys), 1, kMostSplits);
+  return key_splits(s.heads / s.kv_heads * s.q, s.batch * s.kv_heads, s.dtype, keys);
+}
+
+std::int64_t key_splits(const PagedAttention& p) {
+  return key_splits(p.heads / p.kv_heads, p.rows * p.kv_heads, p.dtype, p.page * p.max_pages);
 }
 
 const WorkspaceModel& gpu_workspaces() {

@@ -37,7 +37,9 @@ GroupedScratch grouped_scratch(const GroupedGemm& g);
 /// Blocks that rank candidates of drafted tokens, each over two rows of doubles of its own.
 constexpr std::int64_t kCandidateBlocks = 64;
 
-/// Shares of the keys of attention with few queries: as many as give each of `kWarps` warps one, of 128 keys at least.
+/// Shares of the keys of attention with few queries: as many as give the device enough warps, of 128 keys at least.
+/// Of the rows of a sequence that share keys, and of pages those of one row's heads.
 std::int64_t key_splits(const AttentionShape& shape, std::int64_t keys);
+std::int64_t key_splits(const PagedAttention& work);
 
 }  // namespace orrery
