@@ -62,7 +62,7 @@ TEST_CASE("choices are sorted by expert in their order, with room for some or fo
 }
 
 TEST_CASE("rows go to their experts and back, with gradients", "[cuda]") {
-  const std::int64_t cols = GENERATE(37, 64);
+  const std::int64_t cols = GENERATE(37, 64, 2072);
   compare_with_host([&](OpTrial& t) {
     const RouteMap r{.tokens = 11, .top_k = 2, .experts = 3, .capacity = 5, .groups = 1};
     const std::int64_t rows = r.rows();

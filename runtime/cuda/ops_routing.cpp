@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/gates.hpp"
 #include "kernels/cuda/routing.hpp"
 #include "kernels/cuda/tokens.hpp"
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/op_context.hpp"
+
+#include <algorithm>
+#include <initializer_list>
 
 namespace orrery {
 namespace {
@@ -11,6 +15,14 @@ namespace {
 gpu::Score score_of(RouterScore s) { return s == RouterScore::Softmax ? gpu::Score::Softmax : gpu::Score::Sigmoid; }
 
 constexpr std::size_t kRouteShared = gpu::kRouteThreads * sizeof(std::int32_t);
+
+/// Whether rows of so many numbers from there on can be taken 16 bytes at a time.
+template <class T>
+bool whole_packs(std::int64_t cols, std::initializer_list<const T*> first) {
+  return cols % gpu::kPack<T> == 0 && std::all_of(first.begin(), first.end(), [](const T* at) {
+           return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+         });
+}
 
 }  // namespace
 
@@ -110,7 +122,8 @@ void collect(const GpuContext<T>& c, std::int64_t tokens, std::int64_t top_k, st
                                        .weights = weights,
                                        .row = c.ints(1),
                                        .y = c.dense(out),
-                                       .adds = c.write_mode(out) == kernels::Write::Accumulate},
+                                       .adds = c.write_mode(out) == kernels::Write::Accumulate,
+                                       .wide = whole_packs<T>(cols, {c.dense(0), c.dense(out)})},
              tokens);
 }
 
@@ -128,9 +141,13 @@ void run(const Unpermute& u, const GpuContext<T>& c) {
 
 template <class T>
 void run(const UnpermuteBackward& u, const GpuContext<T>& c) {
-  using Word = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+  const bool wide = whole_packs<T>(u.cols, {c.dense(0), c.dense(3), c.dense(4)});
   const std::int64_t numbers = u.sorted_rows() * u.cols, choices = u.tokens * u.top_k;
-  c.over(gpu::FillKernel<Word>{numbers, reinterpret_cast<Word*>(c.dense(4)), 0}, numbers);
+  const auto clear = [&](auto word) {
+    const std::int64_t words = numbers * static_cast<std::int64_t>(sizeof(T)) / static_cast<std::int64_t>(sizeof word);
+    c.over(gpu::FillKernel<decltype(word)>{words, reinterpret_cast<decltype(word)*>(c.dense(4)), 0}, words);
+  };
+  wide ? clear(std::uint64_t{}) : clear(std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>{});
   c.each_row(gpu::UnpermuteSlopeKernel<T>{.choices = choices,
                                           .top_k = u.top_k,
                                           .cols = u.cols,
@@ -139,7 +156,8 @@ void run(const UnpermuteBackward& u, const GpuContext<T>& c) {
                                           .dy = c.dense(3),
                                           .row = c.ints(1),
                                           .dx = c.dense(4),
-                                          .dweights = c.dense(5)},
+                                          .dweights = c.dense(5),
+                                          .wide = wide},
              choices, kRouteShared);
 }
 
