@@ -83,22 +83,54 @@ TEST_CASE("rows go to their experts and back, with gradients", "[cuda]") {
   });
 }
 
+namespace {
+
+/// Groups of rows, and their matrices. `behind`: rows that belong to no group.
+struct Groups {
+  std::int64_t in, out;
+  std::vector<std::int32_t> offsets;
+  std::int64_t behind = 0;
+
+  std::int64_t count() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
+  std::int64_t rows() const { return offsets.back() + behind; }
+};
+
+/// Many groups of which most are empty: as many tiles as fill a GPU.
+Groups many_groups(std::int64_t in, std::int64_t out) {
+  Groups g{in, out, {0}};
+  for (int i = 0; i < 140; ++i) g.offsets.push_back(g.offsets.back() + (i == 3 ? 130 : i == 97 ? 9 : 0));
+  return g;
+}
+
+/// Rows that are not whole 16 bytes, with a group of more than a tile; whole ones, with a step of depth behind the
+/// ring's and parts of tiles and steps at each end; large tiles.
+Groups some_groups(std::int64_t behind) {
+  const int which = GENERATE(0, 1, 2, 3);
+  if (which == 0) return {41, 70, {0, 0, 70, 71, 137}, behind};
+  if (which == 1) return {208, 272, {0, 0, 130, 131, 197}, behind};
+  Groups many = which == 2 ? many_groups(16, 304) : many_groups(304, 16);
+  many.behind = behind;
+  return many;
+}
+
+}  // namespace
+
 TEST_CASE("products of groups: forward, both gradients, either form of weights, added to", "[cuda]") {
   const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
   const bool transposed = GENERATE(false, true), adds = GENERATE(false, true);
-  // Groups of 0, 70, 1 and 66 rows: none, more than a tile, one.
-  constexpr std::int64_t kRows = 137, kGroups = 4, kIn = 41, kOut = 70;
+  const Groups groups = some_groups(0);
   compare_with_host([&](OpTrial& t) {
-    const TensorId offsets = t.indices("offsets", Shape{kGroups + 1}, {0, 0, 70, 71, 137});
-    const Shape matrix = transposed ? Shape{kGroups, kOut, kIn} : Shape{kGroups, kIn, kOut};
-    const Shape in{kRows, kIn}, sums{kRows, kOut};
+    const TensorId offsets = t.indices("offsets", Shape{groups.count() + 1}, groups.offsets);
+    const Shape matrix =
+        transposed ? Shape{groups.count(), groups.out, groups.in} : Shape{groups.count(), groups.in, groups.out};
+    const Shape in{groups.rows(), groups.in}, sums{groups.rows(), groups.out};
     const bool forward = mode == GroupedMode::Forward, input = mode == GroupedMode::InputGradient;
     const TensorId left = t.input("left", input ? sums : in);
     const TensorId right = t.input("right", forward || input ? matrix : sums);
-    const GroupedGemm g{.rows = kRows,
-                        .n = kOut,
-                        .k = kIn,
-                        .groups = kGroups,
+    const GroupedGemm g{.rows = groups.rows(),
+                        .n = groups.out,
+                        .k = groups.in,
+                        .groups = groups.count(),
                         .mode = mode,
                         .transpose_b = transposed,
                         .accumulate = adds,
@@ -114,31 +146,31 @@ TEST_CASE("products of groups in 8 bits are the host's, whose operands are cast 
   const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
   const bool transposed = GENERATE(false, true), adds = GENERATE(false, true);
   if (gpu_under_test()->info(0).capability < 89) return;  // has no such tensor cores
-  // As above; 6 rows behind the last group are no part of an operand, not even of its scale.
-  constexpr std::int64_t kRows = 143, kGroups = 4, kIn = 41, kOut = 70;
+  const Groups groups = some_groups(6);  // rows behind the last group are no part of an operand, not even of its scale
   compare_with_host(
       [&](OpTrial& t) {
-        const TensorId offsets = t.indices("offsets", Shape{kGroups + 1}, {0, 0, 70, 71, 137});
-        const Shape matrix = transposed ? Shape{kGroups, kOut, kIn} : Shape{kGroups, kIn, kOut};
+        const TensorId offsets = t.indices("offsets", Shape{groups.count() + 1}, groups.offsets);
+        const Shape matrix =
+            transposed ? Shape{groups.count(), groups.out, groups.in} : Shape{groups.count(), groups.in, groups.out};
         const bool forward = mode == GroupedMode::Forward, input = mode == GroupedMode::InputGradient;
         const auto rows = [&](const char* name, std::int64_t cols, double size) {
-          std::vector<double> x(static_cast<std::size_t>(kRows * cols), 1024);
-          for (std::int64_t i = 0; i < 137 * cols; ++i)
+          std::vector<double> x(static_cast<std::size_t>(groups.rows() * cols), 1024);
+          for (std::int64_t i = 0; i < groups.offsets.back() * cols; ++i)
             x[static_cast<std::size_t>(i)] = size * static_cast<double>(i * 37 % 255 - 127) / 128;
-          return t.numbers(name, Shape{kRows, cols}, std::move(x), t.dtype());
+          return t.numbers(name, Shape{groups.rows(), cols}, std::move(x), t.dtype());
         };
-        const TensorId left = rows("left", input ? kOut : kIn, 2);
-        const TensorId right = forward || input ? t.input("right", matrix, -0.1, 0.1) : rows("right", kOut, 0.25);
-        const GroupedGemm g{.rows = kRows,
-                            .n = kOut,
-                            .k = kIn,
-                            .groups = kGroups,
+        const TensorId left = rows("left", input ? groups.out : groups.in, 2);
+        const TensorId right = forward || input ? t.input("right", matrix, -0.1, 0.1) : rows("right", groups.out, 0.25);
+        const GroupedGemm g{.rows = groups.rows(),
+                            .n = groups.out,
+                            .k = groups.in,
+                            .groups = groups.count(),
                             .mode = mode,
                             .transpose_b = transposed,
                             .accumulate = adds || mode != GroupedMode::WeightGradient,
                             .narrow = Narrow::EightBits,
                             .dtype = t.dtype()};
-        const Shape out = forward ? Shape{kRows, kOut} : input ? Shape{kRows, kIn} : matrix;
+        const Shape out = forward ? Shape{groups.rows(), groups.out} : input ? Shape{groups.rows(), groups.in} : matrix;
         const TensorId y = g.accumulate ? t.input("y", out) : t.output("y", out);
         if (g.accumulate) t.result(y);
         t.add(g, reads(left), reads(right), reads(offsets), g.accumulate ? updates(y) : writes(y));

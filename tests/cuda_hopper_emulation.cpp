@@ -61,6 +61,23 @@ void EmulatedHopperThread::land(int most) const {
   std::erase_if(landings_, done);
 }
 
+/// Lane 4g + q gets of matrix w, whose rows lanes 8w … 8w + 7 have named, numbers 2q and 2q + 1 of row g, or of column
+/// g when transposed (PTX ISA, "ldmatrix").
+void EmulatedHopperThread::load_posted(std::uint32_t (&to)[4], bool transposed) const {
+  const int g = thread % gpu::kWarp / 4, q = thread % 4;
+  for (int w = 0; w < 4; ++w) {
+    std::uint16_t pair[2];
+    for (int i = 0; i < 2; ++i) {
+      const int row = transposed ? 2 * q + i : g, number = transposed ? g : 2 * q + i;
+      std::uint32_t address = 0;
+      std::memcpy(&address, fibers->slot(thread, 8 * w + row), sizeof address);
+      if (address % 16 != 0) block_.complain("a row of a matrix is not aligned");
+      std::memcpy(&pair[i], memory(address) + 2 * number, sizeof pair[i]);
+    }
+    std::memcpy(&to[w], pair, sizeof pair);
+  }
+}
+
 void EmulatedHopperThread::proxy_fence() const {
   if (unfenced_) --block_.unfenced;
   unfenced_ = false;
@@ -161,11 +178,6 @@ void EmulatedHopperThread::finish() const {
     block_.complain("threads of a group hand in different numbers of products");
 }
 
-template <class... K>
-static void add_grids(gpu::KernelList<K...>, GridRunners& runners) {
-  (runners.emplace(&gpu::kTagOf<K>, &run_hopper_grid<K>), ...);
-}
-
-void add_hopper_runners(GridRunners& runners) { add_grids(gpu::HopperAttentionKernels{}, runners); }
+void add_hopper_runners(GridRunners& runners) { add_hopper_runners(gpu::HopperAttentionKernels{}, runners); }
 
 }  // namespace orrery::testing

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of kernels/cuda/hopper.hpp on the host. Products read the block's memory through their descriptors, as the
-// PTX ISA defines them, when they are handed in and again when they are waited for: memory that changed between is a
-// mistake. Sums that are under way are no numbers, copies land when they are waited for. Mistakes of a kernel are told
-// by run_hopper_grid, as std::logic_error.
+// Kernels whose threads are those of kernels/cuda/hopper.hpp on the host. Products read the block's memory through
+// their descriptors, as the PTX ISA defines them, when they are handed in and again when they are waited for: memory
+// that changed between is a mistake. Sums that are under way are no numbers, copies land when they are waited for.
+// Mistakes of a kernel are told by run_hopper_grid, as std::logic_error.
 #pragma once
 
 #include <array>
@@ -47,6 +47,11 @@ class EmulatedHopperThread : public EmulatedThread {
   template <int N>
   void copy_wait() const {
     land(N);
+  }
+  template <bool TRANSPOSED>
+  void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) const {
+    fibers->post(thread, &row, sizeof row);
+    load_posted(to, TRANSPOSED);
   }
   void proxy_fence() const;
   void barrier_init(std::uint32_t at, std::uint32_t arrivals) const;
@@ -104,6 +109,7 @@ class EmulatedHopperThread : public EmulatedThread {
     int batch;
   };
   std::byte* memory(std::uint32_t address) const;
+  void load_posted(std::uint32_t (&to)[4], bool transposed) const;
   std::vector<float> result_of(const Product& p) const;
   void hand_in(Product p) const;
   void await(int most, const float* d) const;
@@ -138,6 +144,11 @@ void run_hopper_grid(const gpu::Launch& launch) {
     fibers.run(&run_hopper_thread<K>, &run, K::kThreads);
     if (!run.block.mistake.empty()) throw std::logic_error{run.block.mistake};
   }
+}
+
+template <class... K>
+void add_hopper_runners(gpu::KernelList<K...>, GridRunners& runners) {
+  (runners.emplace(&gpu::kTagOf<K>, &run_hopper_grid<K>), ...);
 }
 
 }  // namespace orrery::testing

@@ -23,6 +23,7 @@ void add_update_entries(Entries& entries);
 void add_attention_entries(Entries& entries);
 void add_attention_rows_entries(Entries& entries);
 void add_expert_entries(Entries& entries);
+void add_grouped_entries(Entries& entries);
 void add_model_entries(Entries& entries);
 void add_eight_bit_entries(Entries& entries);
 void add_hopper_entries(Entries& entries);  // run on compute capability 9.0 only

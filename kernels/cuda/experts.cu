@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/gates.hpp"
-#include "kernels/cuda/grouped.hpp"
+#include "kernels/cuda/grouped_float.hpp"
 #include "kernels/cuda/routing.hpp"
 #include "kernels/cuda/thread.cuh"
 
@@ -15,6 +15,7 @@ void add_expert_entries(Entries& entries) {
   add_entries(RoutingKernels<f16>{}, entries);
   add_entries(RouteKernels{}, entries);
   add_entries(GroupedKernels{}, entries);
+  add_entries(GroupedFloatKernels{}, entries);
 }
 
 }  // namespace orrery::kernels::cuda

@@ -6,10 +6,15 @@
 // eight columns of a row, are in different banks. A panel begins at a multiple of 1024 bytes. What the hardware makes
 // of a descriptor: PTX ISA 9.0, "Asynchronous warpgroup level matrix shared memory layout".
 //
-// A kernel of this header has a thread `t` (hopper_thread.cuh) that also knows, with addresses of the block's memory:
+// A kernel of this header has a thread `t` that also knows, with addresses of the block's memory (from compute
+// capability 8.0 on, staged_thread.cuh):
 //   t.shared_base()                    where the memory that the launch asked for begins
 //   t.copy_async(to, from, there)      16 bytes from the device's memory, or zeros; lands by copy_wait
 //   t.copy_commit() copy_wait<N>()     ends a batch of copies; waits until at most N batches are on their way
+//   t.load_matrices<TRANSPOSED>(to, row)  four matrices of 8×8 numbers of 16 bits, of which the lane names a row;
+//   number
+//                                      w of `to` gets two of matrix w (PTX ISA, "ldmatrix")
+// and of 9.0a (hopper_thread.cuh):
 //   t.proxy_fence()                    what this thread has written can be read by products
 //   t.barrier_init(at, arrivals) barrier_arrive(at) barrier_wait(at, parity)
 //                                      a word that completes a phase with each so many arrivals; whether that phase

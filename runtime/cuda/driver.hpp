@@ -210,6 +210,7 @@ struct GpuQueue {
   HostSide& host;
   GpuStream stream = nullptr;
   int device = 0;
+  int capability = 0;  // as of GpuInfo
   bool fast_f32 = false;
   bool captures = false;              // what is enqueued runs later: the host must not wait for it
   std::uint32_t quick_attention = 0;  // kernels of attention_hopper.hpp that may be used (attention_trial.hpp)

@@ -63,6 +63,7 @@ GpuQueue EnqueuedPlan::queue_of(const Lane& lane) {
           .host = host_,
           .stream = lane.stream.get(),
           .device = device_of(lane.rank->rank),
+          .capability = options_.capability,
           .fast_f32 = options_.fast_f32,
           .captures = captures_,
           .quick_attention = options_.quick_attention};

@@ -33,6 +33,7 @@ class EnqueuedPlan final : public PreparedPlan {
   struct Options {
     bool fast_f32 = false;
     bool graphs = false;
+    int capability = 0;                    // of the devices
     ActivitySource* activities = nullptr;  // where spans come from in place of events
     ActivityAccount* account = nullptr;
     std::shared_ptr<Peers> peers = nullptr;  // processes that have a share of the ranks

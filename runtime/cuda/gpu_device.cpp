@@ -70,6 +70,7 @@ class GpuDevice final : public Device {
         preparation, *this, driver_,
         EnqueuedPlan::Options{.fast_f32 = options_.fast_f32,
                               .graphs = options_.graphs,
+                              .capability = capability_,
                               .activities = options_.activities.get(),
                               .account = options_.account.get(),
                               .peers = options_.peers,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/grouped.hpp"
+#include "kernels/cuda/grouped_float.hpp"
+#include "kernels/cuda/grouped_tile.hpp"
 #include "runtime/cuda/families.hpp"
 #include "runtime/cuda/op_context.hpp"
 #include "runtime/cuda/workspaces.hpp"
@@ -23,26 +24,69 @@ struct Placed {
 /// operands in the other order.
 bool swaps(const GroupedGemm& g) { return g.mode == GroupedMode::WeightGradient && g.transpose_b; }
 
+/// Blocks that fill a large GPU. Where there are not as many, smaller tiles share the work out better.
+constexpr std::int64_t kBlocksToFill = 128;
+
+template <class P>
+bool whole_packs(const P* at, std::int64_t row) {
+  return reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && row * static_cast<std::int64_t>(sizeof(P)) % 16 == 0;
+}
+
+template <class K>
+void launch_tiles(const GpuContextBase& c, const K& kernel) {
+  c.launch(kernel, std::min<std::int64_t>(kernel.tiles(), 1 << 20), K::kShared);
+}
+template <class A, class B, gpu::Lies LEFT, gpu::Lies RIGHT>
+void launch_staged(const GpuContextBase& c, const gpu::GroupedProduct<A, B>& p) {
+  if constexpr (sizeof(A) == 2) {
+    const gpu::GroupedTileKernel<A, B, LEFT, RIGHT, gpu::kGroupedWide> wide{p};
+    const int capability = c.queue().capability;
+    const bool has_room = capability == 80 || (capability >= 90 && capability < 120);  // 147 KB of memory for a block
+    if (has_room && wide.tiles() >= kBlocksToFill) return launch_tiles(c, wide);
+  }
+  launch_tiles(c, gpu::GroupedTileKernel<A, B, LEFT, RIGHT, gpu::kGroupedNarrow>{p});
+}
+
+void launch_product(const GpuContextBase& c, const gpu::GroupedProduct<float>& p) {
+  const auto row = [](const gpu::GroupMatrix& m) { return std::max(m.row, m.col); };
+  const auto start = [&](const auto& kernel) { launch_tiles(c, kernel); };
+  const bool a = whole_packs(p.a, row(p.a_at)), b = whole_packs(p.b, row(p.b_at)),
+             out = whole_packs(static_cast<const float*>(p.c.at), p.c_at.row);
+  if (const gpu::GroupedFloatKernel<128> large{p, a, b, out}; large.tiles() >= kBlocksToFill) return start(large);
+  start(gpu::GroupedFloatKernel<64>{p, a, b, out});
+}
+template <class A, class B>
+void launch_product(const GpuContextBase& c, const gpu::GroupedProduct<A, B>& p) {
+  using gpu::Lies;
+  const std::int64_t a_row = p.sums_rows ? p.a_at.col : p.a_at.row, b_row = std::max(p.b_at.row, p.b_at.col);
+  if (!whole_packs(p.a, a_row) || !whole_packs(p.b, b_row)) return launch_tiles(c, gpu::GroupedProductKernel<A, B>{p});
+  if constexpr (!std::is_same_v<A, gpu::e4m3> || std::is_same_v<A, B>)
+    if (!p.sums_rows)
+      return p.b_at.row == 1 ? launch_staged<A, B, Lies::Along, Lies::Along>(c, p)
+                             : launch_staged<A, B, Lies::Along, Lies::Down>(c, p);
+  if constexpr (sizeof(A) == 2 || !std::is_same_v<A, B>) launch_staged<A, B, Lies::Down, Lies::Down>(c, p);
+}
+
 /// With the operands in the order that the product takes them.
-template <class Out, class A, class B>
+template <class A, class B>
 void multiply(const GroupedGemm& g, const GpuContextBase& c, const Placed<A, B>& in) {
   const bool gradient = g.mode == GroupedMode::WeightGradient;
-  gpu::GroupedProductKernel<A, Out, B> p{.groups = g.groups,
-                                         .rows = std::max(g.rows, g.max_rows),
-                                         .m = 0,
-                                         .n = g.mode == GroupedMode::InputGradient ? g.k : g.n,
-                                         .k = g.mode == GroupedMode::InputGradient ? g.n : g.k,
-                                         .offsets = c.ints(2),
-                                         .a = in.a,
-                                         .b = in.b,
-                                         .c = c.template elements_of<Out>(g.output_operand()),
-                                         .a_at = {},
-                                         .b_at = {},
-                                         .c_at = {},
-                                         .sums_rows = gradient,
-                                         .adds = g.accumulate,
-                                         .scale_a = in.a_scale,
-                                         .scale_b = in.b_scale};
+  gpu::GroupedProduct<A, B> p{.groups = g.groups,
+                              .rows = std::max(g.rows, g.max_rows),
+                              .m = 0,
+                              .n = g.mode == GroupedMode::InputGradient ? g.k : g.n,
+                              .k = g.mode == GroupedMode::InputGradient ? g.n : g.k,
+                              .offsets = c.ints(2),
+                              .a = in.a,
+                              .b = in.b,
+                              .c = c.numbers(g.output_operand()),
+                              .a_at = {},
+                              .b_at = {},
+                              .c_at = {},
+                              .sums_rows = gradient,
+                              .adds = g.accumulate,
+                              .scale_a = in.a_scale,
+                              .scale_b = in.b_scale};
   if (gradient) {
     p.m = swaps(g) ? g.n : g.k;
     p.n = swaps(g) ? g.k : g.n;
@@ -56,11 +100,11 @@ void multiply(const GroupedGemm& g, const GpuContextBase& c, const Placed<A, B>&
     p.b_at = across ? gpu::GroupMatrix{each, 1, in.b_row} : gpu::GroupMatrix{each, in.b_row, 1};
     p.c_at = {0, p.n, 1};
   }
-  c.launch(p, std::min<std::int64_t>(p.tiles(), 1 << 20), p.kShared);
+  launch_product(c, p);
 }
-template <class Out, class A, class B>
+template <class A, class B>
 void multiply_in_order(const GroupedGemm& g, const GpuContextBase& c, const Placed<A, B>& in) {
-  swaps(g) ? multiply<Out>(g, c, in.swapped()) : multiply<Out>(g, c, in);
+  swaps(g) ? multiply(g, c, in.swapped()) : multiply(g, c, in);
 }
 
 /// One operand cast to numbers N, of which the rows before *end count; null: all.
@@ -76,7 +120,7 @@ const N* cast(const GpuContext<T>& c, int operand, const GroupedScratch::Operand
 }
 
 /// Both operands are cast, each with a scale of its own: rows behind those of the last group hold nothing of use.
-template <class Out, class Left, class Right, class T>
+template <class Left, class Right, class T>
 void multiply_cast(const GroupedGemm& g, const GpuContext<T>& c) {
   const GroupedScratch s = grouped_scratch(g);
   auto* parts = c.template scratch<float>(static_cast<std::size_t>(s.parts));
@@ -100,14 +144,14 @@ void multiply_cast(const GroupedGemm& g, const GpuContext<T>& c) {
     in.a = cast<Left>(c, 0, s.left, end, in_scratch(s.left), parts, scales);
   }
   in.b = cast<Right>(c, 1, s.right, gradient ? end : nullptr, in_scratch(s.right), parts, scales + 1);
-  multiply_in_order<Out>(g, c, in);
+  multiply_in_order(g, c, in);
 }
 
 template <class T>
 void multiply_in_eight_bits(const GroupedGemm& g, const GpuContext<T>& c) {
-  if (g.mode == GroupedMode::Forward) return multiply_cast<T, gpu::e4m3, gpu::e4m3>(g, c);
-  if (g.mode == GroupedMode::InputGradient) return multiply_cast<T, gpu::e5m2, gpu::e4m3>(g, c);
-  g.wide ? multiply_cast<float, gpu::e4m3, gpu::e5m2>(g, c) : multiply_cast<T, gpu::e4m3, gpu::e5m2>(g, c);
+  if (g.mode == GroupedMode::Forward) return multiply_cast<gpu::e4m3, gpu::e4m3>(g, c);
+  if (g.mode == GroupedMode::InputGradient) return multiply_cast<gpu::e5m2, gpu::e4m3>(g, c);
+  multiply_cast<gpu::e4m3, gpu::e5m2>(g, c);
 }
 
 }  // namespace
@@ -118,7 +162,7 @@ void run(const GroupedGemm& g, const GpuContext<T>& c) {
     if (g.narrow == Narrow::EightBits) return multiply_in_eight_bits(g, c);
   const GroupedScratch s = grouped_scratch(g);
   const Placed<T> in{c.dense(0), c.dense(1), s.left.cols, s.right.cols};
-  g.wide ? multiply_in_order<float>(g, c, in) : multiply_in_order<T>(g, c, in);
+  multiply_in_order(g, c, in);
 }
 
 /// Products of weights that lie in fewer bits need scales that a plan has no operands for.
