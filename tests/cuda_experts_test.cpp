@@ -142,6 +142,32 @@ TEST_CASE("products of groups: forward, both gradients, either form of weights, 
   });
 }
 
+TEST_CASE("gradients of weights of groups leave in f32 where a plan wants them so", "[cuda]") {
+  const bool adds = GENERATE(false, true);
+  const std::int64_t in = GENERATE(41, 40);
+  compare_with_host(
+      [&](OpTrial& t) {
+        constexpr std::int64_t rows = 137, out = 136;
+        const DType wide = t.dtype() == DType::F64 ? DType::F64 : DType::F32;
+        const Shape matrix{3, in, out};
+        const GroupedGemm g{.rows = rows,
+                            .n = out,
+                            .k = in,
+                            .groups = 3,
+                            .mode = GroupedMode::WeightGradient,
+                            .accumulate = adds,
+                            .wide = wide == DType::F32,
+                            .dtype = t.dtype()};
+        const TensorId x = t.input("x", Shape{rows, in}), dy = t.input("dy", Shape{rows, out});
+        const TensorId offsets = t.indices("offsets", Shape{4}, {0, 0, 70, rows});
+        const std::vector<double> before(static_cast<std::size_t>(matrix.elements()), 0.25);
+        const TensorId dw = adds ? t.numbers("dw", matrix, before, wide) : t.typed_output("dw", matrix, wide);
+        if (adds) t.result(dw);
+        t.add(g, reads(x), reads(dy), reads(offsets), adds ? updates(dw) : writes(dw));
+      },
+      {}, {DType::BF16, DType::F16});
+}
+
 TEST_CASE("products of groups in 8 bits are the host's, whose operands are cast alike", "[cuda]") {
   const auto mode = GENERATE(GroupedMode::Forward, GroupedMode::InputGradient, GroupedMode::WeightGradient);
   const bool transposed = GENERATE(false, true), adds = GENERATE(false, true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of groups in f32, on the ordinary units: tiles of SIZE×SIZE, 8×8 of them a thread's, 64×32 a warp's. Steps
-// of 16 in depth lie in two buffers of the block's memory, the depth outermost; the next step is on its way in
+// of 8 in depth lie in two buffers of the block's memory, the depth outermost; the next step is on its way in
 // registers while one is computed.
 #pragma once
 
@@ -16,7 +16,7 @@ struct GroupedFloatKernel {
   GroupedProduct<float> p;
   bool left_packs, right_packs, out_packs;  // whether rows begin at multiples of 16 bytes
 
-  static constexpr int kDepth = 16, kRoom = SIZE + 4, kFloats = kDepth * kRoom;  // of one operand
+  static constexpr int kDepth = 8, kRoom = SIZE + 4, kFloats = kDepth * kRoom;  // of one operand
   static constexpr std::size_t kShared = 4 * kFloats * sizeof(float);
 
   constexpr std::int64_t tiles() const { return p.tiles(SIZE, SIZE); }
