@@ -115,6 +115,10 @@ std::vector<double> read_tensor(const Plan& plan, TensorId tensor, std::uintptr_
   const Contents contents{plan, plan.owner(tensor), place, memory};
   std::vector<double> values(static_cast<std::size_t>(layout.shape.elements()));
   with_elements(t.dtype, contents.bytes(), layout.offset, [&](const auto* p) {
+    if (layout.is_contiguous()) {
+      std::transform(p, p + values.size(), values.begin(), [](auto v) { return static_cast<double>(v); });
+      return;
+    }
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<double>(p[dims.offset(static_cast<std::int64_t>(i))]);
   });

@@ -98,6 +98,8 @@ void write_parameter(Executor& executor, const Plan& plan, ParameterId parameter
       if (runs.empty() || !executor.holds(plan, rank)) return;
       const std::int64_t elements = plan.shape(p.weight.tensor).elements();
       const bool whole = runs.size() == 1 && runs.front().count == elements;
+      if (whole && static_cast<std::int64_t>(values.size()) == elements)
+        return executor.write(plan, p.weight.tensor, rank, values);
       std::vector<double> contents =
           whole ? std::vector<double>(static_cast<std::size_t>(elements)) : executor.read(plan, p.weight.tensor, rank);
       scatter(runs, values, contents);

@@ -102,6 +102,32 @@ TEST_CASE("one query over a cache shares the keys out, and joins what comes of t
       at_context(299));
 }
 
+TEST_CASE("few queries of heads of all sizes share the keys that they have in common", "[cuda]") {
+  struct Sizes {
+    std::int64_t heads, kv_heads, q, kv, dim, v_dim, window;
+  };
+  // One, two, four and eight rows together; lanes of a key from 4 to 32, not all of them used; keys in shares.
+  const Sizes z =
+      GENERATE(Sizes{2, 2, 1, 300, 64, 64, 0}, Sizes{4, 2, 1, 290, 128, 128, 0}, Sizes{8, 2, 1, 270, 96, 96, 0},
+               Sizes{8, 1, 1, 40, 128, 64, 9}, Sizes{2, 1, 5, 261, 32, 48, 0}, Sizes{2, 1, 9, 20, 64, 64, 4});
+  compare_with_host([&](OpTrial& t) {
+    AttentionShape a{.batch = 2,
+                     .heads = z.heads,
+                     .kv_heads = z.kv_heads,
+                     .q = z.q,
+                     .kv = Extent{z.kv},
+                     .qk_dim = z.dim,
+                     .v_dim = z.v_dim,
+                     .window = z.window,
+                     .scale = 0.15,
+                     .dtype = t.dtype()};
+    const TensorId q = t.input("q", Shape{2, z.q, z.heads, z.dim}), k = t.input("k", Shape{2, z.kv, z.kv_heads, z.dim}),
+                   v = t.input("v", Shape{2, z.kv, z.kv_heads, z.v_dim});
+    t.add(AttentionForward{a, true}, reads(q), reads(k), reads(v),
+          writes(t.output("o", Shape{2, z.q, z.heads, z.v_dim})), writes(t.output("lse", Shape{2, z.heads, z.q})));
+  });
+}
+
 TEST_CASE("biases and masks of groups are added to scores", "[cuda]") {
   compare_with_host([&](OpTrial& t) {
     AttentionShape a = shape(6, 7, 8);

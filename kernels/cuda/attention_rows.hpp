@@ -123,14 +123,22 @@ struct AttentionRowsKernel {
   KERNELS_GPU_INLINE void some_keys(const Thread& t, const Unit& u, int chunk, std::int64_t j, int together,
                                     std::int64_t end, Row (&row)[R]) const {
     const std::int64_t head = u.group * (p.heads / p.kv_heads);
+    // All are asked for before the first is used: places behind the last key, and behind a head, are those of the last,
+    // whose weights are 0 and whose sums nobody stores.
+    const std::int64_t qk_at = smaller_of<std::int64_t>(chunk, p.qk_dim / kChunk - 1) * kChunk,
+                       v_at = smaller_of<std::int64_t>(chunk, p.v_dim / kChunk - 1) * kChunk;
+    Pack<T, kChunk> keys[kAhead], values[kAhead];
+    KERNELS_UNROLL
+    for (int a = 0; a < kAhead; ++a) {
+      const std::int64_t at = smaller_of(j + a * together, end - 1);
+      keys[a] = *reinterpret_cast<const Pack<T, kChunk>*>(p.key<T>(p.k, u.b, at, head) + qk_at);
+      values[a] = *reinterpret_cast<const Pack<T, kChunk>*>(p.key<T>(p.v, u.b, at, head) + v_at);
+    }
     float k[kAhead][kChunk], v[kAhead][kChunk];
     KERNELS_UNROLL
     for (int a = 0; a < kAhead; ++a) {
-      const std::int64_t at = j + a * together;
       KERNELS_UNROLL
-      for (int e = 0; e < kChunk; ++e) k[a][e] = v[a][e] = 0;
-      if (at < end && chunk * kChunk < p.qk_dim) load(p.key<T>(p.k, u.b, at, head) + chunk * kChunk, k[a]);
-      if (at < end && chunk * kChunk < p.v_dim) load(p.key<T>(p.v, u.b, at, head) + chunk * kChunk, v[a]);
+      for (int e = 0; e < kChunk; ++e) k[a][e] = to_float(keys[a].value[e]), v[a][e] = to_float(values[a].value[e]);
     }
     KERNELS_UNROLL
     for (int r = 0; r < R; ++r) {

@@ -14,7 +14,7 @@ namespace {
 
 namespace gpu = kernels::cuda;
 
-constexpr std::int64_t kWarpsToFill = 2048, kLeastKeys = 128, kMostSplits = 64;
+constexpr std::int64_t kWarpsToFill = 1024, kLeastKeys = 128, kMostSplits = 64;
 constexpr std::int64_t kFloat = sizeof(float);
 
 std::int64_t queries(const AttentionShape& s) { return s.batch * s.heads * s.q; }

@@ -20,7 +20,7 @@ constexpr char kBehind[] = "behind";  // the line that tells for how long stream
 struct StepCount {
   std::int64_t trainings, generations;
 };
-constexpr StepCount kFull{24, 16}, kQuick{6, 4};
+constexpr StepCount kFull{24, 12}, kQuick{6, 4};
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
@@ -49,8 +49,8 @@ Sizes draw_sizes(Random& r) {
   s.heads = std::max<std::int64_t>(4, log_integer(r, 512, 5120) / dim / 4 * 4);
   s.hidden = s.heads * dim;
   s.kv_heads = s.llama && r.below(2) == 0 ? s.heads / 4 : s.heads;
-  s.layers = log_integer(r, 1, 4);
-  s.vocab = log_integer(r, 2048, 32768) / 64 * 64;
+  s.layers = log_integer(r, 1, 2);
+  s.vocab = log_integer(r, 2048, 16384) / 64 * 64;
   return s;
 }
 
@@ -83,7 +83,7 @@ Scenario make(std::string name, Node model, const char* kind, Node work, const s
 }
 
 Scenario draw_training(Random& r, std::int64_t i, const std::string& cluster, const Locations& locations) {
-  constexpr double kMost = 3e13, kMostInF32 = 1.5e12, kMostWeights = 4e8;  // FLOP of a step
+  constexpr double kMost = 1e13, kMostInF32 = 4e11, kMostWeights = 1.3e8;  // FLOP of a step; numbers
   constexpr const char* kTypes[] = {"bf16", "bf16", "f16", "f32"};
   constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
   const std::string type = kTypes[i % 4], recompute = one_of(r, kRecompute);
@@ -104,7 +104,7 @@ Scenario draw_training(Random& r, std::int64_t i, const std::string& cluster, co
 }
 
 Scenario draw_generation(Random& r, std::int64_t i, const std::string& cluster, const Locations& locations) {
-  constexpr double kMostWeights = 4e8, kMostCached = 2e9;  // numbers
+  constexpr double kMostWeights = 1.3e8, kMostCached = 1e9;  // numbers
   constexpr const char* kTypes[] = {"bf16", "f32", "bf16", "f16"};
   const std::string type = kTypes[i % 4];
   for (;;) {
