@@ -20,6 +20,7 @@ constexpr std::size_t kLeastCases = 6;  // of a variant, for a law of its own
 constexpr double kWeightInPlan = 4;
 constexpr double kEightTenths = 1.2816;  // standard deviations on either side that hold 80 %
 constexpr double kLeastDeviation = 0.02;
+constexpr double kHostBound = 40e-6;    // seconds: what is shorter, and stands alone, waits for the host to enqueue it
 constexpr double kLongProduct = 50e-6;  // seconds: launches count little
 constexpr std::size_t kLeastProducts = 8;
 
@@ -94,7 +95,20 @@ void fit_products(GpuRuntime& runtime, const GpuParameters& device, const std::v
 
 }  // namespace
 
-void fit_runtime(GpuRuntime& runtime, const GpuParameters& device, const std::vector<RuntimeCase>& cases) {
+/// Without those that stand alone and are short, of kinds that steps have.
+static std::vector<RuntimeCase> telling(const std::vector<RuntimeCase>& all) {
+  std::set<std::size_t> in_plans;
+  for (const RuntimeCase& c : all)
+    if (c.in_plan) in_plans.insert(c.work.index());
+  std::vector<RuntimeCase> cases = all;
+  std::erase_if(cases, [&](const RuntimeCase& c) {
+    return !c.in_plan && c.seconds < kHostBound && in_plans.contains(c.work.index());
+  });
+  return cases;
+}
+
+void fit_runtime(GpuRuntime& runtime, const GpuParameters& device, const std::vector<RuntimeCase>& all) {
+  const std::vector<RuntimeCase> cases = telling(all);
   std::map<std::string, Cases> variants, kinds;
   for (const RuntimeCase& c : cases) {
     const std::string name = kernel_law_name(c.work);

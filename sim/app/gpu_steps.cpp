@@ -20,7 +20,7 @@ constexpr char kBehind[] = "behind";  // the line that tells for how long stream
 struct StepCount {
   std::int64_t trainings, generations;
 };
-constexpr StepCount kFull{24, 12}, kQuick{6, 4};
+constexpr StepCount kFull{16, 8}, kQuick{6, 4};
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 

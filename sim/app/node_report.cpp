@@ -247,7 +247,7 @@ class Budget {
 
 /// The parts of the time that measurements of single ops, and then of steps, may take; the grid of plans gets what is
 /// left.
-constexpr double kShareOfBenches = 0.3, kShareOfSteps = 0.2;
+constexpr double kShareOfBenches = 0.3, kShareOfSteps = 0.22;
 
 std::map<std::string, NodePlan> plans_before(const std::string& path) {
   std::map<std::string, NodePlan> plans;
