@@ -16,7 +16,9 @@
 namespace orrery {
 namespace {
 
-constexpr std::size_t kLeastCases = 6;  // of a variant, for a law of its own
+/// For a law of a variant, and of a whole kind or kernel: below twelve, features cannot be left out by what others are
+/// predicted as.
+constexpr std::size_t kLeastCases = 12, kLeastOfKind = 4;
 constexpr double kWeightInPlan = 4;
 constexpr double kEightTenths = 1.2816;  // standard deviations on either side that hold 80 %
 constexpr double kLeastDeviation = 0.02;
@@ -87,13 +89,26 @@ void fit_products(GpuRuntime& runtime, const GpuParameters& device, const std::v
   }
   GpuParameters p = device;
   p.runtime.reset();
-  if (fit_gpu(p, alone, {}, HoldOut::Nothing).empty()) return;
-  p.sustained_clock = runtime.sustained_clock = sustained_clock(p, all);
+  const bool knows_best_clock = !fit_gpu(p, alone, {}, HoldOut::Nothing).empty();
+  p.sustained_clock = runtime.sustained_clock = knows_best_clock ? sustained_clock(p, all) : 1;
   p.laws = device.laws;
   for (const std::string& name : fit_gpu(p, all, {}, HoldOut::Nothing)) runtime.products[name] = p.laws.at(name);
 }
 
 }  // namespace
+
+/// Whether it is the name of a kind, or of one of attention's kernels: what differs more than by types and sizes.
+static bool is_kernel(const std::string& name) {
+  const auto dots = std::count(name.begin(), name.end(), '.');
+  return dots == 0 || (dots == 1 && name.starts_with(AttentionForward::kName));
+}
+
+/// Whether a longer name has the same cases: one law is enough.
+static bool is_said_longer(const std::string& name, const Cases& cases, const std::map<std::string, Cases>& groups) {
+  for (auto it = groups.upper_bound(name); it != groups.end() && it->first.starts_with(name + "."); ++it)
+    if (it->second.size() == cases.size()) return true;
+  return false;
+}
 
 /// Without those that stand alone and are short, of kinds that steps have.
 static std::vector<RuntimeCase> telling(const std::vector<RuntimeCase>& all) {
@@ -109,17 +124,15 @@ static std::vector<RuntimeCase> telling(const std::vector<RuntimeCase>& all) {
 
 void fit_runtime(GpuRuntime& runtime, const GpuParameters& device, const std::vector<RuntimeCase>& all) {
   const std::vector<RuntimeCase> cases = telling(all);
-  std::map<std::string, Cases> variants, kinds;
-  for (const RuntimeCase& c : cases) {
-    const std::string name = kernel_law_name(c.work);
-    if (name.empty() || c.seconds <= 0) continue;
-    variants[name].push_back(&c);
-    kinds[std::string{kind_name(c.work)}].push_back(&c);
-  }
+  std::map<std::string, Cases> groups;
+  for (const RuntimeCase& c : cases)
+    if (c.seconds > 0)
+      for (const std::string& name : kernel_law_names(c.work)) groups[name].push_back(&c);
   runtime.kernels.clear();
-  for (const auto* groups : {&kinds, &variants})
-    for (const auto& [name, of] : *groups)
-      if (of.size() >= kLeastCases) runtime.kernels[name] = fit_kernel(of);
+  for (const auto& [name, of] : groups)
+    if (const std::size_t least = is_kernel(name) ? kLeastOfKind : kLeastCases;
+        of.size() >= least && !is_said_longer(name, of, groups))
+      runtime.kernels[name] = fit_kernel(of);
   fit_products(runtime, device, cases);
 }
 

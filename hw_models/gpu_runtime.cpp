@@ -40,17 +40,6 @@ double rows_of(const Work& work, const Bindings& bindings) {
   return v.rows;
 }
 
-/// How many components at the front two names have in common; they are told apart by dots.
-std::size_t common_parts(std::string_view a, std::string_view b) {
-  std::size_t parts = 0;
-  for (std::size_t i = 0;; ++i) {
-    const bool a_ends = i == a.size() || a[i] == '.', b_ends = i == b.size() || b[i] == '.';
-    if (a_ends != b_ends || (!a_ends && a[i] != b[i])) return parts;
-    parts += a_ends;
-    if (i == a.size() || i == b.size()) return parts;
-  }
-}
-
 }  // namespace
 
 std::span<const std::string_view> kernel_features() { return kFeatureNames; }
@@ -68,12 +57,34 @@ KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings) {
           longest};
 }
 
+/// Which of the runtime's kernels it is: few queries share the keys out, tensor cores take tiles of plain heads of 16
+/// bits, and one kernel takes the rest.
+static std::string_view path_of(const AttentionShape& s) {
+  if (s.q < kFewestTiled) return "few";
+  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts && s.cap == 0;
+  const bool tiled = plain && bits(s.dtype) == 16 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
+  return tiled ? "tiles" : "rows";
+}
+
 std::string kernel_law_name(const Work& work) {
   if (const auto* g = std::get_if<Gemm>(&work); g && g->narrow == Narrow::None) return {};
   const OpClass c = class_of(work);
   if (c == OpClass::Collective || c == OpClass::PointToPoint || c == OpClass::Host || c == OpClass::Other) return {};
   const AttentionShape* s = attention_of(work);
-  return variant_of(work) + (s ? fmt::format(".d{}.{}", s->qk_dim, s->q < kFewestTiled ? "few" : "many") : "");
+  if (!s) return variant_of(work);
+  const std::string variant = variant_of(work);
+  return fmt::format("{}.{}.{}.d{}{}", kind_name(work), path_of(*s), name_of(s->dtype), s->qk_dim,
+                     variant.substr(variant.find('.')));
+}
+
+std::vector<std::string> kernel_law_names(const Work& work) {
+  const std::string name = kernel_law_name(work);
+  std::vector<std::string> names;
+  if (name.empty()) return names;
+  for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+    names.push_back(name.substr(0, dot));
+  names.push_back(name);
+  return names;
 }
 
 RuntimeLaws::RuntimeLaws(const GpuRuntime& runtime) {
@@ -90,15 +101,14 @@ RuntimeLaws::RuntimeLaws(const GpuRuntime& runtime) {
 }
 
 std::optional<RuntimeLaws::Answer> RuntimeLaws::kernel(const Work& work, const Bindings& bindings) const {
-  const std::string name = kernel_law_name(work);
-  if (name.empty()) return {};
+  const std::vector<std::string> names = kernel_law_names(work);
   const Law* best = nullptr;
-  std::size_t most = 0;
   for (const Law& l : kernels_)
-    if (const std::size_t parts = common_parts(l.name, name); parts > most) best = &l, most = parts;
+    if (std::find(names.begin(), names.end(), l.name) != names.end() && (!best || l.name.size() > best->name.size()))
+      best = &l;
   if (!best) return {};
   const KernelFeatures f = kernel_features_of(work, bindings);
-  Answer a{.deviation = best->deviation, .is_own = best->name == name};
+  Answer a{.deviation = best->deviation, .is_own = best->name == names.back()};
   for (std::size_t i = 0; i < kKernelFeatures; ++i) a.seconds += best->seconds[i] * f[i];
   if (!a.is_own) a.deviation = std::hypot(a.deviation, kBorrowed);
   return a;

@@ -25,9 +25,13 @@ std::span<const std::string_view> kernel_features();
 /// queries of all heads); and for attention what one block goes through by itself, 10⁶ numbers of keys and values.
 KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings);
 
-/// Which law an op has: "norm.rms.bf16"; of attention also the size of a head, and whether its queries are few.
-/// Empty: the time of such an op is no kernel's, or a product's, which have laws of another form.
+/// Which law an op has: "norm.rms.bf16.weighted"; of attention first the kernel, type and size of a head:
+/// "attention.tiles.bf16.d128…". Empty: the time of such an op is no kernel's, or a product's, which have laws of
+/// another form.
 std::string kernel_law_name(const Work& work);
+/// That and what of it ends before a dot, the shortest first: laws of more than one variant, which stand in for those
+/// that were measured too seldom.
+std::vector<std::string> kernel_law_names(const Work& work);
 
 struct KernelLaw {
   std::map<std::string, double> seconds;  // by feature; those that are left out count nothing

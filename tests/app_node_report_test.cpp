@@ -35,34 +35,13 @@ constexpr const char* kGrid = R"(plans:
     workload: {train: {batch: 2, sequence: 8, dtype: f32, steps: 3}}
 )";
 
-TerminalFacts no_terminal() {
-  TerminalFacts facts;
-  facts.out = std::tmpfile();
-  facts.err = std::tmpfile();
-  return facts;
-}
-
-/// What a command has, without a terminal.
-struct App {
-  ~App() {
-    std::fclose(facts.out);
-    std::fclose(facts.err);
-  }
-  TerminalFacts facts = no_terminal();
-  Interrupt interrupt;
-  Console console{facts};
-  Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
-  Wiring wiring{environment};
-  AppContext context{console, interrupt, wiring, environment, {"orrery", "node-report"}};
-};
-
 }  // namespace
 
 TEST_CASE("a report of a node measures, fits, predicts and executes into one folder", "[cuda]") {
   const TemporaryFolder folder;
   const std::string grid = folder.file("grid.yaml", kGrid), out = folder / "report";
   std::filesystem::create_directories(out);
-  App app;
+  QuietApp app;
   const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20, .told_bytes = 3 << 19});
   NodeReportOptions options{.folder = out, .grid = grid, .quick = true, .clocks = Seconds{0.01}, .budget = Seconds{0}};
 
@@ -122,7 +101,7 @@ TEST_CASE("a report of a node measures, fits, predicts and executes into one fol
 TEST_CASE("steps are measured once, and known to the next run by their file", "[cuda]") {
   const TemporaryFolder folder;
   const std::string grid = folder.file("grid.yaml", kGrid), file = folder / "steps.tsv";
-  App app;
+  QuietApp app;
   const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20});
   const Wiring wiring{app.environment, [gpu] { return gpu; }};
   AppContext context{app.console, app.interrupt, wiring, app.environment, {"orrery", "node-report"}};

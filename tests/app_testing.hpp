@@ -50,6 +50,29 @@ inline CommandResult orrery(std::vector<std::string> arguments, Environment envi
   return r;
 }
 
+/// What a command has, without a terminal.
+struct QuietApp {
+  QuietApp() = default;
+  QuietApp(const QuietApp&) = delete;
+  QuietApp& operator=(const QuietApp&) = delete;
+  ~QuietApp() {
+    std::fclose(facts.out);
+    std::fclose(facts.err);
+  }
+  static TerminalFacts no_terminal() {
+    TerminalFacts facts;
+    facts.out = std::tmpfile();
+    facts.err = std::tmpfile();
+    return facts;
+  }
+  TerminalFacts facts = no_terminal();
+  Interrupt interrupt;
+  Console console{facts};
+  Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
+  Wiring wiring{environment};
+  AppContext context{console, interrupt, wiring, environment, {"orrery", "node-report"}};
+};
+
 /// A folder that is gone with the test.
 class TemporaryFolder {
  public:
