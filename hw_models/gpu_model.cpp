@@ -210,7 +210,7 @@ std::optional<OpCost> GpuModel::runtime_cost(const Work& work, const Bindings& b
   }
   c.duration += gpu_.runtime->behind;
   c.bias = static_cast<float>(std::min(deviation, gpu_.runtime->bias));
-  c.deviation = static_cast<float>(std::sqrt(deviation * deviation - double(c.bias) * double(c.bias)));
+  c.deviation = static_cast<float>(std::sqrt(std::max(0.0, deviation * deviation - double(c.bias) * double(c.bias))));
   return c;
 }
 

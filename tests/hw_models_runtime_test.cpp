@@ -69,6 +69,7 @@ TEST_CASE("a law of the runtime's kernels finds what the measurements were made 
   const OpCost c = model.cost(unseen, {}, own_kernels());
   CHECK(c.duration.base() == Approx(made_up_seconds(unseen) + 1e-6).epsilon(0.01));  // its stream then stands still
   CHECK(c.calibrated);
+  CHECK((c.deviation >= 0 && c.bias > 0));  // no more of a law's doubt is shared than there is
   CHECK(model.launch(unseen, own_kernels()).behind.base() == Approx(1e-6));
   CHECK(model.launch(unseen, own_kernels()).enqueue.base() == Approx(8e-6));
 }
