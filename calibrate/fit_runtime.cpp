@@ -130,8 +130,7 @@ void fit_runtime(GpuRuntime& runtime, const GpuParameters& device, const std::ve
       for (const std::string& name : kernel_law_names(c.work)) groups[name].push_back(&c);
   runtime.kernels.clear();
   for (const auto& [name, of] : groups)
-    if (const std::size_t least = is_kernel(name) ? kLeastOfKind : kLeastCases;
-        of.size() >= least && !is_said_longer(name, of, groups))
+    if (is_kernel(name) ? of.size() >= kLeastOfKind : of.size() >= kLeastCases && !is_said_longer(name, of, groups))
       runtime.kernels[name] = fit_kernel(of);
   fit_products(runtime, device, cases);
 }

@@ -32,9 +32,8 @@ struct RowsVisitor {
   }
 };
 
-double rows_of(const Work& work, const Bindings& bindings) {
+double rows_of(const Work& work) {
   if (const AttentionShape* s = attention_of(work)) return double(s->batch * s->heads * s->q);
-  (void)bindings;
   RowsVisitor v;
   std::visit([&](const auto& w) { w.visit(v); }, work);
   return v.rows;
@@ -53,7 +52,7 @@ KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings) {
           std::min(mb, kCachedMb),
           std::max(0.0, mb - kCachedMb),
           a.flops.base() * 1e-9,
-          rows_of(work, bindings) * 1e-6,
+          rows_of(work) * 1e-6,
           longest};
 }
 

@@ -163,13 +163,13 @@ class Calibrate final : public Command {
     const GpuParameters& p = c.parameters;
     std::map<std::string, const GpuLaw*> laws;
     for (const std::string& name : c.fitted)
-      if (const auto& of = p.runtime ? p.runtime->products : p.laws; of.contains(name)) laws[name] = &of.at(name);
+      if (const auto& of = c.of_runtime ? p.runtime->products : p.laws; of.contains(name)) laws[name] = &of.at(name);
     return laws;
   }
 
   /// Of the runtime's own kernels; empty where none were measured.
   static std::string kernels_text(const TableCalibration& c) {
-    if (!c.parameters.runtime) return {};
+    if (!c.of_runtime || c.fitted.empty()) return {};
     Table table{
         {{"kernel"}, {"points", Align::Right}, {"median error", Align::Right}, {"p90", Align::Right}, {"seconds per"}}};
     for (const auto& [name, law] : c.parameters.runtime->kernels) {

@@ -188,6 +188,7 @@ TableCalibration fit_node(const std::vector<GpuResult>& results, const GpuSteps&
   fit_runtime(runtime, c.parameters, cases);
   for (const auto& [name, law] : runtime.products) c.fitted.push_back(name);
   for (const auto& [name, law] : runtime.kernels) c.fitted.push_back(name);
+  c.of_runtime = true;
   if (!c.fitted.empty()) c.parameters.runtime = std::move(runtime);
   context.console.end_progress();
   return c;

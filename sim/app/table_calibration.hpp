@@ -15,6 +15,7 @@ struct TableCalibration {
   GpuParameters parameters;
   std::vector<std::string> fitted;  // names of the laws
   std::size_t rows = 0;             // of the device in all tables
+  bool of_runtime = false;          // the laws are those of our own runtime on the device
 };
 
 /// Fits the laws of `device`, whose parameter file must exist, to the rows of tables of kernels that are of it.
