@@ -10,6 +10,9 @@
 
 namespace orrery {
 
+/// Which points of a law its fit does not see. Nothing: where others judge the law.
+enum class HoldOut : std::uint8_t { Fifths, Nothing };
+
 /// Fits the laws of a GPU to measurements of its kernels, each law for which there are enough. Repeats are averaged,
 /// and the random fifth and the fifth with the most work of each op are not seen: the errors of these go into the law.
 ///
@@ -22,7 +25,6 @@ namespace orrery {
 ///      beyond nine tenths of its own. More than the law of all misses beyond its own, which has seen longer ones.
 ///
 /// Gives the names of the laws that it fitted. Streams come first: products of experts contain an activation.
-enum class HoldOut : std::uint8_t { Fifths, Nothing };  // Nothing: all points are seen, where others judge the law
 std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<KernelCase>& cases,
                                  const std::vector<BorrowedLaws>& borrowed, HoldOut hold_out = HoldOut::Fifths);
 

@@ -82,7 +82,7 @@ void fit_products(GpuRuntime& runtime, const GpuParameters& device, const std::v
   std::vector<KernelCase> alone, all;
   for (const RuntimeCase& c : cases) {
     const auto* g = std::get_if<Gemm>(&c.work);
-    if (!g || !kernel_law_name(c.work).empty() || !device.peak.contains(std::string{name_of(g->arithmetic())}))
+    if (!g || g->narrow != Narrow::None || !device.peak.contains(std::string{name_of(g->arithmetic())}))
       continue;
     all.push_back(product_case(c, *g));
     if (!c.in_plan) alone.push_back(all.back());

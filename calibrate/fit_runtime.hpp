@@ -18,12 +18,11 @@ struct RuntimeCase {
   bool in_plan = false;     // of a step; else it stood alone
 };
 
-/// Laws of the runtime's own kernels: each variant of a kind that has enough cases, and each kind, for variants that
-/// have not; of products by type, from those that stand alone (whose clock is the best) and those of steps, which tell
-/// the rate that is left to them beside other ops. Coefficients make relative errors small (`fit_relative`); cases of
-/// steps count more, since they find the caches as a step leaves them, and no short op counts that stands alone, which
-/// waits for the host, where steps have its kind. `device` tells the data sheet that products are
-/// measured by, and the laws that their fit starts from.
+/// Laws of the runtime's own kernels: of each name (`kernel_law_names`) that has enough cases; of products by type,
+/// from those that stand alone (whose clock is the best) and those of steps, which tell the rate that is left to them
+/// beside other ops. Coefficients make relative errors small (`fit_relative`). Cases of steps count more, since they
+/// find the caches as a step leaves them; short ops that stand alone wait for the host and count only where no step has
+/// their kind. `device` tells the data sheet that products are measured by, and the laws that their fit starts from.
 void fit_runtime(GpuRuntime& runtime, const GpuParameters& device, const std::vector<RuntimeCase>& cases);
 
 }  // namespace orrery

@@ -17,14 +17,9 @@ TEST_CASE("each plan of the grid of a node has kernels, room and time on one GPU
   constexpr double kRoom = 72e9;             // of 80 GB, less what the driver and products keep
   constexpr double kRounds = 5, kSteps = 6;  // of a measurement
   constexpr double kMostSeconds = 240;       // of the 480 of a report
-  const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
-  TerminalFacts facts;
-  facts.out = facts.err = std::tmpfile();
-  Console console{facts};
-  Interrupt interrupt;
-  const Wiring wiring{environment};
-  const AppContext context{console, interrupt, wiring, environment, {"orrery"}};
-  const std::vector<Scenario> grid = validation_grid(context, "gpu");
+  QuietApp app;
+  const Wiring& wiring = app.wiring;
+  const std::vector<Scenario> grid = validation_grid(app.context, "gpu");
   CHECK(grid.size() >= 40);
   double seconds = 0;
   for (const Scenario& s : grid) {
@@ -42,5 +37,4 @@ TEST_CASE("each plan of the grid of a node has kernels, room and time on one GPU
   }
   INFO("seconds of all measurements, as predicted: " << seconds);
   CHECK(seconds < kMostSeconds);
-  std::fclose(facts.out);
 }

@@ -51,7 +51,8 @@ TEST_CASE("plans that were measured on an H100 are predicted as scenarios/measur
   QuietApp app;
   const std::string folder = app.wiring.locations().scenarios() + "/measured/h100_sxm";
   const std::map<std::string, Scenario> grid = grid_of(app.context, "dgx_h100");
-  const OpTimes times{folder + "/ops.tsv"};
+  const OpTimes times{folder + "/ops.tsv"}, steps{folder + "/steps.tsv"};
+  for (const Scenario& s : draw_gpu_steps(false, 1, "dgx_h100", app.wiring.locations())) CHECK(steps.knows(s.name));
   std::vector<double> errors, of_ops;
   std::size_t exact = 0;
   for (const NodePlan& measured : plans_of(folder)) {

@@ -25,14 +25,19 @@ inline std::string contents(std::FILE* file) {
   return text;
 }
 
+inline TerminalFacts no_terminal() {
+  TerminalFacts facts;
+  facts.out = std::tmpfile();
+  facts.err = std::tmpfile();
+  return facts;
+}
+
 /// Runs a command line inside of this process. There is no terminal, and this computer has the parameters that come
 /// with the program, and the GPUs that are given or its own.
 inline CommandResult orrery(std::vector<std::string> arguments, Environment environment = {},
                             const GpuSource& gpus = {}) {
   environment.emplace("ORRERY_HOME", "/dev/null/none");
-  TerminalFacts facts;
-  facts.out = std::tmpfile();
-  facts.err = std::tmpfile();
+  const TerminalFacts facts = no_terminal();
   Interrupt interrupt;
   Console console{facts};
   const auto warn = [&](std::string_view text) { console.warn_once(text); };
@@ -58,12 +63,6 @@ struct QuietApp {
   ~QuietApp() {
     std::fclose(facts.out);
     std::fclose(facts.err);
-  }
-  static TerminalFacts no_terminal() {
-    TerminalFacts facts;
-    facts.out = std::tmpfile();
-    facts.err = std::tmpfile();
-    return facts;
   }
   TerminalFacts facts = no_terminal();
   Interrupt interrupt;

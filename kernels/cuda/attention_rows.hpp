@@ -8,6 +8,8 @@
 
 namespace orrery::kernels::cuda {
 
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;  // scores are kept in units of ln 2
+
 /// Chunks of a head that a warp holds: heads of up to 256 numbers in 16 bits, 128 in 32.
 constexpr int kMostChunks = kWarp;
 
@@ -97,7 +99,6 @@ struct AttentionRowsKernel {
     }
   }
   KERNELS_GPU_INLINE void start(const Unit& u, int chunk, Row (&row)[R], std::int64_t& begin, std::int64_t& end) const {
-    constexpr float kBits = 1.44269504f;  // scores in units of ln 2
     const std::int64_t shift = p.keys(u.b) - p.queries(u.b);
     KERNELS_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -108,7 +109,7 @@ struct AttentionRowsKernel {
       row[r].first = 1, row[r].last = 0;  // none
       if (!at.is_there) continue;
       if (chunk * kChunk < p.qk_dim) load(p.query<T>(p.q, u.b, at.i, at.h) + chunk * kChunk, row[r].q);
-      const float scale = p.cap > 0 ? p.scale : p.scale * kBits;
+      const float scale = p.cap > 0 ? p.scale : p.scale * kLog2E;
       KERNELS_UNROLL
       for (int e = 0; e < kChunk; ++e) row[r].q[e] *= scale;
       const std::int64_t position = p.q_positions ? p.q_positions[at.i] : at.i + shift;
@@ -170,14 +171,13 @@ struct AttentionRowsKernel {
   /// The score of row r at key j, in units of ln 2, as the masks leave it.
   KERNELS_GPU_INLINE float masked(const Unit& u, int r, std::int64_t j, std::int64_t end, const Row& row,
                                   float s) const {
-    constexpr float kBits = 1.44269504f;
     if (j >= end) return -kInfinity;
     const std::int32_t at = p.kv_positions ? p.kv_positions[j] : static_cast<std::int32_t>(j);
     if (at > row.last || at < row.first) return -kInfinity;
-    if (p.cap > 0) s = p.bounded(s) * kBits;
+    if (p.cap > 0) s = p.bounded(s) * kLog2E;
     if (p.bias.there() || p.group_mask.there() || p.tree_mask.there()) {
       const Place place_of = place(u, r);
-      s += p.added(u.b, place_of.h, place_of.i, j) * kBits;
+      s += p.added(u.b, place_of.h, place_of.i, j) * kLog2E;
     }
     return s;
   }
@@ -195,10 +195,9 @@ struct AttentionRowsKernel {
     }
   }
   KERNELS_GPU_INLINE void store(const Place& at, const Unit& u, int lane, std::int64_t split, Row& row) const {
-    constexpr float kOfBits = 0.693147181f;
     if (!at.is_there || lane >= lanes) return;
     const float inverse = row.sum > 0 ? 1.0f / row.sum : 0.0f;
-    const float log_sum = row.sum > 0 ? row.most * kOfBits + logf(row.sum) : -kInfinity;
+    const float log_sum = row.sum > 0 ? row.most * kLn2 + logf(row.sum) : -kInfinity;
     KERNELS_UNROLL
     for (int e = 0; e < kChunk; ++e) row.sum_o[e] *= inverse;
     const std::int64_t part = split * p.num_queries() + at.w;

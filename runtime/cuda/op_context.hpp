@@ -14,6 +14,11 @@ namespace gpu = kernels::cuda;
 
 gpu::NumberType number_type(DType t);
 
+/// Whether rows from a place on, so many bytes apart, can be taken 16 bytes at a time.
+inline bool are_whole_chunks(std::uintptr_t place, std::int64_t row_bytes) {
+  return place % 16 == 0 && row_bytes % 16 == 0;
+}
+
 class GpuContextBase : public OpContextBase {
  public:
   using OpContextBase::OpContextBase;
@@ -58,7 +63,7 @@ class GpuContextBase : public OpContextBase {
   /// Whether rows of an operand can be taken 16 bytes at a time.
   bool is_wide(int i, std::int64_t rows, std::int64_t cols) const {
     const std::int64_t size = bits(operand(i).dtype) / 8;
-    return call().place(operand(i)) % 16 == 0 && cols * size % 16 == 0 && row_stride(i, rows, cols) * size % 16 == 0;
+    return are_whole_chunks(call().place(operand(i)), cols * size) && row_stride(i, rows, cols) * size % 16 == 0;
   }
 };
 

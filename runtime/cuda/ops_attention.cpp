@@ -78,7 +78,7 @@ std::int64_t warps_in_blocks(std::int64_t warps) {
 
 /// Whether rows of a view are whole 16-byte chunks.
 bool has_wide_rows(const gpu::HeadView& x, std::int64_t element_bytes) {
-  return reinterpret_cast<std::uintptr_t>(x.at) % 16 == 0 && x.batch * element_bytes % 16 == 0 &&
+  return are_whole_chunks(reinterpret_cast<std::uintptr_t>(x.at), x.batch * element_bytes) &&
          x.token * element_bytes % 16 == 0 && x.head * element_bytes % 16 == 0;
 }
 

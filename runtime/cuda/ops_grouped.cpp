@@ -29,7 +29,7 @@ constexpr std::int64_t kBlocksToFill = 128;
 
 template <class P>
 bool whole_packs(const P* at, std::int64_t row) {
-  return reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && row * static_cast<std::int64_t>(sizeof(P)) % 16 == 0;
+  return are_whole_chunks(reinterpret_cast<std::uintptr_t>(at), row * static_cast<std::int64_t>(sizeof(P)));
 }
 
 template <class K>

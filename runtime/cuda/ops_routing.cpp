@@ -16,12 +16,12 @@ gpu::Score score_of(RouterScore s) { return s == RouterScore::Softmax ? gpu::Sco
 
 constexpr std::size_t kRouteShared = gpu::kRouteThreads * sizeof(std::int32_t);
 
-/// Whether rows of so many numbers from there on can be taken 16 bytes at a time.
+/// Whether rows of so many numbers from each of these places on can be taken 16 bytes at a time.
 template <class T>
-bool whole_packs(std::int64_t cols, std::initializer_list<const T*> first) {
-  return cols % gpu::kPack<T> == 0 && std::all_of(first.begin(), first.end(), [](const T* at) {
-           return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
-         });
+bool all_whole_chunks(std::int64_t cols, std::initializer_list<const T*> first) {
+  return std::all_of(first.begin(), first.end(), [&](const T* at) {
+    return are_whole_chunks(reinterpret_cast<std::uintptr_t>(at), cols * static_cast<std::int64_t>(sizeof(T)));
+  });
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ void collect(const GpuContext<T>& c, std::int64_t tokens, std::int64_t top_k, st
                                        .row = c.ints(1),
                                        .y = c.dense(out),
                                        .adds = c.write_mode(out) == kernels::Write::Accumulate,
-                                       .wide = whole_packs<T>(cols, {c.dense(0), c.dense(out)})},
+                                       .wide = all_whole_chunks<T>(cols, {c.dense(0), c.dense(out)})},
              tokens);
 }
 
@@ -141,7 +141,7 @@ void run(const Unpermute& u, const GpuContext<T>& c) {
 
 template <class T>
 void run(const UnpermuteBackward& u, const GpuContext<T>& c) {
-  const bool wide = whole_packs<T>(u.cols, {c.dense(0), c.dense(3), c.dense(4)});
+  const bool wide = all_whole_chunks<T>(u.cols, {c.dense(0), c.dense(3), c.dense(4)});
   const std::int64_t numbers = u.sorted_rows() * u.cols, choices = u.tokens * u.top_k;
   const auto clear = [&](auto word) {
     const std::int64_t words = numbers * static_cast<std::int64_t>(sizeof(T)) / static_cast<std::int64_t>(sizeof word);

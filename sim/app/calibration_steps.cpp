@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "calibrate/draw.hpp"
+#include "sim/app/drawn_model.hpp"
 #include "sim/app/session.hpp"
 #include "sim/app/wiring.hpp"
 
@@ -18,10 +19,8 @@ constexpr double kStepWeight = 10;                     // of a point in a fit, a
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
 constexpr StepCounts kFull{19, 7, 40, 12}, kQuick{6, 2, 13, 4};
 
-/// Sizes that GPT-2 and Llama share.
-struct Sizes {
-  bool llama = false;
-  std::int64_t hidden = 256, heads = 4, kv_heads = 4, ffn = 1024, layers = 1, vocab = 1024, batch = 1, sequence = 64;
+struct Sizes : DrawnModel {
+  std::int64_t batch = 1, sequence = 64;
 
   double weights() const {
     return double(layers) * (4 * double(hidden * hidden) + 3 * double(hidden * ffn)) + double(vocab * hidden);
@@ -30,13 +29,13 @@ struct Sizes {
 
 Sizes draw_sizes(Random& r, std::int64_t most_layers, std::int64_t widest) {
   constexpr std::int64_t kDims[] = {32, 64, 64, 128};
-  Sizes s{.llama = r.below(2) == 0};
+  Sizes s{{.llama = r.below(2) == 0}};
   const std::int64_t dim = one_of(r, kDims);
   s.heads = std::max<std::int64_t>(1, log_integer(r, 96, widest) / dim);
   if (s.heads % 2 == 1 && s.heads > 1) ++s.heads;
   s.hidden = s.heads * dim;
   s.kv_heads = s.llama && s.heads % 2 == 0 && r.below(2) == 0 ? s.heads / 2 : s.heads;
-  s.ffn = s.llama ? (s.hidden * 8 / 3 + 63) / 64 * 64 : 4 * s.hidden;
+  s.ffn = s.usual_ffn();
   s.vocab = width(r, 256, 32768);
   s.layers = log_integer(r, 1, most_layers);
   s.batch = log_integer(r, 1, 16);
@@ -44,36 +43,11 @@ Sizes draw_sizes(Random& r, std::int64_t most_layers, std::int64_t widest) {
   return s;
 }
 
-Node map_of(std::initializer_list<std::pair<const char*, std::string>> fields) {
-  Node map = Node::map();
-  for (const auto& [key, value] : fields) map.fields.emplace_back(key, Node::of(value));
-  return map;
-}
-
-Node model_of(const Sizes& s, std::int64_t positions) {
-  const auto text = [](std::int64_t n) { return std::to_string(n); };
-  if (!s.llama)
-    return map_of({{"model_type", "gpt2"},
-                   {"n_embd", text(s.hidden)},
-                   {"n_layer", text(s.layers)},
-                   {"n_head", text(s.heads)},
-                   {"n_positions", text(positions)},
-                   {"vocab_size", text(s.vocab)}});
-  return map_of({{"model_type", "llama"},
-                 {"hidden_size", text(s.hidden)},
-                 {"num_hidden_layers", text(s.layers)},
-                 {"num_attention_heads", text(s.heads)},
-                 {"num_key_value_heads", text(s.kv_heads)},
-                 {"intermediate_size", text(s.ffn)},
-                 {"max_position_embeddings", text(positions)},
-                 {"vocab_size", text(s.vocab)}});
-}
-
 Scenario make(const Sizes& s, const char* kind, Node workload, const Locations& locations) {
   Node of_kind = Node::map();
   of_kind.fields.emplace_back(kind, std::move(workload));
   Node document = Node::map();
-  document.fields.emplace_back("model", model_of(s, s.sequence + 64));
+  document.fields.emplace_back("model", config_of(s, s.sequence + 64));
   document.fields.emplace_back("workload", std::move(of_kind));
   const std::string name =
       fmt::format("{} h{} l{} {} s{} b{}", s.llama ? "llama" : "gpt2", s.hidden, s.layers, kind, s.sequence, s.batch);

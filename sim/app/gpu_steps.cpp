@@ -9,6 +9,7 @@
 
 #include "calibrate/draw.hpp"
 #include "calibrate/statistics.hpp"
+#include "sim/app/drawn_model.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -24,52 +25,22 @@ constexpr StepCount kFull{16, 8}, kQuick{6, 4};
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
-Node map_of(std::initializer_list<std::pair<const char*, std::string>> fields) {
-  Node map = Node::map();
-  for (const auto& [key, value] : fields) map.fields.emplace_back(key, Node::of(value));
-  return map;
+double weights(const DrawnModel& m) {
+  return double(m.layers) * (4 * double(m.hidden * m.hidden) + (m.llama ? 3 : 2) * double(m.hidden * m.ffn)) +
+         double(m.vocab * m.hidden);
 }
 
-/// Sizes that GPT-2 and Llama share.
-struct Sizes {
-  bool llama = false;
-  std::int64_t hidden = 0, heads = 0, kv_heads = 0, layers = 1, vocab = 0;
-
-  std::int64_t ffn() const { return llama ? (hidden * 8 / 3 + 63) / 64 * 64 : 4 * hidden; }
-  double weights() const {
-    return double(layers) * (4 * double(hidden * hidden) + (llama ? 3 : 2) * double(hidden * ffn())) +
-           double(vocab * hidden);
-  }
-};
-
-Sizes draw_sizes(Random& r) {
+DrawnModel draw_model(Random& r) {
   constexpr std::int64_t kDims[] = {64, 64, 96, 128, 128};
-  Sizes s{.llama = r.below(5) < 2};
+  DrawnModel s{.llama = r.below(5) < 2};
   const std::int64_t dim = one_of(r, kDims);
   s.heads = std::max<std::int64_t>(4, log_integer(r, 512, 5120) / dim / 4 * 4);
   s.hidden = s.heads * dim;
   s.kv_heads = s.llama && r.below(2) == 0 ? s.heads / 4 : s.heads;
+  s.ffn = s.usual_ffn();
   s.layers = log_integer(r, 1, 2);
   s.vocab = log_integer(r, 2048, 16384) / 64 * 64;
   return s;
-}
-
-Node model_of(const Sizes& s, std::int64_t positions) {
-  if (!s.llama)
-    return map_of({{"model_type", "gpt2"},
-                   {"n_embd", text(s.hidden)},
-                   {"n_layer", text(s.layers)},
-                   {"n_head", text(s.heads)},
-                   {"n_positions", text(positions)},
-                   {"vocab_size", text(s.vocab)}});
-  return map_of({{"model_type", "llama"},
-                 {"hidden_size", text(s.hidden)},
-                 {"num_hidden_layers", text(s.layers)},
-                 {"num_attention_heads", text(s.heads)},
-                 {"num_key_value_heads", text(s.kv_heads)},
-                 {"intermediate_size", text(s.ffn())},
-                 {"max_position_embeddings", text(positions)},
-                 {"vocab_size", text(s.vocab)}});
 }
 
 Scenario make(std::string name, Node model, const char* kind, Node work, const std::string& cluster,
@@ -88,16 +59,16 @@ Scenario draw_training(Random& r, std::int64_t i, const std::string& cluster, co
   constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
   const std::string type = kTypes[i % 4], recompute = one_of(r, kRecompute);
   for (;;) {
-    const Sizes s = draw_sizes(r);
+    const DrawnModel s = draw_model(r);
     const std::int64_t sequence = log_integer(r, 256, 16384) / 64 * 64, tokens = log_integer(r, 1024, 16384),
                        batch = std::max<std::int64_t>(1, tokens / sequence);
     const double rows = double(batch * sequence),
-                 flops = 6 * s.weights() * rows + 6 * double(s.layers * s.hidden) * rows * double(sequence);
-    if (flops > (type == "f32" ? kMostInF32 : kMost) || s.weights() > kMostWeights) continue;
+                 flops = 6 * weights(s) * rows + 6 * double(s.layers * s.hidden) * rows * double(sequence);
+    if (flops > (type == "f32" ? kMostInF32 : kMost) || weights(s) > kMostWeights) continue;
     return make(
         fmt::format("step.{}.train.{}.h{}.l{}.s{}.b{}.{}", i, s.llama ? "llama" : "gpt", s.hidden, s.layers, sequence,
                     batch, type),
-        model_of(s, sequence), "train",
+        config_of(s, sequence), "train",
         map_of({{"batch", text(batch)}, {"sequence", text(sequence)}, {"dtype", type}, {"recompute", recompute}}),
         cluster, locations);
   }
@@ -108,12 +79,12 @@ Scenario draw_generation(Random& r, std::int64_t i, const std::string& cluster, 
   constexpr const char* kTypes[] = {"bf16", "f32", "bf16", "f16"};
   const std::string type = kTypes[i % 4];
   for (;;) {
-    const Sizes s = draw_sizes(r);
+    const DrawnModel s = draw_model(r);
     const std::int64_t prompt = log_integer(r, 128, 4096), batch = log_integer(r, 1, 32);
-    if (s.weights() > kMostWeights || double(batch * prompt * s.hidden * s.layers) > kMostCached) continue;
+    if (weights(s) > kMostWeights || double(batch * prompt * s.hidden * s.layers) > kMostCached) continue;
     return make(fmt::format("step.{}.generate.{}.h{}.l{}.s{}.b{}.{}", i, s.llama ? "llama" : "gpt", s.hidden, s.layers,
                             prompt, batch, type),
-                model_of(s, prompt + 64), "generate",
+                config_of(s, prompt + 64), "generate",
                 map_of({{"batch", text(batch)}, {"prompt", text(prompt)}, {"tokens", "16"}, {"dtype", type}}), cluster,
                 locations);
   }

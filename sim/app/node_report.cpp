@@ -135,7 +135,8 @@ double median_op_error(const ValidatedPlan& p) {
   return median(std::move(errors));
 }
 
-void predict_and_measure(NodePlan& p, const Scenario& scenario, const std::string& folder, AppContext& context) {
+void predict_and_measure(NodePlan& p, const Scenario& scenario, const std::string& folder, OpTimes& times,
+                         AppContext& context) {
   constexpr std::int64_t kRounds = 3;  // nobody else uses the device
   const Validation v = validate_scenarios({scenario}, {.repeats = kRounds}, context);
   const ValidatedPlan& plan = v.plans.front();
@@ -144,17 +145,17 @@ void predict_and_measure(NodePlan& p, const Scenario& scenario, const std::strin
   p.op_error = median_op_error(plan);
   p.shares = plan.report.ranks > context.wiring.gpus()->num_devices();
   if (!plan.loss.empty()) p.first_loss = plan.loss.front(), p.last_loss = plan.loss.back();
-  OpTimes{folder + "/ops.tsv"}.add(p.name, plan.ops);
+  times.add(p.name, plan.ops);
   write_trace({plan.measurement, plan.plans, {{"scenario", p.name}}}, fmt::format("{}/{}.orrery", folder, p.name));
 }
 
 }  // namespace
 
-NodePlan run_on_node(const Scenario& scenario, const std::string& folder, AppContext& context) {
+NodePlan run_on_node(const Scenario& scenario, const std::string& folder, OpTimes& times, AppContext& context) {
   NodePlan p{.name = scenario.name};
   std::replace(p.name.begin(), p.name.end(), ' ', '.');
   try {
-    predict_and_measure(p, scenario, folder, context);
+    predict_and_measure(p, scenario, folder, times, context);
   } catch (const UserError& e) {
     p.problem = e.diagnostics().front().message;
   } catch (const MissingError&) {
@@ -268,6 +269,7 @@ void run_grid(NodeReport& r, const std::vector<Scenario>& grid, const NodeReport
   if (r.measured.fresh > 0 || r.steps.fresh > 0)
     for (const char* file : {"/plans.tsv", "/ops.tsv"}) std::filesystem::remove(o.folder + file);
   const std::map<std::string, NodePlan> before = plans_before(path);
+  OpTimes times{o.folder + "/ops.tsv"};
   constexpr std::size_t kStride = 5;
   for (std::size_t first = 0; first < (o.quick ? 1 : kStride); ++first)
     for (std::size_t i = first; i < grid.size(); i += kStride) {
@@ -279,7 +281,7 @@ void run_grid(NodeReport& r, const std::vector<Scenario>& grid, const NodeReport
       } else if (budget.left() <= Seconds{0}) {
         ++r.plans_left;
       } else {
-        r.plans.push_back(run_on_node(grid[i], o.folder, context));
+        r.plans.push_back(run_on_node(grid[i], o.folder, times, context));
         std::ofstream out{path, std::ios::app};
         if (!(out << to_line(r.plans.back()) << '\n').flush()) throw DeviceError{fmt::format("cannot write {}", path)};
       }

@@ -48,8 +48,8 @@ struct NodePlan {
 std::string to_line(const NodePlan& plan);
 NodePlan plan_from_line(const std::string& line);
 
-/// Predicts and executes one scenario of the grid; its timeline goes to `folder`.
-NodePlan run_on_node(const Scenario& scenario, const std::string& folder, AppContext& context);
+/// Predicts and executes one scenario of the grid; its timeline goes to `folder`, the times of its ops to `times`.
+NodePlan run_on_node(const Scenario& scenario, const std::string& folder, OpTimes& times, AppContext& context);
 
 /// The device as its file has it, with laws of the runtime on it that were fitted to what was measured.
 TableCalibration fit_node(const std::vector<GpuResult>& results, const GpuSteps& steps, const std::string& device,
