@@ -9,6 +9,7 @@ namespace orrery {
 std::unique_ptr<Command> make_accuracy();
 std::unique_ptr<Command> make_calibrate();
 std::unique_ptr<Command> make_fit();
+std::unique_ptr<Command> make_search();
 std::unique_ptr<Command> make_fit_profile();
 std::unique_ptr<Command> make_simulate();
 std::unique_ptr<Command> make_memory();

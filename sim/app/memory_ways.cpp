@@ -44,7 +44,7 @@ std::string listed(const std::vector<std::string>& options) {
   return text;
 }
 
-MemoryWay tier_way(const StrategyEntry& entry, const KnownWay& known, std::int64_t ranks, const FitRoom& room) {
+MemoryWay tier_way(const StrategyEntry& entry, const KnownWay& known, std::int64_t ranks, const MemoryRoom& room) {
   std::vector<std::string> options{std::string{known.options}};
   const bool chunked = has_option(entry.options(), "device_memory");
   if (ranks > 1) options.push_back(fmt::format("parallel: {{mesh: dp{}, data: {{kind: {}}}}}", ranks, known.data));
@@ -52,41 +52,6 @@ MemoryWay tier_way(const StrategyEntry& entry, const KnownWay& known, std::int64
   if (room.host > 0 && has_option(entry.options(), "host_memory"))
     options.push_back(fmt::format("host_memory: {:.0f} B", room.host));
   return {std::string{known.name}, fmt::format("{}: {{{}}}", entry.name, listed(options)), !chunked, known.recomputes};
-}
-
-/// The first tier that is too small, with how much it lacks.
-std::string limit_of(const Report& r) {
-  const auto too_small = [](std::string_view tier, double bytes, double capacity) {
-    return capacity > 0 ? fmt::format("{} memory: {} of {}", tier, to_text(Bytes{bytes}), to_text(Bytes{capacity}))
-                        : fmt::format("{} memory: there is none", tier);
-  };
-  if (!r.memory.fits()) return too_small("device", double(r.memory.together), *r.memory.capacity);
-  for (const TierReport& t : r.tiers)
-    if (t.capacity && double(t.bytes) > *t.capacity)
-      return too_small(t.tier == Tier::Pinned ? "host" : name_of(t.tier), double(t.bytes), *t.capacity);
-  return {};
-}
-
-std::string slowed_by(const Report& r) {
-  std::vector<NamedSeconds> groups{{"compute", 0}, {"update", 0}, {"copies", 0}, {"communication", 0}, {"waiting", 0}};
-  for (const NamedSeconds& c : r.by_class) {
-    const std::size_t group = c.name == "optimizer"                                         ? 1
-                              : c.name == "copy"                                            ? 2
-                              : c.name == "collective" || c.name == "point_to_point"        ? 3
-                              : c.name == "waiting" || c.name == "idle" || c.name == "host" ? 4
-                                                                                            : 0;
-    groups[group].seconds += c.seconds;
-  }
-  const auto most = std::max_element(groups.begin(), groups.end(),
-                                     [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-  return r.step > 0 ? fmt::format("{} {:.0f} %", most->name, 100 * most->seconds / r.step) : std::string{};
-}
-
-std::string scenario_text(const FitRequest& q, const MemoryWay& way, const std::string& recompute) {
-  return fmt::format(
-      "model: {}\ncluster: {}\nstrategy: [{{{}}}]\n"
-      "workload: {{train: {{batch: {}, sequence: {}, dtype: {}, recompute: {}}}}}\n",
-      to_flow_yaml(q.model), to_flow_yaml(q.cluster), way.strategy, q.batch * q.ranks, q.sequence, q.dtype, recompute);
 }
 
 /// What activations may take when all else lies on the device as it does without any: nothing where that is too much.
@@ -101,7 +66,7 @@ std::optional<double> activation_budget(const Report& full, double device_memory
 
 class Trials {
  public:
-  Trials(const Reproducer& r, FitRequest q, const MemoryWay& way) : r_{r}, q_{std::move(q)}, way_{way} {}
+  Trials(const Reproducer& r, TrainingRequest q, const MemoryWay& way) : r_{r}, q_{std::move(q)}, way_{way} {}
 
   /// Without recomputation, and with all of it; where only the latter fits, what lies between them.
   FitRow run() {
@@ -110,36 +75,19 @@ class Trials {
     if (!way_.recomputes) row.trials.push_back(one("full"));
     if (!row.trials[0].fits() && row.trials.size() > 1 && row.trials[1].fits())
       for (const std::string_view recompute : kRecomputed) between(row, recompute);
-    row.best = *std::min_element(row.trials.begin(), row.trials.end(), [](const FitTrial& a, const FitTrial& b) {
-      if (a.fits() != b.fits()) return a.fits();
-      return a.fits() ? a.step < b.step : device_bytes(a) < device_bytes(b);
-    });
+    row.best = *std::min_element(row.trials.begin(), row.trials.end(),
+                                 [](const TrainingTrial& a, const TrainingTrial& b) { return a.is_better_than(b); });
     return row;
   }
 
-  FitTrial one(const std::string& recompute) {
-    FitTrial t;
-    t.recompute = recompute.substr(0, recompute.find(','));
-    try {
-      const Report r = r_.predict(scenario_text(q_, way_, recompute)).report;
-      t.limit = limit_of(r), t.slowed = slowed_by(r), t.tiers = r.tiers;
-      if (t.tiers.empty()) t.tiers.push_back({Tier::Device, r.memory.bytes, r.memory.capacity});
-      t.step = r.step, t.low = r.low, t.high = r.high;
-      t.tokens_per_second = r.tokens_per_second, t.mfu = r.mfu;
-      if (recompute == "full") full_ = r;
-    } catch (const UserError& e) {
-      t.limit = e.diagnostics().front().message;
-    }
+  TrainingTrial one(const std::string& recompute) {
+    Report report;
+    const TrainingTrial t = predict_training(r_, q_, way_.strategy, recompute, &report);
+    if (recompute == "full" && t.is_open()) full_ = report;
     return t;
   }
 
  private:
-  static double device_bytes(const FitTrial& t) {
-    for (const TierReport& tier : t.tiers)
-      if (tier.tier == Tier::Device) return double(tier.bytes);
-    return 1e300;  // not lowered at all
-  }
-
   void between(FitRow& row, std::string_view recompute) {
     if (recompute != "rotor") {
       row.trials.push_back(one(std::string{recompute}));
@@ -150,13 +98,13 @@ class Trials {
   }
 
   const Reproducer& r_;
-  FitRequest q_;
+  TrainingRequest q_;
   const MemoryWay& way_;
   std::optional<Report> full_;
 };
 
-FitRequest grown(FitRequest q, FitGrowth growth, std::int64_t n, const std::vector<NetworkSize>& sizes) {
-  if (growth == FitGrowth::Batch) q.batch = n;
+TrainingRequest grown(TrainingRequest q, FitGrowth growth, std::int64_t n, const std::vector<NetworkSize>& sizes) {
+  if (growth == FitGrowth::Batch) q.batch = n * q.ranks;
   if (growth == FitGrowth::Sequence) q.sequence = n * kSequenceStep;
   if (growth == FitGrowth::Model) q.model = with_size(q.model, sizes[static_cast<std::size_t>(n - 1)]);
   q.model = with_positions(q.model, q.sequence);
@@ -165,7 +113,7 @@ FitRequest grown(FitRequest q, FitGrowth growth, std::int64_t n, const std::vect
 
 }  // namespace
 
-std::vector<MemoryWay> memory_ways(std::int64_t ranks, const FitRoom& room) {
+std::vector<MemoryWay> memory_ways(std::int64_t ranks, const MemoryRoom& room) {
   std::vector<MemoryWay> out;
   if (ranks == 1) out.push_back({"single", "single: {}"});
   if (ranks > 1) {
@@ -184,11 +132,12 @@ std::vector<MemoryWay> memory_ways(std::int64_t ranks, const FitRoom& room) {
   return out;
 }
 
-FitRow fit(const Reproducer& reproducer, const FitRequest& request, const MemoryWay& way) {
+FitRow fit(const Reproducer& reproducer, const TrainingRequest& request, const MemoryWay& way) {
   return Trials{reproducer, request, way}.run();
 }
 
-FitRow fit_largest(const Reproducer& reproducer, const FitRequest& request, const MemoryWay& way, FitGrowth growth) {
+FitRow fit_largest(const Reproducer& reproducer, const TrainingRequest& request, const MemoryWay& way,
+                   FitGrowth growth) {
   const std::vector<NetworkSize> sizes = network_sizes();
   const std::int64_t most = growth == FitGrowth::Batch      ? kMostBatch
                             : growth == FitGrowth::Sequence ? kMostSequence / kSequenceStep
@@ -201,11 +150,11 @@ FitRow fit_largest(const Reproducer& reproducer, const FitRequest& request, cons
     return limit.empty();
   };
   const std::int64_t good = largest_passing(most, fits, growth == FitGrowth::Model ? 0 : 64);
-  const FitRequest at = grown(request, growth, std::max<std::int64_t>(1, good), sizes);
+  const TrainingRequest at = grown(request, growth, std::max<std::int64_t>(1, good), sizes);
   FitRow row = fit(reproducer, at, way);
   row.largest.emplace().next = next;
   if (good == 0) return row;
-  row.largest->value = growth == FitGrowth::Batch      ? at.batch
+  row.largest->value = growth == FitGrowth::Batch      ? at.batch / at.ranks
                        : growth == FitGrowth::Sequence ? at.sequence
                                                        : model_from_config(at.model, "scaled").parameter_count();
   if (growth == FitGrowth::Model) row.largest->size = sizes[static_cast<std::size_t>(good - 1)];

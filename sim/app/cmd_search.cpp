@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "sim/app/commands.hpp"
+#include "sim/app/scenario_flags.hpp"
+#include "sim/app/split_search.hpp"
+#include "sim/base/table.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::int64_t kUsualSamples = 8;  // per device and step
+constexpr std::int64_t kUsualRows = 10;
+
+class SearchSplits final : public Command {
+ public:
+  std::string_view name() const override { return "search"; }
+  std::string_view summary() const override {
+    return "which way to split a training step over the devices of a cluster is fastest";
+  }
+  std::string_view arguments() const override { return "MODEL"; }
+  Arity arity() const override { return {1, 1}; }
+
+  std::vector<Flag> flags() override {
+    std::vector<Flag> all = target_.flags();
+    all.insert(all.end(),
+               {{"--batch", "N", "samples per step, of all devices together; default 8 for each",
+                 [this](const std::string& v) { batch_ = integer_option("--batch", v, 1); }},
+                {"--rows", "N", "meshes that are shown; default 10",
+                 [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }},
+                {"--save", "FILE", "write the fastest one as a scenario, for `orrery simulate` and `orrery run`",
+                 [this](const std::string& v) { save_ = v; }}});
+    return all;
+  }
+  std::string details() const override {
+    return "All meshes of stages (pp), replicas (dp), experts (ep), parts of sequences (cp, of 4096 tokens and more)\n"
+           "and parts of matrices (tp, within a node) are predicted by 1F1B, with microbatches of 1, 2, 4, … samples "
+           "as\n"
+           "long as that is faster, at least as many microbatches as stages, and the least recomputation that fits.\n"
+           "Then schedules, what replicas share, buckets and overlap are tried around the fastest four, one after\n"
+           "another. `orrery fit` looks among host and disk for models that no split leaves room for.\n";
+  }
+
+  int run(AppContext& context, const std::vector<std::string>& arguments) override {
+    const auto start = std::chrono::steady_clock::now();
+    TrainingRequest request = target_.read(context.wiring, arguments[0]);
+    request.batch = batch_.value_or(kUsualSamples * request.ranks);
+    const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
+    const SplitSearch found = search_splits(
+        reproducer, request, split_bounds(request.model, target_.devices_per_node()), static_cast<std::size_t>(rows_),
+        [&](std::string_view what, double done) { context.console.progress(what, done); });
+    context.console.end_progress();
+    if (found.meshes == 0)
+      throw UserError{
+          fmt::format("no mesh of {} devices splits {} samples and this model", request.ranks, request.batch),
+          "replicas have equally many samples: give a --batch with more divisors"};
+    if (found.tried == 0) throw UserError{found.refusal};
+    if (!save_.empty() && !found.best.empty()) save(request, found.best.front(), context);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    context.console.out(context.json ? document(request, found, seconds).dump(2) + "\n"
+                                     : text(request, found, seconds, context.console));
+    return found.best.empty() ? exit_code::kMissed : exit_code::kOk;
+  }
+
+ private:
+  std::string text(const TrainingRequest& q, const SplitSearch& found, double seconds, const Console& console) const {
+    Table table{{{"mesh"},
+                 {"microbatch", Align::Right},
+                 {"recompute"},
+                 {"device", Align::Right},
+                 {"step", Align::Right},
+                 {"tokens/s", Align::Right},
+                 {"MFU", Align::Right},
+                 {"bubble", Align::Right},
+                 {"most time"},
+                 {"with"}}};
+    const auto add = [&](const SplitTrial& t) {
+      table.add({t.split.mesh == SplitMesh{} ? "one device" : t.split.mesh.text(),
+                 fmt::format("{} x {}", t.split.microbatches(q.batch), t.split.samples), t.split.recompute,
+                 t.trial.peak(Tier::Device, Tier::Device), to_text(Seconds{t.trial.step}),
+                 rate_text(t.trial.tokens_per_second), fmt::format("{:.1f} %", 100 * t.trial.mfu),
+                 fmt::format("{:.1f} %", 100 * t.bubble), t.trial.slowed, t.split.rest()});
+    };
+    const std::vector<SplitTrial>& shown = found.best.empty() ? found.small : found.best;
+    for (const SplitTrial& t : shown) add(t);
+    std::string out = console.bold(target_.head(q, fmt::format("{} samples of {} tokens", q.batch, q.sequence))) + "\n";
+    if (found.best.empty()) out += "no way to split it fits; closest come\n";
+    out += table.text("  ");
+    if (!found.best.empty()) {
+      const TrainingTrial& best = found.best.front().trial;
+      out += fmt::format("\n90 % interval of the first {} … {}; errors of one cluster are mostly common to its rows\n",
+                         to_text(Seconds{best.low}), to_text(Seconds{best.high}));
+      out += fmt::format("{{{}}}, recompute: {}, microbatches: {}\n", found.best.front().split.strategy(),
+                         best.recompute, found.best.front().split.microbatches(q.batch));
+    }
+    return out + fmt::format("\n{} of {} meshes fit; {} of {} predicted ways do; {:.1f} s\n", found.fit_meshes,
+                             found.meshes, found.fitting, found.tried, seconds);
+  }
+
+  static nlohmann::json json_of(const SplitTrial& t, const TrainingRequest& q) {
+    nlohmann::json row = to_json(t.trial);
+    row.update({{"mesh", t.split.mesh.text()},
+                {"strategy", "{" + t.split.strategy() + "}"},
+                {"microbatches", t.split.microbatches(q.batch)},
+                {"samples", t.split.samples},
+                {"bubble", t.bubble}});
+    return row;
+  }
+
+  nlohmann::json document(const TrainingRequest& q, const SplitSearch& found, double seconds) const {
+    nlohmann::json out = target_.json(q);
+    out.update({{"batch", q.batch},
+                {"wall_seconds", seconds},
+                {"meshes", found.meshes},
+                {"tried", found.tried},
+                {"fitting", found.fitting},
+                {"splits", nlohmann::json::array()}});
+    for (const auto* some : {&found.best, &found.small})
+      for (const SplitTrial& t : *some) out["splits"].push_back(json_of(t, q));
+    return out;
+  }
+
+  void save(const TrainingRequest& q, const SplitTrial& t, AppContext& context) const {
+    const std::string text =
+        fmt::format("# The fastest of `orrery search {} --cluster {}` on {} devices.\n", target_.model(),
+                    target_.cluster(), q.ranks) +
+        training_scenario(target_.named(q), t.split.strategy(),
+                          fmt::format("{}, microbatches: {}", t.trial.recompute, t.split.microbatches(q.batch)));
+    const auto lock = context.interrupt.writing();
+    write_file_atomically(save_, text);
+  }
+
+  TrainingTarget target_;
+  std::optional<std::int64_t> batch_;
+  std::int64_t rows_ = kUsualRows;
+  std::string save_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_search() { return std::make_unique<SearchSplits>(); }
+
+}  // namespace orrery

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery search`: meshes, the fastest split, and the scenario that it writes.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "sim/app/split_search.hpp"
+#include "tests/app_testing.hpp"
+
+using namespace orrery;
+using namespace orrery::testing;
+using nlohmann::json;
+
+namespace {
+
+json search_of(std::vector<std::string> arguments, int code = 0) {
+  arguments.insert(arguments.begin(), "search");
+  arguments.emplace_back("--json");
+  const CommandResult r = testing::orrery(arguments);
+  INFO(r.err);
+  REQUIRE(r.code == code);
+  return json::parse(r.out);
+}
+
+double step_of(const std::string& scenario) {
+  const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  return json::parse(r.out)["step_time"]["seconds"];
+}
+
+std::string scenario_of(const json& all, const std::string& strategy, std::int64_t microbatches,
+                        const std::string& recompute) {
+  return fmt::format(
+      "model: {}\ncluster: {}\nstrategy: [{}]\n"
+      "workload: {{train: {{batch: {}, sequence: {}, dtype: {}, recompute: {}, microbatches: {}}}}}\n",
+      all["model"].get<std::string>(), all["cluster"].get<std::string>(), strategy, all["batch"].get<int>(),
+      all["sequence"].get<int>(), all["dtype"].get<std::string>(), recompute, microbatches);
+}
+
+/// Eight H100 of so much memory.
+std::string cluster_with(const std::string& memory) {
+  return fmt::format(
+      "devices_per_node: 8\ndevice: h100_sxm\ndevice_memory: {}\nhost: {{memory: 64 GiB, cores: 8}}\n"
+      "device_link: {{name: NVLink 4, bandwidth: 450 GB/s, latency: 1.5 us, fabric: nvlink_4}}\n"
+      "host_link: {{bandwidth: 63 GB/s, latency: 2 us}}\n",
+      memory);
+}
+
+}  // namespace
+
+TEST_CASE("meshes have all ranks, and are those that the model, the batch and a node have room for") {
+  const SplitBounds bounds{.devices_per_node = 4, .layers = 6, .experts = 4};
+  const std::vector<SplitMesh> meshes = split_meshes(24, 24, 8192, bounds);
+  std::set<std::string> names;
+  for (const SplitMesh& m : meshes) {
+    CAPTURE(m.text());
+    CHECK(names.insert(m.text()).second);
+    CHECK(m.pp * m.dp * m.ep * m.cp * m.tp == 24);
+    CHECK(m.tp <= 4);
+    CHECK(m.pp <= 6);
+    CHECK(4 % m.ep == 0);
+    CHECK(8192 / m.cp >= 4096);
+    CHECK(24 % m.replicas() == 0);
+  }
+  for (const char* text : {"dp24", "pp6 dp4", "pp6 ep4", "dp6 ep4", "pp3 dp4 cp2", "pp2 dp3 ep2 tp2", "dp8 tp3"})
+    CHECK(names.count(text) == 1);
+  CHECK(names.count("pp12 dp2") == 0);
+  CHECK(split_meshes(8, 3, 1024, {.devices_per_node = 1, .layers = 1, .experts = 1}).empty());
+  CHECK(split_meshes(1, 3, 1024, {}).front().text().empty());
+}
+
+TEST_CASE("rows of a search are what simulate predicts of them, fastest first") {
+  const TemporaryFolder folder;
+  const json all = search_of({"gpt2", "--cluster", "dgx_h100", "--batch", "64", "--sequence", "512"});
+  REQUIRE(all["splits"].size() > 5);
+  double before = 0;
+  for (const json& s : all["splits"]) {
+    INFO(s["strategy"]);
+    CHECK(s["fits"] == true);
+    const double step = s["step_time"]["seconds"];
+    CHECK(step >= before);
+    before = step;
+    const std::string text = scenario_of(all, s["strategy"], s["microbatches"], s["recompute"]);
+    CHECK(step_of(folder.file("row.yaml", text)) == Approx(step).epsilon(1e-12));
+    CHECK(s["microbatches"].get<int>() * s["samples"].get<int>() <= 64);
+  }
+}
+
+TEST_CASE("no split that is tried by hand is faster, with many microbatches and where memory is short") {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.file("small.yaml", cluster_with("1200 MB"));
+  const json all = search_of({"gpt2", "--cluster", cluster, "--batch", "128", "--sequence", "512"});
+  const double best = all["splits"].front()["step_time"]["seconds"];
+  int fitting = 0;
+  for (const char* mesh : {"dp8", "dp4 tp2", "pp2 dp4", "pp4 dp2", "pp2 dp2 tp2"})
+    for (const char* recompute : {"none", "full"})
+      for (const int microbatches : {4, 8, 16, 32}) {
+        const std::string strategy = fmt::format(
+            "{{parallel: {{mesh: {}, sequence_parallel: true, tp_comm_overlap: true, data: {{kind: zero1}}}}}}", mesh);
+        const std::string scenario = folder.file("one.yaml", scenario_of(all, strategy, microbatches, recompute));
+        const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
+        if (r.code != 0) continue;  // microbatches that are none of the replica's
+        const json report = json::parse(r.out);
+        if (!report["peak_memory"]["fits"]) continue;
+        ++fitting;
+        INFO(strategy << ' ' << recompute << ' ' << microbatches);
+        CHECK(report["step_time"]["seconds"].get<double>() > 0.999 * best);
+      }
+  CHECK(fitting > 10);
+}
+
+TEST_CASE("what no split leaves room for is told, closest first") {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.file("small.yaml", cluster_with("100 MB"));
+  const json all = search_of({"gpt2", "--cluster", cluster}, 1);
+  REQUIRE(!all["splits"].empty());
+  double before = 0;
+  for (const json& s : all["splits"]) {
+    CHECK(s["fits"] == false);
+    CHECK_THAT(s["limit"].get<std::string>(), Catch::StartsWith("device memory: "));
+    CHECK(s["peak"]["device"]["bytes"].get<double>() >= before);
+    before = s["peak"]["device"]["bytes"];
+  }
+  const CommandResult odd = testing::orrery({"search", "gpt2", "--cluster", cluster, "--batch", "1"});
+  CHECK(odd.code <= 1);  // stages and stripes need no replicas
+  CHECK(testing::orrery({"search", "gpt2", "--cluster", "dgx_h100", "--rows", "0"}).code == 2);
+}
+
+TEST_CASE("the fastest split of this computer is saved and runs") {
+  const TemporaryFolder folder;
+  const std::string saved = folder / "best.yaml";
+  const json all = search_of({"gpt2-tiny", "--devices", "2", "--batch", "4", "--sequence", "32", "--dtype", "f32",
+                              "--rows", "1", "--save", saved});
+  CHECK(all["splits"].size() == 1);
+  CHECK(step_of(saved) == Approx(all["splits"][0]["step_time"]["seconds"].get<double>()).epsilon(1e-12));
+  const CommandResult run = testing::orrery({"run", saved, "--steps", "2", "--no-out", "--json"});
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const json report = json::parse(run.out);
+  CHECK(report["ranks"] == 2);
+  CHECK(report["loss"].size() == 2);
+}
