@@ -208,6 +208,8 @@ OpCost ClusterCostModel::cost(const Work& work, const Bindings& bindings, RankId
   if (runs_on_host(work) && !std::holds_alternative<HostWork>(work) && device(rank).memory()) {
     const Amount a = amount(work, bindings);
     const HostWork done{.flops = a.flops, .bytes = a.read + a.written, .waits = false};
+    if (const auto measured = device(rank).on_host(work, bindings, scales_))
+      return with_host_demands(*measured, done.bytes, all_cores(cluster_.group_of(rank)));
     return threads_of_host(done, device(rank).cost(Work{done}, bindings, scales_), all_cores(cluster_.group_of(rank)));
   }
   return device(rank).cost(work, bindings, scales_);

@@ -66,6 +66,8 @@ class DeviceModel {
   virtual const Provenance& provenance() const = 0;
   /// Anything but collectives, sends, receives, and copies between tiers.
   virtual OpCost cost(const Work& work, const Bindings& bindings, const Scales& scales) const = 0;
+  /// Of an op that the cores of its node do, on all of them, where that was measured; nothing: by their rates.
+  virtual std::optional<OpCost> on_host(const Work&, const Bindings&, const Scales&) const { return {}; }
   virtual LaunchCost launch(const Work& work, const Scales& scales) const = 0;
   /// As CostModel says it.
   virtual bool sees_reuse() const { return false; }

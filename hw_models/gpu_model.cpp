@@ -67,6 +67,12 @@ bool is_attention(const Work& work) {
   return std::holds_alternative<AttentionForward>(work) || std::holds_alternative<AttentionBackward>(work);
 }
 
+/// What makes one of the runtime's kernels faster.
+Knob runtime_knob(const Work& work) {
+  if (runs_on_host(work)) return Knob::HostRate;
+  return is_attention(work) ? Knob::AttentionRate : Knob::MemoryBandwidth;
+}
+
 }  // namespace
 
 GpuModel::GpuModel(std::string name, GpuParameters parameters, const std::vector<BorrowedLaws>& borrowed)
@@ -201,14 +207,14 @@ std::optional<OpCost> GpuModel::runtime_cost(const Work& work, const Bindings& b
     c.demand(Resource::Sm, std::min(1.0, a.form.sm_share * a.form.math / a.form.seconds));
     c.demand(Resource::Hbm, std::min(1.0, a.form.memory / a.form.seconds));
   } else if (const auto a = runtime_->kernel(work, bindings)) {
-    c.duration = Seconds{a->seconds} / scales[is_attention(work) ? Knob::AttentionRate : Knob::MemoryBandwidth];
+    c.duration = Seconds{a->seconds} / scales[runtime_knob(work)];
     deviation = a->deviation;
     c.calibrated = a->is_own;
-    c.demand(is_attention(work) ? Resource::Sm : Resource::Hbm, 1);
+    if (!runs_on_host(work)) c.demand(is_attention(work) ? Resource::Sm : Resource::Hbm, 1);
   } else {
     return {};
   }
-  c.duration += gpu_.runtime->behind;
+  if (!runs_on_host(work)) c.duration += gpu_.runtime->behind;
   c.bias = static_cast<float>(std::min(deviation, gpu_.runtime->bias));
   c.deviation = static_cast<float>(std::sqrt(std::max(0.0, deviation * deviation - double(c.bias) * double(c.bias))));
   return c;
@@ -247,6 +253,10 @@ OpCost GpuModel::cost(const Work& work, const Bindings& bindings, const Scales& 
     c.demand(Resource::Hbm, std::min(1.0, a.form.memory / a.form.seconds));
   }
   return c;
+}
+
+std::optional<OpCost> GpuModel::on_host(const Work& work, const Bindings& bindings, const Scales& scales) const {
+  return runtime_ && scales.kernels().runtime ? runtime_cost(work, bindings, scales) : std::nullopt;
 }
 
 LaunchCost GpuModel::launch(const Work& work, const Scales& scales) const {

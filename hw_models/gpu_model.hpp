@@ -31,6 +31,7 @@ class GpuModel final : public DeviceModel {
   OpCost cost(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   /// What laws are told of an op.
   GpuFacts facts(const Work& work, const Bindings& bindings, const Scales& scales) const;
+  std::optional<OpCost> on_host(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   LaunchCost launch(const Work& work, const Scales& scales) const override;
   std::string extrapolation(const Work& work, const Bindings& bindings) const override;
   const CommunicationParameters& communication() const override { return gpu_.communication; }

@@ -14,6 +14,7 @@ static_assert(std::size(kFeatureNames) == kKernelFeatures);
 
 constexpr double kCachedMb = 25;           // half of an H100's last cache: what one op leaves for the next
 constexpr std::int64_t kFewestTiled = 16;  // of a sequence: below, keys are shared out over blocks
+constexpr double kThreadOfHost = 1 << 19;  // elements: fewer are not worth another thread of an update on the host
 constexpr double kBorrowed = 0.3;          // deviation of a law of another variant, beside its own
 
 const AttentionShape* attention_of(const Work& work) {
@@ -22,21 +23,32 @@ const AttentionShape* attention_of(const Work& work) {
   return nullptr;
 }
 
-/// The field of that name.
-struct RowsVisitor {
-  double rows = 0;
+/// The field of a name; 0 where a work has none.
+struct CountVisitor {
+  std::string_view wanted;
+  double count = 0;
   template <class T>
   void operator()(std::string_view name, const T& field) {
     if constexpr (std::is_same_v<T, std::int64_t>)
-      if (name == "rows") rows = double(field);
+      if (name == wanted) count = double(field);
   }
 };
 
+double count_of(std::string_view field, const Work& work) {
+  CountVisitor v{field};
+  std::visit([&](const auto& w) { w.visit(v); }, work);
+  return v.count;
+}
+
 double rows_of(const Work& work) {
   if (const AttentionShape* s = attention_of(work)) return double(s->batch * s->heads * s->q);
-  RowsVisitor v;
-  std::visit([&](const auto& w) { w.visit(v); }, work);
-  return v.rows;
+  return count_of("rows", work);
+}
+
+/// Of so many MB that a work reads and writes, those that cost less, or more, than the rest.
+double first_mb(const Work& work, double mb) {
+  if (!runs_on_host(work)) return std::min(mb, kCachedMb);
+  return mb * std::min(1.0, kThreadOfHost / std::max(1.0, count_of("elements", work)));
 }
 
 }  // namespace
@@ -45,15 +57,10 @@ std::span<const std::string_view> kernel_features() { return kFeatureNames; }
 
 KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings) {
   const Amount a = amount(work, bindings);
-  const double mb = (a.read + a.written).base() * 1e-6;
+  const double mb = (a.read + a.written).base() * 1e-6, first = first_mb(work, mb);
   const AttentionShape* s = attention_of(work);
   const double longest = s ? double(s->keys_read(bindings)) * double(s->qk_dim + s->v_dim) * 1e-6 : 0;
-  return {1,
-          std::min(mb, kCachedMb),
-          std::max(0.0, mb - kCachedMb),
-          a.flops.base() * 1e-9,
-          rows_of(work) * 1e-6,
-          longest};
+  return {1, first, mb - first, a.flops.base() * 1e-9, rows_of(work) * 1e-6, longest};
 }
 
 /// Which of the runtime's kernels it is: few queries share the keys out, tensor cores take tiles of plain heads of 16
@@ -69,9 +76,12 @@ std::string kernel_law_name(const Work& work) {
   if (const auto* g = std::get_if<Gemm>(&work); g && g->narrow == Narrow::None) return {};
   const OpClass c = class_of(work);
   if (c == OpClass::Collective || c == OpClass::PointToPoint || c == OpClass::Host || c == OpClass::Other) return {};
+  if (const auto* copy = std::get_if<Copy>(&work); copy && (copy->from != Tier::Device || copy->to != Tier::Device))
+    return {};
   const AttentionShape* s = attention_of(work);
-  if (!s) return variant_of(work);
   const std::string variant = variant_of(work);
+  if (runs_on_host(work)) return "host_" + variant.substr(0, variant.rfind(".on_host"));
+  if (!s) return variant;
   return fmt::format("{}.{}.{}.d{}{}", kind_name(work), path_of(*s), name_of(s->dtype), s->qk_dim,
                      variant.substr(variant.find('.')));
 }

@@ -21,13 +21,14 @@ constexpr std::size_t kKernelFeatures = 6;
 using KernelFeatures = std::array<double, kKernelFeatures>;
 /// "call", "cached_mb", "mb", "gflop", "million_rows", "longest".
 std::span<const std::string_view> kernel_features();
-/// Of one op: 1; MB that it reads and writes, up to half of the last cache and beyond; GFLOP; 10⁶ rows (of attention:
-/// queries of all heads); and for attention what one block goes through by itself, 10⁶ numbers of keys and values.
+/// Of one op: 1; MB that it reads and writes, up to half of the last cache (of an update on the host: up to what one of
+/// its threads takes) and beyond; GFLOP; 10⁶ rows (of attention: queries of all heads); and for attention what one
+/// block goes through by itself, 10⁶ numbers of keys and values.
 KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings);
 
 /// Which law an op has: "norm.rms.bf16.weighted"; of attention first the kernel, type and size of a head:
-/// "attention.tiles.bf16.d128…". Empty: the time of such an op is no kernel's, or a product's, which have laws of
-/// another form.
+/// "attention.tiles.bf16.d128…"; of an update by the cores of the node "host_adamw.master.bf16.bf16.f32". Empty: the
+/// time of such an op is no kernel's (a copy between tiers, say), or a product's, which have laws of another form.
 std::string kernel_law_name(const Work& work);
 /// That and what of it ends before a dot, the shortest first: laws of more than one variant, which stand in for those
 /// that were measured too seldom.

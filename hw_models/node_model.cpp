@@ -37,20 +37,34 @@ CopyPath disk_path(const DiskSpec& disk, Tier from, double scale) {
   return {disk.latency, std::min(most, queued), {{Resource::Disk, most}}};
 }
 
-OpCost threads_of_host(const HostWork& work, OpCost cost, const NodeGroup& node) {
+namespace {
+
+/// That share the work of one rank.
+double threads_of(const NodeGroup& node) {
   const double cores = std::max(1.0, double(node.host.cores.value_or(1)) / double(node.devices_per_node));
-  const double threads =
-      node.host.threads == 0 ? cores : std::min(double(node.host.threads), double(node.host.cores.value_or(1)));
-  const Seconds one = cost.duration - work.pause;
-  cost.duration = one / threads;
+  return node.host.threads == 0 ? cores : std::min(double(node.host.threads), double(node.host.cores.value_or(1)));
+}
+
+/// Of a node's memory, as optimizers reach it.
+std::optional<BytesPerSecond> memory_rate(const NodeGroup& node) {
+  if (!node.host.memory_bandwidth) return {};
+  return *node.host.memory_bandwidth * node.host.reached;
+}
+
+}  // namespace
+
+OpCost with_host_demands(OpCost cost, Bytes bytes, const NodeGroup& node) {
   cost.num_demands = 0;
-  if (node.host.memory_bandwidth) {
-    const BytesPerSecond most = *node.host.memory_bandwidth * node.host.reached;
-    cost.duration = std::max(cost.duration, work.bytes / most);
-    if (cost.duration > Seconds{0})
-      cost.demand(Resource::DramBandwidth, std::min(1.0, work.bytes / most / cost.duration));
-  }
-  cost.demand(Resource::CpuCores, threads);
+  if (const auto most = memory_rate(node); most && cost.duration > Seconds{0})
+    cost.demand(Resource::DramBandwidth, std::min(1.0, bytes / *most / cost.duration));
+  cost.demand(Resource::CpuCores, threads_of(node));
+  return cost;
+}
+
+OpCost threads_of_host(const HostWork& work, OpCost cost, const NodeGroup& node) {
+  cost.duration = (cost.duration - work.pause) / threads_of(node);
+  if (const auto most = memory_rate(node)) cost.duration = std::max(cost.duration, work.bytes / *most);
+  cost = with_host_demands(cost, work.bytes, node);
   cost.duration += work.pause;
   return cost;
 }

@@ -56,4 +56,7 @@ CopyPath disk_path(const DiskSpec& disk, Tier from, double scale);
 /// more threads than the rank's share of cores.
 OpCost threads_of_host(const HostWork& work, OpCost one_thread, const NodeGroup& node);
 
+/// What work of the host takes of its memory and cores while it lasts.
+OpCost with_host_demands(OpCost cost, Bytes bytes, const NodeGroup& node);
+
 }  // namespace orrery

@@ -133,6 +133,48 @@ TEST_CASE("steps are measured once, and known to the next run by their file", "[
                     Catch::Contains("has a line that tells no op"));
 }
 
+TEST_CASE("the rate of updates on the host is fitted to steps, and predictions go by it", "[cuda]") {
+  const TemporaryFolder folder;
+  const std::string grid = folder.file("grid.yaml", kGrid);
+  QuietApp app;
+  app.environment["ORRERY_HOME"] = folder / "home";
+  const auto gpu = std::make_shared<EmulatedGpu>(EmulationOptions{.memory_bytes = 256 << 20});
+  const Wiring wiring{app.environment, [gpu] { return gpu; }};
+  AppContext context{app.console, app.interrupt, wiring, app.environment, {"orrery", "node-report"}};
+  const std::vector<Scenario> steps = validation_grid(context, grid);
+  const GpuSteps offloaded = measure_gpu_steps(
+      {steps[1]}, 256 << 20, folder / "steps.tsv", [] { return false; }, context);
+  CHECK(offloaded.measured == 1);
+  CHECK(offloaded.behind == Seconds{0});  // several streams: nobody waits behind an op
+
+  const TableCalibration fitted = fit_node({}, offloaded, "h100_sxm", gpu->info(0), context);
+  REQUIRE(fitted.parameters.runtime);
+  const auto& kernels = fitted.parameters.runtime->kernels;
+  REQUIRE(kernels.contains("host_adamw"));
+  CHECK(!kernels.contains("adamw"));  // the device does none in that step
+  CHECK(!kernels.contains("copy"));
+
+  const auto updates = [&] {
+    std::map<std::string, double> seconds;
+    for (const ValidatedOp& op : predict_for_runtime(steps[1], context).ops)
+      if (std::holds_alternative<AdamW>(op.work)) seconds[op.text] = op.predicted;
+    return seconds;
+  };
+  const std::map<std::string, double> before = updates();
+  std::filesystem::create_directories(wiring.locations().own_parameters());
+  write_table_calibration(fitted, wiring.locations().own_parameters() + "/h100_sxm.yaml");
+  const std::map<std::string, double> after = updates();
+  REQUIRE(before.size() > 3);
+  REQUIRE(after.size() == before.size());
+  const RuntimeLaws laws{*fitted.parameters.runtime};
+  for (const RuntimeCase& c : offloaded.cases) {
+    if (!std::holds_alternative<AdamW>(c.work)) continue;
+    INFO(to_text(c.work));
+    CHECK(after.at(to_text(c.work)) == Approx(laws.kernel(c.work, c.bindings)->seconds).epsilon(1e-4));
+    CHECK(after.at(to_text(c.work)) != Approx(before.at(to_text(c.work))).epsilon(0.01));
+  }
+}
+
 TEST_CASE("the command for a report says what it had no time to measure", "[cuda]") {
   const TemporaryFolder folder;
   const std::string out = folder / "report";

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "calibrate/fit_runtime.hpp"
+#include "hw_models/cluster_cost_model.hpp"
 #include "hw_models/gpu_model.hpp"
 #include "sim/base/yaml.hpp"
 #include "tests/hw_models_testing.hpp"
@@ -55,6 +56,42 @@ GpuLaw memory_law() {
   return l;
 }
 
+constexpr char kHostLaw[] = "host_adamw.master.bf16.bf16.f32";
+
+Work adamw(std::int64_t elements, bool on_host) {
+  return AdamW{.elements = elements, .master = true, .dtype = DType::BF16, .gradient = DType::BF16, .on_host = on_host};
+}
+
+/// Of the host: 60 us, 100 us per MB of what its first thread takes, 10 us per MB of the rest. The device is quick.
+double made_up_update(std::int64_t elements, bool on_host) {
+  const Amount a = amount(adamw(elements, on_host));
+  const double mb = (a.read + a.written).base() * 1e-6, first = mb * std::min(1.0, double(1 << 19) / double(elements));
+  return on_host ? 60e-6 + 100e-6 * first + 10e-6 * (mb - first) : 3e-6 + 0.5e-6 * mb;
+}
+
+/// A node of it whose cores were measured, or were not.
+ClusterCostModel node_with_updates(bool measured) {
+  std::vector<RuntimeCase> cases;
+  for (std::uint32_t plan = 0; plan < 12; ++plan)
+    for (const bool on_host : {true, false}) {
+      if (on_host && !measured) continue;
+      for (const std::int64_t elements : {1000, 300000, 5000000})
+        cases.push_back(
+            {adamw(elements << (plan % 4), on_host), {}, made_up_update(elements << (plan % 4), on_host), plan, true});
+    }
+  GpuParameters p = testing::bare_gpu();
+  p.runtime = GpuRuntime{.behind = Seconds{1e-6}};
+  fit_runtime(*p.runtime, p, cases);
+  CHECK(p.runtime->kernels.contains(kHostLaw) == measured);
+  using namespace literals;
+  Cluster c;
+  c.device = c.name = "gpu", c.host_link = Link{"up", 63.0_GBps, 1.0_us, {}};
+  c.host.cores = 16, c.host.memory_bandwidth = 100.0_GBps;
+  ClusterCostModel cost{c, std::make_unique<GpuModel>("gpu", p)};
+  cost.choose_kernels({.runtime = true});
+  return cost;
+}
+
 std::string written(const GpuParameters& p) { return to_yaml(write_options(p)); }
 
 }  // namespace
@@ -102,4 +139,41 @@ TEST_CASE("laws of the runtime are written and read again, and unknown features 
   wrong.runtime->kernels.at(kNormLaw).seconds["moons"] = 1;
   CHECK_THAT(user_error([&] { read_gpu_parameters(parse_yaml(written(wrong), "gpu.yaml")); }),
              Catch::Contains("unknown feature 'moons'"));
+}
+
+TEST_CASE("updates by the cores of a node have laws of their own, beside those of the device", "[hw_models]") {
+  const ClusterCostModel measured = node_with_updates(true), unmeasured = node_with_updates(false);
+  const auto cost = [](const ClusterCostModel& m, const Work& w) { return m.cost(w, {}, RankId{0}); };
+  for (const std::int64_t elements : {2000, 700000, 30000000}) {
+    INFO(elements);
+    CHECK(cost(measured, adamw(elements, true)).duration.base() ==
+          Approx(made_up_update(elements, true)).epsilon(0.02));
+    CHECK(cost(measured, adamw(elements, false)).duration.base() ==
+          Approx(made_up_update(elements, false) + 1e-6).epsilon(0.02));
+  }
+  const OpCost own = cost(measured, adamw(30000000, true)), other = cost(unmeasured, adamw(30000000, true));
+  CHECK((own.calibrated && !other.calibrated));
+  for (const OpCost& c : {own, other}) {
+    double cores = 0;
+    for (const Demand& d : c.used()) {
+      CHECK((d.resource == Resource::CpuCores || d.resource == Resource::DramBandwidth));
+      if (d.resource == Resource::CpuCores) cores = d.share;
+    }
+    CHECK(cores == 16);
+  }
+  // Nobody measured it: 0.42 GFLOP and 840 MB at 1 GFLOP/s and 1 GB/s on each of 16 threads.
+  CHECK(other.duration.base() == Approx((0.42 + 0.84) / 16));
+  ClusterCostModel quick = node_with_updates(true);
+  quick.scale_parameter("host.rate", 2);
+  CHECK(cost(quick, adamw(30000000, true)).duration.base() == Approx(own.duration.base() / 2));
+  // Another program than our runtime has other updates.
+  quick.reset_parameters();
+  CHECK(cost(quick, adamw(30000000, true)).duration == other.duration);
+}
+
+TEST_CASE("copies between tiers have no law of a kernel", "[hw_models]") {
+  const Bytes size{1e6};
+  CHECK(kernel_law_name(Copy{size}) == "copy.device.device");
+  for (const auto& [from, to] : {std::pair{Tier::Device, Tier::Pinned}, {Tier::Pinned, Tier::Device}})
+    CHECK(kernel_law_names(Copy{size, from, to}).empty());
 }

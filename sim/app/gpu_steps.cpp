@@ -19,9 +19,9 @@ constexpr std::int64_t kRepeats = 2;  // rounds of a step, beside the one that w
 constexpr char kBehind[] = "behind";  // the line that tells for how long streams stood still
 
 struct StepCount {
-  std::int64_t trainings, generations;
+  std::int64_t trainings, generations, offloaded;
 };
-constexpr StepCount kFull{16, 8}, kQuick{6, 4};
+constexpr StepCount kFull{16, 8, 4}, kQuick{6, 4, 2};
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
@@ -43,17 +43,29 @@ DrawnModel draw_model(Random& r) {
   return s;
 }
 
-Scenario make(std::string name, Node model, const char* kind, Node work, const std::string& cluster,
-              const Locations& locations) {
+constexpr char kSingle[] = "single", kOffloaded[] = "zero-offload";
+
+/// A list of one strategy, as it is by default.
+Node strategy_of(const std::string& name) {
+  Node strategy = Node::map(), list = Node::list();
+  strategy.fields.emplace_back(name, Node::map());
+  list.items.push_back(std::move(strategy));
+  return list;
+}
+
+Scenario make(std::string name, Node model, const std::string& strategy, const char* kind, Node work,
+              const std::string& cluster, const Locations& locations) {
   Node workload = Node::map(), document = Node::map();
   workload.fields.emplace_back(kind, std::move(work));
+  document.fields.emplace_back("strategy", strategy_of(strategy));
   document.fields.emplace_back("model", std::move(model));
   document.fields.emplace_back("cluster", Node::of(cluster));
   document.fields.emplace_back("workload", std::move(workload));
   return make_scenario(std::move(document), name, locations);
 }
 
-Scenario draw_training(Random& r, std::int64_t i, const std::string& cluster, const Locations& locations) {
+Scenario draw_training(Random& r, std::int64_t i, const std::string& strategy, const std::string& cluster,
+                       const Locations& locations) {
   constexpr double kMost = 1e13, kMostInF32 = 4e11, kMostWeights = 1.3e8;  // FLOP of a step; numbers
   constexpr const char* kTypes[] = {"bf16", "bf16", "f16", "f32"};
   constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
@@ -66,9 +78,9 @@ Scenario draw_training(Random& r, std::int64_t i, const std::string& cluster, co
                  flops = 6 * weights(s) * rows + 6 * double(s.layers * s.hidden) * rows * double(sequence);
     if (flops > (type == "f32" ? kMostInF32 : kMost) || weights(s) > kMostWeights) continue;
     return make(
-        fmt::format("step.{}.train.{}.h{}.l{}.s{}.b{}.{}", i, s.llama ? "llama" : "gpt", s.hidden, s.layers, sequence,
-                    batch, type),
-        config_of(s, sequence), "train",
+        fmt::format("step.{}.{}.{}.h{}.l{}.s{}.b{}.{}", i, strategy == kSingle ? "train" : strategy,
+                    s.llama ? "llama" : "gpt", s.hidden, s.layers, sequence, batch, type),
+        config_of(s, sequence), strategy, "train",
         map_of({{"batch", text(batch)}, {"sequence", text(sequence)}, {"dtype", type}, {"recompute", recompute}}),
         cluster, locations);
   }
@@ -84,7 +96,7 @@ Scenario draw_generation(Random& r, std::int64_t i, const std::string& cluster, 
     if (weights(s) > kMostWeights || double(batch * prompt * s.hidden * s.layers) > kMostCached) continue;
     return make(fmt::format("step.{}.generate.{}.h{}.l{}.s{}.b{}.{}", i, s.llama ? "llama" : "gpt", s.hidden, s.layers,
                             prompt, batch, type),
-                config_of(s, prompt + 64), "generate",
+                config_of(s, prompt + 64), kSingle, "generate",
                 map_of({{"batch", text(batch)}, {"prompt", text(prompt)}, {"tokens", "16"}, {"dtype", type}}), cluster,
                 locations);
   }
@@ -97,9 +109,13 @@ std::vector<Scenario> draw_gpu_steps(bool quick, std::uint64_t seed, const std::
   const StepCount counts = quick ? kQuick : kFull;
   Random random{seed, 7};
   std::vector<Scenario> steps;
-  for (std::int64_t i = 0; i < counts.trainings; ++i) steps.push_back(draw_training(random, i, cluster, locations));
-  for (std::int64_t i = 0; i < counts.generations; ++i)
-    steps.push_back(draw_generation(random, counts.trainings + i, cluster, locations));
+  const auto count = [&] { return static_cast<std::int64_t>(steps.size()); };
+  while (count() < counts.trainings) steps.push_back(draw_training(random, count(), kSingle, cluster, locations));
+  while (count() < counts.trainings + counts.generations)
+    steps.push_back(draw_generation(random, count(), cluster, locations));
+  // Behind all others, so that steps which were measured before there were these are drawn as they were.
+  for (std::int64_t i = 0; i < counts.offloaded; ++i)
+    steps.push_back(draw_training(random, count(), kOffloaded, cluster, locations));
   return steps;
 }
 
@@ -164,8 +180,10 @@ std::vector<ValidatedOp> measured_ops(const Scenario& step, OpTimes& times, AppC
 
 void add_cases(GpuSteps& all, std::vector<ValidatedOp> ops, std::vector<double>& behind) {
   const auto group = static_cast<std::uint32_t>(1 + all.measured);
-  behind.push_back(ops.back().measured);
+  const double behind_one = ops.back().measured;
   ops.pop_back();
+  const auto by_host = [](const ValidatedOp& op) { return runs_on_host(op.work); };
+  if (std::none_of(ops.begin(), ops.end(), by_host)) behind.push_back(behind_one);  // else streams run side by side
   for (const ValidatedOp& op : ops)
     if (op.measured > 0) all.cases.push_back({op.work, op.bindings, op.measured, group, true});
 }

@@ -15,8 +15,8 @@
 namespace orrery {
 
 /// Whole steps for the calibration of a GPU: trainings and generations of GPT-2 and Llama of random sizes (hidden 512
-/// to 5120, sequences of 128 to 16,384), lowered as for a user. No size is taken from the grid that a report validates
-/// by.
+/// to 5120, sequences of 128 to 16,384), lowered as for a user; at the end trainings whose weights the host updates
+/// (ZeRO-Offload). No size is taken from the grid that a report validates by.
 std::vector<Scenario> draw_gpu_steps(bool quick, std::uint64_t seed, const std::string& cluster,
                                      const Locations& locations);
 
