@@ -253,9 +253,10 @@ bool ClusterCostModel::sees_reuse() const {
 }
 
 std::string ClusterCostModel::extrapolation(const Work& work, const Bindings& bindings, RankId rank) const {
-  if (runs_on_host(work) && device(rank).memory()) return device(rank).extrapolation(Work{HostWork{}}, bindings);
+  if (runs_on_host(work) && device(rank).memory() && !device(rank).on_host(work, bindings, scales_))
+    return device(rank).extrapolation(Work{HostWork{}}, bindings, scales_);
   const auto one = product_of_one(work, scales_.kernels());
-  return device(rank).extrapolation(one ? *one : work, bindings);
+  return device(rank).extrapolation(one ? *one : work, bindings, scales_);
 }
 
 /// Of a link: the device's efficiency, and what scaling makes of it.

@@ -71,8 +71,8 @@ class DeviceModel {
   virtual LaunchCost launch(const Work& work, const Scales& scales) const = 0;
   /// As CostModel says it.
   virtual bool sees_reuse() const { return false; }
-  /// Why the cost of this op is outside of what was fitted; empty when it is not.
-  virtual std::string extrapolation(const Work& work, const Bindings& bindings) const = 0;
+  /// Why the cost of this op, by the laws that such scales choose, is outside of what was fitted; empty when it is not.
+  virtual std::string extrapolation(const Work& work, const Bindings& bindings, const Scales& scales) const = 0;
   virtual const CommunicationParameters& communication() const = 0;
   /// Memory of one device; nothing when it is the memory of its node.
   virtual std::optional<Bytes> memory() const = 0;

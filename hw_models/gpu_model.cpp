@@ -194,14 +194,22 @@ std::optional<Work> product_of_one(const Work& work, const KernelChoice& kernels
   return Work{one};
 }
 
+const FittedLaw* GpuModel::runtime_product(const Work& work) const {
+  const auto* g = std::get_if<Gemm>(&work);
+  return g && g->narrow == Narrow::None ? runtime_->product(g->arithmetic()) : nullptr;
+}
+
+GpuFacts GpuModel::runtime_facts(const Work& work, const Bindings& bindings, const Scales& scales) const {
+  GpuFacts about = facts(work, bindings, scales);
+  if (about.sustained > 0) about.sustained = gpu_.runtime->sustained_clock;
+  return about;
+}
+
 std::optional<OpCost> GpuModel::runtime_cost(const Work& work, const Bindings& bindings, const Scales& scales) const {
   OpCost c;
   double deviation = 0;
-  const auto* g = std::get_if<Gemm>(&work);
-  if (const FittedLaw* law = g && g->narrow == Narrow::None ? runtime_->product(g->arithmetic()) : nullptr) {
-    GpuFacts about = facts(work, bindings, scales);
-    if (about.sustained > 0) about.sustained = gpu_.runtime->sustained_clock;
-    const FittedLaw::Answer a = (*law)(work, bindings, about);
+  if (const FittedLaw* law = runtime_product(work)) {
+    const FittedLaw::Answer a = (*law)(work, bindings, runtime_facts(work, bindings, scales));
     c.duration = Seconds{a.seconds};
     deviation = a.deviation;
     c.demand(Resource::Sm, std::min(1.0, a.form.sm_share * a.form.math / a.form.seconds));
@@ -273,11 +281,29 @@ LaunchCost GpuModel::launch(const Work& work, const Scales& scales) const {
           gpu_.enqueue * k * std::min(1.0, program)};
 }
 
-std::string GpuModel::extrapolation(const Work& asked, const Bindings& bindings) const {
+std::optional<std::string> GpuModel::runtime_extrapolation(const Work& work, const Bindings& bindings,
+                                                           const Scales& scales) const {
+  if (const FittedLaw* law = runtime_product(work)) {
+    const auto axis = law->outside(work, bindings, runtime_facts(work, bindings, scales));
+    return axis ? fmt::format("{} on {}: {} is outside of what the runtime's law was fitted to", kind_name(work), name_,
+                              *axis)
+                : std::string{};
+  }
+  const auto answer = runtime_->kernel(work, bindings);
+  if (!answer) return {};
+  return answer->is_own
+             ? std::string{}
+             : fmt::format("{} on {}: no law of its own, by the runtime's law {}", kind_name(work), name_, answer->law);
+}
+
+std::string GpuModel::extrapolation(const Work& asked, const Bindings& bindings, const Scales& scales) const {
+  if (runtime_ && scales.kernels().runtime)
+    if (auto reason = runtime_extrapolation(asked, bindings, scales)) return *reason;
   if (const auto* p = std::get_if<PagedAttention>(&asked)) {
     const auto parts = p->parts(bindings);
     const AttentionShape& shape = parts[0].batch > 0 ? parts[0] : parts[1];
-    return shape.batch > 0 ? extrapolation(Work{AttentionForward{.shape = shape, .keep_lse = false}}, bindings) : "";
+    return shape.batch > 0 ? extrapolation(Work{AttentionForward{.shape = shape, .keep_lse = false}}, bindings, scales)
+                           : "";
   }
   const std::optional<Work> product = narrow_product(asked);
   const Work& work = product ? *product : asked;

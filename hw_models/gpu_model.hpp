@@ -33,7 +33,7 @@ class GpuModel final : public DeviceModel {
   GpuFacts facts(const Work& work, const Bindings& bindings, const Scales& scales) const;
   std::optional<OpCost> on_host(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   LaunchCost launch(const Work& work, const Scales& scales) const override;
-  std::string extrapolation(const Work& work, const Bindings& bindings) const override;
+  std::string extrapolation(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   const CommunicationParameters& communication() const override { return gpu_.communication; }
   std::optional<Bytes> memory() const override { return gpu_.memory; }
   FlopsPerSecond peak(DType type) const override;
@@ -55,6 +55,12 @@ class GpuModel final : public DeviceModel {
 
   /// By the laws of Orrery's own runtime; nothing where they have none for the op.
   std::optional<OpCost> runtime_cost(const Work& work, const Bindings& bindings, const Scales& scales) const;
+  /// The law of a product; null for other works, and where none was fitted.
+  const FittedLaw* runtime_product(const Work& work) const;
+  GpuFacts runtime_facts(const Work& work, const Bindings& bindings, const Scales& scales) const;
+  /// As `extrapolation`, of those laws.
+  std::optional<std::string> runtime_extrapolation(const Work& work, const Bindings& bindings,
+                                                   const Scales& scales) const;
 
   std::string name_;
   GpuParameters gpu_;

@@ -117,7 +117,7 @@ std::optional<RuntimeLaws::Answer> RuntimeLaws::kernel(const Work& work, const B
       best = &l;
   if (!best) return {};
   const KernelFeatures f = kernel_features_of(work, bindings);
-  Answer a{.deviation = best->deviation, .is_own = best->name == names.back()};
+  Answer a{.deviation = best->deviation, .law = best->name, .is_own = best->name == names.back()};
   for (std::size_t i = 0; i < kKernelFeatures; ++i) a.seconds += best->seconds[i] * f[i];
   if (!a.is_own) a.deviation = std::hypot(a.deviation, kBorrowed);
   return a;

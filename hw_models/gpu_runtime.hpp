@@ -83,7 +83,8 @@ class RuntimeLaws {
 
   struct Answer {
     double seconds = 0, deviation = 0;
-    bool is_own = true;  // false: by the law of another variant of the kind
+    std::string_view law;
+    bool is_own = true;  // false: by a law of more variants of the kind
   };
   /// Nothing where no op of its kind was measured.
   std::optional<Answer> kernel(const Work& work, const Bindings& bindings) const;

@@ -202,7 +202,7 @@ LaunchCost HostModel::launch(const Work&, const Scales& scales) const {
   return {host_.dispatch * scales[Knob::LaunchOverhead], Seconds{0}, false};
 }
 
-std::string HostModel::extrapolation(const Work& work, const Bindings& bindings) const {
+std::string HostModel::extrapolation(const Work& work, const Bindings& bindings, const Scales&) const {
   if (std::holds_alternative<Alloc>(work) || std::holds_alternative<Free>(work) ||
       std::holds_alternative<HostWork>(work))
     return {};

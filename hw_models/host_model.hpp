@@ -20,7 +20,7 @@ class HostModel final : public DeviceModel {
   OpCost cost(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   LaunchCost launch(const Work& work, const Scales& scales) const override;
   bool sees_reuse() const override { return true; }
-  std::string extrapolation(const Work& work, const Bindings& bindings) const override;
+  std::string extrapolation(const Work& work, const Bindings& bindings, const Scales& scales) const override;
   const CommunicationParameters& communication() const override { return host_.communication; }
   std::optional<Bytes> memory() const override { return {}; }
   FlopsPerSecond peak(DType type) const override;
@@ -36,7 +36,7 @@ class HostModel final : public DeviceModel {
     std::array<double, kMaxFeatures> coefficients{};  // seconds per unit
     std::array<double, kMaxAxes> least{}, most{};
     double deviation = 0, bias = 0, memory = 0, floor = 0;  // floor: seconds
-    bool fitted = false;                        // for this kind and variant, not borrowed from another one
+    bool fitted = false;                                    // for this kind and variant, not borrowed from another one
     std::string name;
   };
   static Law make_law(const std::string& name, const LawForm& form, const LawFit& fit);

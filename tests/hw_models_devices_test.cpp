@@ -58,7 +58,7 @@ TEST_CASE("casts that are kept take no time of their own: the product pays them,
     for (const InputCast input : {InputCast::Written, InputCast::Read}) {
       product.input = input;
       CHECK(seconds(product) == before);
-      CHECK(gpu->extrapolation(product, {}).empty());
+      CHECK(gpu->extrapolation(product, {}, {}).empty());
     }
   };
   const Gemm forward{.m = 4096, .n = 4096, .k = 4096, .narrow = Narrow::EightBits, .dtype = DType::BF16};

@@ -313,7 +313,7 @@ TEST_CASE("a law that a device lacks is that of a device like it, and is said to
   CHECK(like.cost(g, {}, {}).duration.base() == Approx(seconds(simple_gpu(), g)));
   CHECK(like.cost(g, {}, {}).bias == Approx(0.3));
   CHECK_FALSE(like.cost(g, {}, {}).calibrated);
-  CHECK(like.extrapolation(g, {}) == "gemm on gpu: unfitted, by law gemm.bf16 of other");
+  CHECK(like.extrapolation(g, {}, {}) == "gemm on gpu: unfitted, by law gemm.bf16 of other");
 }
 
 TEST_CASE("a corrected law is right where it was fitted and says where it was not", "[hw_models]") {
@@ -334,8 +334,8 @@ TEST_CASE("a corrected law is right where it was fitted and says where it was no
   l.range["seconds"] = {-30, std::log2(seconds(simple_gpu(), g)) - 3}, l.growth = 0.05;
   const OpCost beyond = GpuModel{"gpu", p}.cost(g, {}, {});
   CHECK(std::hypot(beyond.deviation, beyond.bias) == Approx(std::hypot(0.1, 3 * 0.05)).epsilon(1e-3));
-  CHECK(gpu.extrapolation(g, {}).empty());
-  CHECK(gpu.extrapolation(Gemm{.m = 8, .n = 8, .k = 8, .dtype = DType::BF16}, {}) ==
+  CHECK(gpu.extrapolation(g, {}, {}).empty());
+  CHECK(gpu.extrapolation(Gemm{.m = 8, .n = 8, .k = 8, .dtype = DType::BF16}, {}, {}) ==
         "gemm on gpu: m is outside of what law gemm.bf16 was fitted to");
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("predictions from a data sheet are not calibrated and say so", "[hw_mo
   const GpuModel gpu{"gpu", simple_gpu()};
   const Gemm g{.m = 8, .n = 8, .k = 8, .dtype = DType::BF16};
   CHECK_FALSE(gpu.cost(g, {}, {}).calibrated);
-  CHECK_THAT(gpu.extrapolation(g, {}), Catch::StartsWith("gemm on gpu: unfitted"));
+  CHECK_THAT(gpu.extrapolation(g, {}, {}), Catch::StartsWith("gemm on gpu: unfitted"));
 }
 
 TEST_CASE("laws of an unknown name, with missing or too many coefficients are refused", "[hw_models][error]") {

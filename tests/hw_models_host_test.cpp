@@ -68,8 +68,8 @@ TEST_CASE("an op beyond the fitted range says so and its interval widens", "[hw_
   const Work far = Add{8000, 1000};  // rows 8 times, elements 24 times the most that was measured
   CHECK_FALSE(model.cost(far, {}, {}).calibrated);
   CHECK(model.cost(far, {}, {}).bias > 0.3);
-  CHECK(model.extrapolation(far, {}) == "add: rows 8000 is outside of 1 to 1000");
-  CHECK(model.extrapolation(Add{100, 1000}, {}).empty());
+  CHECK(model.extrapolation(far, {}, {}) == "add: rows 8000 is outside of 1 to 1000");
+  CHECK(model.extrapolation(Add{100, 1000}, {}, {}).empty());
 }
 
 TEST_CASE("a kind without a law borrows one and says from where", "[hw_models]") {
@@ -77,7 +77,7 @@ TEST_CASE("a kind without a law borrows one and says from where", "[hw_models]")
   const OpCost c = model.cost(Multiply{100, 1000}, {}, {});
   CHECK_FALSE(c.calibrated);
   CHECK(c.bias > 0.5);
-  CHECK(model.extrapolation(Multiply{100, 1000}, {}) == "multiply: not measured, taken from add");
+  CHECK(model.extrapolation(Multiply{100, 1000}, {}, {}) == "multiply: not measured, taken from add");
 }
 
 TEST_CASE("arithmetic in double costs twice and is not calibrated", "[hw_models]") {
@@ -85,7 +85,7 @@ TEST_CASE("arithmetic in double costs twice and is not calibrated", "[hw_models]
   const double single = host().cost(g, {}, {}).duration.base() - 1e-6;
   g.dtype = DType::F64;
   CHECK(host().cost(g, {}, {}).duration.base() - 1e-6 == Approx(2 * single));
-  CHECK(host().extrapolation(g, {}) == "gemm.nt: fitted in f32 only");
+  CHECK(host().extrapolation(g, {}, {}) == "gemm.nt: fitted in f32 only");
 }
 
 TEST_CASE("knobs scale the part of a law that they name", "[hw_models]") {

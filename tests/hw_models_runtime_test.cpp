@@ -117,6 +117,9 @@ TEST_CASE("a variant that was not measured is predicted by the law of its kind, 
                own = model.cost(norm(5000, 2048), {}, own_kernels());
   CHECK(other.duration == own.duration);
   CHECK(!other.calibrated);
+  CHECK(model.extrapolation(norm(5000, 2048), {}, own_kernels()).empty());
+  CHECK(model.extrapolation(norm(5000, 2048, DType::F16), {}, own_kernels()) ==
+        "norm on gpu: no law of its own, by the runtime's law norm");
   CHECK(other.deviation > 5 * own.deviation);
 }
 
@@ -126,6 +129,7 @@ TEST_CASE("only where the runtime is asked for do its laws count", "[hw_models]"
   const GpuModel model{"gpu", p};
   const Work w = norm(4096, 4096);
   CHECK(model.cost(w, {}, {}).duration != model.cost(w, {}, own_kernels()).duration);
+  CHECK_THAT(model.extrapolation(w, {}, {}), Catch::StartsWith("norm on gpu: unfitted"));
   CHECK(model.launch(w, {}).behind == Seconds{0});
 }
 
@@ -153,6 +157,8 @@ TEST_CASE("updates by the cores of a node have laws of their own, beside those o
   }
   const OpCost own = cost(measured, adamw(30000000, true)), other = cost(unmeasured, adamw(30000000, true));
   CHECK((own.calibrated && !other.calibrated));
+  CHECK(measured.extrapolation(adamw(30000000, true), {}, RankId{0}).empty());
+  CHECK_THAT(unmeasured.extrapolation(adamw(30000000, true), {}, RankId{0}), Catch::Contains("on gpu: unfitted"));
   for (const OpCost& c : {own, other}) {
     double cores = 0;
     for (const Demand& d : c.used()) {
