@@ -73,3 +73,12 @@ TEST_CASE("uniform numbers stay below one and below(1) is zero", "[base][random]
   }
   CHECK(random.poisson(0) == 0);
 }
+
+TEST_CASE("a leap comes to where as many calls come", "[base][random]") {
+  for (const int log2 : {0, 1, 7, 17}) {
+    Random walked{5, 3}, leapt{5, 3};
+    for (int i = 0; i < 1 << log2; ++i) walked.bits();
+    RandomLeap{log2}(leapt);
+    for (int i = 0; i < 4; ++i) CHECK(leapt.bits() == walked.bits());
+  }
+}

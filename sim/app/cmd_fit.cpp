@@ -7,8 +7,8 @@
 
 #include "sim/app/commands.hpp"
 #include "sim/app/memory_ways.hpp"
-#include "sim/app/parallel.hpp"
 #include "sim/app/scenario_flags.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/base/table.hpp"
 
 namespace orrery {

@@ -38,8 +38,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/app/parallel.hpp"
 #include "sim/app/reproduce_training.hpp"
+#include "sim/base/parallel.hpp"
 
 namespace orrery {
 namespace {

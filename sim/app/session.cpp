@@ -209,7 +209,7 @@ void Executed::write_weights(const Scenario& s, const Program& program) {
     const auto holds = [&](const Plan& plan) { return plan.find_placement(ParameterId{i}) != nullptr; };
     const auto plan = std::find_if(program.plans().begin(), program.plans().end(), holds);
     if (plan == program.plans().end()) continue;
-    std::vector<double> values;
+    UnsetVector<double> values;
     if (check) {
       values.resize(static_cast<std::size_t>(check->found[i]->elements()));
       weights->copy(*check->found[i], std::span<double>{values});

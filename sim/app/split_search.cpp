@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "sim/app/parallel.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/model/load.hpp"
 
 namespace orrery {

@@ -89,4 +89,30 @@ std::int64_t Random::poisson(double mean) {
   return mean < kLargeMean ? small_poisson(*this, mean) : large_poisson(*this, mean);
 }
 
+RandomLeap::RandomLeap(int log2) {
+  for (std::size_t bit = 0; bit < images_.size(); ++bit) {
+    Random one{0};
+    one.state_ = {};
+    one.state_[bit / 64] = std::uint64_t{1} << bit % 64;
+    one.bits();
+    images_[bit] = one.state_;
+  }
+  for (int i = 0; i < log2; ++i) {
+    std::array<Random::State, 256> twice;
+    for (std::size_t bit = 0; bit < images_.size(); ++bit) twice[bit] = image(images_[bit]);
+    images_ = twice;
+  }
+}
+
+Random::State RandomLeap::image(const Random::State& state) const {
+  Random::State sum{};
+  for (std::size_t bit = 0; bit < images_.size(); ++bit) {
+    const std::uint64_t taken = 0 - (state[bit / 64] >> bit % 64 & 1);  // all bits, or none
+    for (std::size_t w = 0; w < sum.size(); ++w) sum[w] ^= images_[bit][w] & taken;
+  }
+  return sum;
+}
+
+void RandomLeap::operator()(Random& random) const { random.state_ = image(random.state_); }
+
 }  // namespace orrery

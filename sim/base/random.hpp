@@ -33,7 +33,22 @@ class Random {
   bool bernoulli(double probability) { return uniform() < probability; }
 
  private:
-  std::array<std::uint64_t, 4> state_;
+  friend class RandomLeap;
+  using State = std::array<std::uint64_t, 4>;
+  State state_;
+};
+
+/// Passes over 2^log2 calls of `bits` as fast as over a few: each is a linear map of the 256 bits of the state, and so
+/// is what they come to. Pieces of one stream can be drawn at once that way.
+class RandomLeap {
+ public:
+  explicit RandomLeap(int log2);
+  void operator()(Random& random) const;
+
+ private:
+  Random::State image(const Random::State& state) const;
+
+  std::array<Random::State, 256> images_;  // of the states with one bit
 };
 
 }  // namespace orrery

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <vector>
 
+#include "sim/base/unset_vector.hpp"
 #include "sim/model/model.hpp"
 
 namespace orrery {
@@ -12,20 +14,24 @@ namespace orrery {
 /// on which parameter it is alone, so that every strategy starts from the same network.
 std::vector<double> initial_values(const Model& model, ParameterId parameter, std::uint64_t seed);
 
-/// The same of one parameter after another, some of which are drawn ahead at once, on all cores.
+/// The same of one parameter after another: while some are in use, the next are drawn on all cores, large ones in
+/// pieces.
 class InitialWeights {
  public:
   InitialWeights(const Model& model, std::uint64_t seed) : model_{model}, seed_{seed} {}
   /// Each parameter once, in ascending order.
-  std::vector<double> take(ParameterId parameter);
+  UnsetVector<double> take(ParameterId parameter);
 
  private:
-  void draw(std::size_t first);
+  using Drawn = std::vector<UnsetVector<double>>;
+  std::size_t end_of_batch(std::size_t first) const;
+  std::future<Drawn> draw_later(std::size_t first) const;
 
   const Model& model_;
   std::uint64_t seed_;
   std::size_t first_ = 0;
-  std::vector<std::vector<double>> drawn_;  // from `first_` on
+  Drawn drawn_;  // from `first_` on
+  std::future<Drawn> next_;
 };
 
 }  // namespace orrery

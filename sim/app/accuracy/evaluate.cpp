@@ -9,7 +9,7 @@
 
 #include "calibrate/published/kernels.hpp"
 #include "sim/app/accuracy/left_out.hpp"
-#include "sim/app/parallel.hpp"
+#include "sim/base/parallel.hpp"
 
 namespace orrery {
 namespace {

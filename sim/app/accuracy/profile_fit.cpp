@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "calibrate/published/split.hpp"
-#include "sim/app/parallel.hpp"
+#include "sim/base/parallel.hpp"
 
 namespace orrery {
 namespace {

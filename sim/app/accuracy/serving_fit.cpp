@@ -6,7 +6,7 @@
 
 #include "sim/app/accuracy/left_out.hpp"
 #include "sim/app/accuracy/serving_rows.hpp"
-#include "sim/app/parallel.hpp"
+#include "sim/base/parallel.hpp"
 
 namespace orrery {
 namespace {

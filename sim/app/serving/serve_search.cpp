@@ -7,8 +7,8 @@
 #include <chrono>
 #include <mutex>
 
-#include "sim/app/parallel.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/parallel.hpp"
 
 namespace orrery {
 namespace {
