@@ -58,11 +58,13 @@ TEST_CASE("attention and its gradients, causal and not, with shared keys, window
 TEST_CASE("tiles of many queries go to the tensor cores, and so do their gradients", "[cuda]") {
   const std::int64_t dim = GENERATE(64, 128);
   const bool causal = GENERATE(true, false);
-  const auto [q, kv] = GENERATE(std::pair{70, 70}, std::pair{17, 130});
+  // One tile and several; more tiles than the ring has slots; queries that see no key, sequences side by side.
+  const auto [batch, q, kv] =
+      GENERATE(std::tuple{1, 70, 70}, std::tuple{1, 17, 261}, std::tuple{1, 133, 70}, std::tuple{2, 150, 40});
   const bool adds = q == 70;
   compare_with_host(
-      [&, q = q, kv = kv](OpTrial& t) {
-        AttentionShape a{.batch = 1,
+      [&, batch = batch, q = q, kv = kv](OpTrial& t) {
+        AttentionShape a{.batch = batch,
                          .heads = 2,
                          .kv_heads = 1,
                          .q = q,
@@ -72,10 +74,10 @@ TEST_CASE("tiles of many queries go to the tensor cores, and so do their gradien
                          .causal = causal,
                          .scale = 0.2,
                          .dtype = t.dtype()};
-        const TensorId x = t.input("q", Shape{1, q, 2, dim}), k = t.input("k", Shape{1, kv, 1, dim});
-        const TensorId v = t.input("v", Shape{1, kv, 1, dim});
-        const TensorId d_o = t.input("do", Shape{1, q, 2, dim}), o = t.output("o", Shape{1, q, 2, dim});
-        const TensorId lse = t.output("lse", Shape{1, 2, q});
+        const TensorId x = t.input("q", Shape{batch, q, 2, dim}), k = t.input("k", Shape{batch, kv, 1, dim});
+        const TensorId v = t.input("v", Shape{batch, kv, 1, dim});
+        const TensorId d_o = t.input("do", Shape{batch, q, 2, dim}), o = t.output("o", Shape{batch, q, 2, dim});
+        const TensorId lse = t.output("lse", Shape{batch, 2, q});
         const auto slope = [&](const char* name, const Shape& shape) {
           if (!adds) return writes(t.output(name, shape));
           const TensorId d = t.input(name, shape);
@@ -84,7 +86,8 @@ TEST_CASE("tiles of many queries go to the tensor cores, and so do their gradien
         };
         t.add(AttentionForward{a, true}, reads(x), reads(k), reads(v), writes(o), writes(lse));
         t.add(AttentionBackward{a}, reads(x), reads(k), reads(v), reads(o), reads(lse), reads(d_o),
-              slope("dq", Shape{1, q, 2, dim}), slope("dk", Shape{1, kv, 1, dim}), slope("dv", Shape{1, kv, 1, dim}));
+              slope("dq", Shape{batch, q, 2, dim}), slope("dk", Shape{batch, kv, 1, dim}),
+              slope("dv", Shape{batch, kv, 1, dim}));
       },
       {}, {DType::BF16, DType::F16});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attention_rows.hpp"
 #include "kernels/cuda/attention_tile_slopes.hpp"
-#include "tests/cuda_emulation.hpp"
+#include "tests/cuda_hopper_emulation.hpp"
 
 namespace orrery::testing {
 
@@ -18,11 +18,7 @@ void add_attention_runners(GridRunners& runners) {
   add_runners(AttentionKernels<f16>{}, runners);
   add_runners(AttentionRowsKernels<f16>{}, runners);
   add_runners(AttentionSlopeKernels<f16>{}, runners);
-  add_runners(TileAttentionKernels{}, runners);
-  add_runners(TileSlopeKernels<bf16, 64>{}, runners);
-  add_runners(TileSlopeKernels<bf16, 128>{}, runners);
-  add_runners(TileSlopeKernels<f16, 64>{}, runners);
-  add_runners(TileSlopeKernels<f16, 128>{}, runners);
+  for_each_attention_tile_list([&](auto list) { add_hopper_runners(list, runners); });
 }
 
 }  // namespace orrery::testing

@@ -43,10 +43,9 @@ std::uint32_t operand_at(std::uint64_t descriptor, Major major, int i, int k) {
 
 std::byte* EmulatedHopperThread::memory(std::uint32_t address) const { return fibers->shared() + (address - kBase); }
 
-void EmulatedHopperThread::copy_async(std::uint32_t to, const void* from, bool there) const {
-  if (to % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
-    block_.complain("a copy of 16 bytes is not aligned");
-  landings_.push_back({to, there ? from : nullptr, batches_});
+void EmulatedHopperThread::copy(std::uint32_t to, const void* from, bool there, std::size_t bytes) const {
+  if (to % bytes != 0 || reinterpret_cast<std::uintptr_t>(from) % bytes != 0) block_.complain("a copy is not aligned");
+  landings_.push_back({to, there ? from : nullptr, bytes, batches_});
 }
 
 void EmulatedHopperThread::land(int most) const {
@@ -54,7 +53,7 @@ void EmulatedHopperThread::land(int most) const {
   for (const Landing& l : landings_) {
     if (!done(l)) continue;
     const gpu::Quad zeros{};
-    std::memcpy(memory(l.to), l.from ? l.from : &zeros, 16);
+    std::memcpy(memory(l.to), l.from ? l.from : &zeros, l.bytes);
     if (!unfenced_) ++block_.unfenced;
     unfenced_ = true;
   }

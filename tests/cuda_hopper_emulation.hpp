@@ -34,7 +34,7 @@ struct HopperBlock {
 class EmulatedHopperThread : public EmulatedThread {
  public:
   /// The launch's memory does not begin at a multiple of 1024, so that kernels have to see to it.
-  static constexpr std::uint32_t kBase = 1024 + 16;
+  static constexpr std::uint32_t kBase = 1024 + 128;
 
   EmulatedHopperThread(BlockFibers* fibers, int thread, HopperBlock& block)
       : EmulatedThread{fibers, thread}, block_{block} {}
@@ -42,7 +42,8 @@ class EmulatedHopperThread : public EmulatedThread {
   void finish() const;
 
   std::uint32_t shared_base() const { return kBase; }
-  void copy_async(std::uint32_t to, const void* from, bool there) const;
+  void copy_async(std::uint32_t to, const void* from, bool there) const { copy(to, from, there, 16); }
+  void copy_word_async(std::uint32_t to, const void* from, bool there) const { copy(to, from, there, 4); }
   void copy_commit() const { ++batches_; }
   template <int N>
   void copy_wait() const {
@@ -106,9 +107,11 @@ class EmulatedHopperThread : public EmulatedThread {
   struct Landing {
     std::uint32_t to;
     const void* from;  // null: zeros
+    std::size_t bytes;
     int batch;
   };
   std::byte* memory(std::uint32_t address) const;
+  void copy(std::uint32_t to, const void* from, bool there, std::size_t bytes) const;
   void load_posted(std::uint32_t (&to)[4], bool transposed) const;
   std::vector<float> result_of(const Product& p) const;
   void hand_in(Product p) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attention.hpp"
 
-#include "kernels/cuda/attention_tile_slopes.hpp"
+#include "kernels/cuda/attention_slopes.hpp"
 #include "kernels/cuda/thread.cuh"
 
 namespace orrery::kernels::cuda {
@@ -13,11 +13,6 @@ void add_attention_entries(Entries& entries) {
   add_entries(AttentionSlopeKernels<bf16>{}, entries);
   add_entries(AttentionKernels<f16>{}, entries);
   add_entries(AttentionSlopeKernels<f16>{}, entries);
-  add_entries(TileAttentionKernels{}, entries);
-  add_entries(TileSlopeKernels<bf16, 64>{}, entries);
-  add_entries(TileSlopeKernels<bf16, 128>{}, entries);
-  add_entries(TileSlopeKernels<f16, 64>{}, entries);
-  add_entries(TileSlopeKernels<f16, 128>{}, entries);
 }
 
 }  // namespace orrery::kernels::cuda

@@ -30,7 +30,7 @@ struct HopperAttentionKernel {
   static constexpr std::uint32_t kSlots = 4, kRing = 2 * kQueryBytes, kBarriers = kRing + kSlots * kSlotBytes;
   static constexpr std::size_t kShared = kSwizzleBytes + kBarriers + (2 * kSlots + 2) * sizeof(std::uint64_t);
 
-  constexpr std::int64_t tiles() const { return p.batch * p.heads * blocks_of<std::int64_t>(p.q_len, kHopperQueries); }
+  constexpr std::int64_t tiles() const { return query_tiles(p, kHopperQueries); }
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
@@ -40,10 +40,12 @@ struct HopperAttentionKernel {
     const int group = t.index() / kWarpgroup;
     if (group == 0) {
       t.template give_registers<40>();
-      for (std::int64_t w = t.block(); w < tiles(); w += t.blocks()) fetch(t, at, tile_of(w));
+      for (std::int64_t w = t.block(); w < tiles(); w += t.blocks())
+        fetch(t, at, query_tile(p, w, kHopperQueries, kHopperKeys));
     } else {
       t.template take_registers<232>();
-      for (std::int64_t w = t.block(); w < tiles(); w += t.blocks()) queries(t, at, tile_of(w), group - 1);
+      for (std::int64_t w = t.block(); w < tiles(); w += t.blocks())
+        queries(t, at, query_tile(p, w, kHopperQueries, kHopperKeys), group - 1);
     }
   }
 
@@ -54,11 +56,6 @@ struct HopperAttentionKernel {
   /// to be there, so one more would wait for ever.
   static constexpr std::uint32_t kAhead = 2;
 
-  /// A tile of queries, and how many tiles of keys it sees.
-  struct Tile {
-    std::int64_t b, h, first;
-    int keys;
-  };
   /// The block's memory, and how far its thread has come: keys and values fetched or used, turns taken.
   struct Place {
     std::uint32_t base, item = 0, turn = 0;
@@ -86,21 +83,12 @@ struct HopperAttentionKernel {
   };
   /// What a lane holds of its group's 64 queries.
   struct Rows {
-    typename Steps::Sums o;
+    float o[D / 8][4];
     float s[kColumns][4];
     std::uint32_t weights[kHopperKeys / 16][4];
     float most[2], sum[2], shrink[2];
   };
 
-  /// Longest first where queries see only what is before them; heads that share keys run side by side.
-  KERNELS_GPU_INLINE Tile tile_of(std::int64_t w) const {
-    const std::int64_t tiles = blocks_of<std::int64_t>(p.q_len, kHopperQueries), above = w / tiles;
-    Tile tile{above / p.heads, above % p.heads, (p.causal ? tiles - 1 - w % tiles : w % tiles) * kHopperQueries, 0};
-    const std::int64_t last = smaller_of<std::int64_t>(tile.first + kHopperQueries, p.q_len) + p.kv_len - p.q_len;
-    const std::int64_t end = p.causal ? smaller_of(p.kv_len, larger_of<std::int64_t>(last, 0)) : p.kv_len;
-    tile.keys = static_cast<int>(blocks_of<std::int64_t>(end, kHopperKeys));
-    return tile;
-  }
   /// Phase number `phase` of a barrier. Once a wait has taken too long nothing is waited for any more.
   template <class Thread>
   KERNELS_GPU_INLINE void wait(const Thread& t, Place& at, std::uint32_t barrier, std::uint32_t phase) const {
@@ -114,36 +102,20 @@ struct HopperAttentionKernel {
     if (t.index() % kWarp == 0) t.barrier_arrive(barrier);
   }
 
-  /// `rows` rows from `first` on of a head, zeros behind `end`, into a tile; by the threads of a group.
-  template <int ROWS, class Thread>
-  static KERNELS_GPU_INLINE void copy_rows(const Thread& t, const T* head, std::int64_t stride, std::int64_t first,
-                                           std::int64_t end, std::uint32_t tile) {
-    constexpr int kChunks = D / 8, kEach = kWarpgroup / kChunks;
-    const int thread = t.index() % kWarpgroup, chunk = thread % kChunks;
-    const T* from = head + (first + thread / kChunks) * stride + 8 * chunk;
-    for (int r = thread / kChunks; r < ROWS; r += kEach, from += kEach * stride) {
-      const bool there = first + r < end;
-      t.copy_async(tile + chunk_at<ROWS>(static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(chunk)),
-                   there ? from : head, there);
-    }
-    t.copy_commit();
-  }
-
   /// Keys and values of a tile of queries in turn, each into the next slot of the ring.
   template <class Thread>
-  KERNELS_GPU_INLINE void fetch(const Thread& t, Place& at, const Tile& tile) const {
+  KERNELS_GPU_INLINE void fetch(const Thread& t, Place& at, const QueryTile& tile) const {
     const T *keys = p.key<T>(p.k, tile.b, 0, tile.h), *values = p.key<T>(p.v, tile.b, 0, tile.h);
-    const std::uint32_t start = at.item, count = 2 * static_cast<std::uint32_t>(tile.keys);
+    const std::uint32_t start = at.item, count = 2 * static_cast<std::uint32_t>(tile.steps);
     for (std::uint32_t i = 0; i < count + kAhead; ++i) {
       if (i < count) {
         if (at.item >= kSlots) wait(t, at, at.emptied(at.item), at.item / kSlots - 1);
         const std::int64_t first = std::int64_t{i / 2} * kHopperKeys;
-        copy_rows<kHopperKeys>(t, i % 2 == 0 ? keys : values, i % 2 == 0 ? p.k.token : p.v.token, first, p.kv_len,
-                               at.slot(at.item));
+        Steps::template copy_rows<kHopperKeys, kWarpgroup>(
+            t, i % 2 == 0 ? keys : values, i % 2 == 0 ? p.k.token : p.v.token, first, p.kv_len, D, at.slot(at.item));
         ++at.item;
-      } else {
-        t.copy_commit();  // an empty batch: the count of those behind stays
       }
+      t.copy_commit();  // an empty batch in the end: the count of those behind stays
       if (i < kAhead) continue;
       t.template copy_wait<kAhead>();
       t.proxy_fence();
@@ -152,21 +124,21 @@ struct HopperAttentionKernel {
   }
 
   template <class Thread>
-  KERNELS_GPU_INLINE void queries(const Thread& t, Place& at, const Tile& tile, int group) const {
+  KERNELS_GPU_INLINE void queries(const Thread& t, Place& at, const QueryTile& tile, int group) const {
     const std::int64_t first = tile.first + group * kGroupQueries,
                        row = first + t.index() % kWarpgroup / kWarp * 16 + t.index() % kWarp / 4;
     Rows r;
     start(t, at, tile, first, group, r);
-    const std::int64_t shift = p.kv_len - p.q_len;
-    if (tile.keys > 0) {
+    const Sight sight{p, first};
+    if (tile.steps > 0) {
       wait(t, at, at.filled(at.item), at.item / kSlots);
       t.products_fence();
       score(t, at, group, at.item, r);
       t.template products_wait<0>(r.s);
       arrive(t, at.emptied(at.item));
-      weigh(t, r, 0, first + shift, row + shift);
+      weigh(t, r, 0, sight);
       pack(r);
-      for (int j = 1; j < tile.keys; ++j, at.item += 2) step(t, at, group, r, j, first + shift, row + shift);
+      for (int j = 1; j < tile.steps; ++j, at.item += 2) step(t, at, group, r, j, sight);
       add_last(t, at, r);
       at.item += 2;
     }
@@ -175,10 +147,12 @@ struct HopperAttentionKernel {
 
   /// The group's queries into its part of the memory; sums of nothing.
   template <class Thread>
-  KERNELS_GPU_INLINE void start(const Thread& t, const Place& at, const Tile& tile, std::int64_t first, int group,
+  KERNELS_GPU_INLINE void start(const Thread& t, const Place& at, const QueryTile& tile, std::int64_t first, int group,
                                 Rows& r) const {
     t.sync_group();  // all have done with the queries before
-    copy_rows<kGroupQueries>(t, p.query<T>(p.q, tile.b, 0, tile.h), p.q.token, first, p.q_len, at.queries(group));
+    Steps::template copy_rows<kGroupQueries, kWarpgroup>(t, p.query<T>(p.q, tile.b, 0, tile.h), p.q.token, first,
+                                                         p.q_len, D, at.queries(group));
+    t.copy_commit();
     t.template copy_wait<0>();
     t.proxy_fence();
     t.sync_group();
@@ -206,8 +180,7 @@ struct HopperAttentionKernel {
   }
   /// Scores of tile j beside the sums of tile j − 1, whose keys are item number at.item.
   template <class Thread>
-  KERNELS_GPU_INLINE void step(const Thread& t, Place& at, int group, Rows& r, int j, std::int64_t first,
-                               std::int64_t row) const {
+  KERNELS_GPU_INLINE void step(const Thread& t, Place& at, int group, Rows& r, int j, const Sight& sight) const {
     const std::uint32_t values = at.item + 1, keys = at.item + 2;
     wait(t, at, at.filled(values), values / kSlots);
     wait(t, at, at.filled(keys), keys / kSlots);
@@ -220,7 +193,7 @@ struct HopperAttentionKernel {
     arrive(t, at.turn_of(1 - group));
     t.template products_wait<1>(r.s);
     arrive(t, at.emptied(keys));
-    weigh(t, r, j, first, row);
+    weigh(t, r, j, sight);
     t.template products_wait<0>(r.o);
     arrive(t, at.emptied(values));
     repeat<D / 8>([&](int n) { repeat<4>([&](int i) { r.o[n][i] *= r.shrink[i / 2]; }); });
@@ -236,54 +209,20 @@ struct HopperAttentionKernel {
     arrive(t, at.emptied(values));
   }
 
-  /// s becomes e^(scale·(s − most)), and `shrink` what sums of smaller maxima have to be multiplied by. `first` and
-  /// `row`: places of the group's and of the lane's first query among the keys.
+  /// s becomes e^(scale·(s − most)), and `shrink` what sums of smaller maxima have to be multiplied by.
+  /// `sight`: of the group's queries.
   template <class Thread>
-  KERNELS_GPU_INLINE void weigh(const Thread& t, Rows& r, int j, std::int64_t first, std::int64_t row) const {
-    const std::int64_t key = std::int64_t{j} * kHopperKeys;
-    if (key + kHopperKeys > p.kv_len || (p.causal && key + kHopperKeys - 1 > first)) mask(t, r, key, row);
-    const float unit = p.scale * 1.4426950408889634f;  // e^x = 2^(x·log₂e)
-    repeat<2>([&](int half) {
-      float most = r.most[half];
-      repeat<kColumns>([&](int n) { most = larger(most, larger(r.s[n][2 * half], r.s[n][2 * half + 1])); });
-      for (int m = 1; m < 4; m *= 2) most = larger(most, t.shuffle_xor(most, m));
-      const float base = most == -kInfinity ? 0.0f : most * unit;
-      r.shrink[half] = quick_exp2(r.most[half] * unit - base);
-      r.most[half] = most;
-      float sum = 0;
-      repeat<kColumns>([&](int n) {
-        repeat<2>([&](int i) {
-          r.s[n][2 * half + i] = quick_exp2(r.s[n][2 * half + i] * unit - base);
-          sum += r.s[n][2 * half + i];
-        });
-      });
-      r.sum[half] = r.sum[half] * r.shrink[half] + sum;
-    });
+  KERNELS_GPU_INLINE void weigh(const Thread& t, Rows& r, int j, const Sight& sight) const {
+    const int key = j * kHopperKeys, row = t.index() % kWarpgroup / kWarp * 16 + t.index() % kWarp / 4;
+    if (key + kHopperKeys > sight.of(0)) hide_behind(t, r.s, sight.end - key, sight.own - key + row);
+    soften(t, r.s, p.scale * kLog2OfE, r.most, r.sum, r.shrink);
   }
-  template <class Thread>
-  KERNELS_GPU_INLINE void mask(const Thread& t, Rows& r, std::int64_t key, std::int64_t row) const {
-    repeat<2>([&](int half) {
-      const std::int64_t end = p.causal ? smaller_of(p.kv_len, row + 8 * half + 1) : p.kv_len;
-      const int seen = static_cast<int>(smaller_of<std::int64_t>(end - key, kHopperKeys)) - t.index() % 4 * 2;
-      repeat<kColumns>([&](int n) {
-        repeat<2>([&](int i) {
-          if (8 * n + i >= seen) r.s[n][2 * half + i] = -kInfinity;
-        });
-      });
-    });
-  }
-  /// The scores of two times eight keys lie where the left operand's numbers of 16 do.
   static KERNELS_GPU_INLINE void pack(Rows& r) {
-    repeat<kHopperKeys / 16>([&](int k) {
-      repeat<4>([&](int i) {
-        const float* from = r.s[2 * k + i / 2] + i % 2 * 2;
-        r.weights[k][i] = rounded_pair<T>(from[0], from[1]);
-      });
-    });
+    repeat<kHopperKeys / 16>([&](int k) { pack_columns<T>(r.s, k, r.weights[k]); });
   }
 
   template <class Thread>
-  KERNELS_GPU_INLINE void finish(const Thread& t, Rows& r, const Tile& tile, std::int64_t row) const {
+  KERNELS_GPU_INLINE void finish(const Thread& t, Rows& r, const QueryTile& tile, std::int64_t row) const {
     repeat<2>([&](int half) {
       for (int m = 1; m < 4; m *= 2) r.sum[half] += t.shuffle_xor(r.sum[half], m);
       const std::int64_t i = row + 8 * half;

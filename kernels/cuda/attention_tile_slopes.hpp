@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention on tensor cores: tiles of 64 queries against tiles of 64 keys, in pieces of 16 by 16 whose
-// weights are computed again from lse (Dao, "FlashAttention-2", 2023). One pass gives dQ and one dK and dV, so that no
-// two blocks add to the same number; a pass before them makes lse exact, which plans keep in 16 bits. Fragments as in
-// attention_tile.hpp.
+// Gradients of attention on tensor cores, in pieces whose weights are computed again from lse (Dao, "FlashAttention-2",
+// 2023). One pass gives dQ, and the other dK and dV, so that no two blocks add to the same number. Plans keep lse in 16
+// bits: the first pass divides by the sum of the weights that come of it, and leaves an exact one for the second.
+// Tiles and fragments as in attention_tile.hpp.
 #pragma once
 
 #include "kernels/cuda/attention_slopes.hpp"
@@ -10,232 +10,266 @@
 
 namespace orrery::kernels::cuda {
 
-/// Calls piece(keys, values, j) for 16 keys from j on at a time, of all that one of the 64 queries from `first` on may
-/// see. Keys and values are rows in shared memory; values only where they are asked for.
-template <class T, int D, bool kValues, class Thread, class F>
-KERNELS_GPU_INLINE void over_keys(const Thread& t, const AttentionProblem& p, std::int64_t b, std::int64_t h,
-                                  std::int64_t first, F&& piece) {
-  using Steps = TileSteps<T, D>;
-  const std::int64_t last = smaller_of<std::int64_t>(first + kTileQueries, p.q_len) + p.kv_len - p.q_len;
-  const std::int64_t end = p.causal ? smaller_of(p.kv_len, larger_of<std::int64_t>(last, 0)) : p.kv_len;
-  T *keys = t.template shared<T>(), *values = keys + kTileKeys * Steps::kStride;
-  for (std::int64_t j = 0; j < end; j += kTileKeys) {
-    t.sync();  // all have done with the tile before
-    Steps::fill_tile(t, keys, [&](int i) { return j + i < p.kv_len ? p.key<T>(p.k, b, j + i, h) : nullptr; });
-    if constexpr (kValues)
-      Steps::fill_tile(t, values, [&](int i) { return j + i < p.kv_len ? p.key<T>(p.v, b, j + i, h) : nullptr; });
-    t.sync();
-    for (int k = 0; k < kTileKeys; k += 16) piece(keys + k * Steps::kStride, values + k * Steps::kStride, j + k);
-  }
-}
-
-/// exact_i = lse_i + ln Σ_j e^(s_ij − lse_i), of a tile of queries per block.
-template <class T, int D>
-struct TileSumKernel {
-  static constexpr int kThreads = kTileThreads;
-  static constexpr bool kCooperates = true;
-  using Steps = TileSteps<T, D>;
-  AttentionProblem p;  // as of TileAttentionKernel
-  Numbers lse;
-  float* exact;
-
-  static constexpr std::size_t kShared = kTileShared<D>;
-
-  template <class Thread>
-  KERNELS_GPU void operator()(const Thread& t) const {
-    const std::int64_t tiles = blocks_of<std::int64_t>(p.q_len, kTileQueries), all = p.batch * p.heads * tiles;
-    for (std::int64_t w = t.block(); w < all; w += t.blocks())
-      queries(t, w / tiles / p.heads, w / tiles % p.heads, w % tiles * kTileQueries);
-  }
-
- private:
-  template <class Thread>
-  KERNELS_GPU void queries(const Thread& t, std::int64_t b, std::int64_t h, std::int64_t first) const {
-    const std::int64_t row = first + t.index() / kWarp * 16 + t.index() % kWarp / 4, shift = p.kv_len - p.q_len;
-    typename Steps::Rows q;
-    float known[2], sum[2] = {0, 0};
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t i = row + 8 * half;
-      Steps::load_row(t, i < p.q_len ? p.query<T>(p.q, b, i, h) : nullptr, half, q);
-      known[half] = i < p.q_len ? lse.get(p.lse_index(b, h, i)) : -kInfinity;
-    }
-    over_keys<T, D, false>(t, p, b, h, first, [&](const T* keys, const T*, std::int64_t j) {
-      for (int n = 0; n < 2; ++n) {
-        float s[4];
-        Steps::multiply(t, q, keys + 8 * n * Steps::kStride, s);
-        for (int i = 0; i < 4; ++i) {
-          const std::int64_t key = j + 8 * n + t.index() % 4 * 2 + i % 2, at = row + shift + (i >= 2 ? 8 : 0);
-          if (key < p.kv_len && (!p.causal || key <= at)) sum[i / 2] += weight_of(s[i] * p.scale, known[i / 2]);
-        }
-      }
-    });
-    for (int half = 0; half < 2; ++half) {
-      for (int m = 1; m < 4; m *= 2) sum[half] += t.shuffle_xor(sum[half], m);
-      const std::int64_t i = row + 8 * half;
-      if (i < p.q_len && t.index() % 4 == 0)
-        exact[p.lse_index(b, h, i)] = sum[half] > 0 ? known[half] + logf(sum[half]) : known[half];
-    }
-  }
-};
-
-/// dQ_i = scale·Σ_j p_ij (dO_i·v_j − δ_i) k_j of a tile of queries per block.
+/// dQ_i = scale·Σ_j p_ij (dO_i·v_j − δ_i) k_j of a tile of queries per block, p_ij = e^(s_ij − lse_i) / Σ_j e^(s_ij −
+/// lse_i).
 template <class T, int D>
 struct TileQuerySlopeKernel {
-  static constexpr int kThreads = kTileThreads;
-  static constexpr bool kCooperates = true;
   using Steps = TileSteps<T, D>;
+  static constexpr int kThreads = Steps::kThreads;
+  static constexpr bool kCooperates = true;
+  static constexpr std::size_t kShared = Steps::kSlots * 2 * Steps::kTileBytes;
   AttentionProblem p;  // as of TileAttentionKernel
   HeadView d_o, dq;
-  const float *lse, *delta;
+  Numbers lse;
+  const float* delta;
+  float* level;  // log₂ Σ_j e^s_ij; +∞ of a query that sees no key, for weights of 0
   bool adds;
 
-  static constexpr std::size_t kShared = kTileShared<D>;
+  constexpr std::int64_t tiles() const { return query_tiles(p, kTileRows); }
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    const std::int64_t tiles = blocks_of<std::int64_t>(p.q_len, kTileQueries), all = p.batch * p.heads * tiles;
-    for (std::int64_t w = t.block(); w < all; w += t.blocks())
-      queries(t, w / tiles / p.heads, w / tiles % p.heads, w % tiles * kTileQueries);
+    for (std::int64_t w = t.block(); w < tiles(); w += t.blocks()) queries(t, query_tile(p, w, kTileRows, kTileStep));
   }
 
  private:
-  /// What a lane holds of its warp's 16 queries.
+  static constexpr int kHigh = Steps::kHigh, kPiece = 32 / kHigh;
+  /// What a lane holds of its warp's queries.
   struct Rows {
     typename Steps::Rows q, gradient;
-    typename Steps::Sums sum;
-    float lse[2], delta[2];
+    typename Steps::Sums dq;
+    float level[kHigh][2], delta[kHigh][2], sum[kHigh][2];
   };
+
   template <class Thread>
-  KERNELS_GPU void queries(const Thread& t, std::int64_t b, std::int64_t h, std::int64_t first) const {
-    const std::int64_t shift = p.kv_len - p.q_len, row = first + t.index() / kWarp * 16 + t.index() % kWarp / 4;
+  KERNELS_GPU_INLINE void queries(const Thread& t, const QueryTile& tile) const {
     Rows r;
-    start(t, r, b, h, row);
-    over_keys<T, D, true>(t, p, b, h, first, [&](const T* keys, const T* values, std::int64_t j) {
-      piece(t, r, keys, values, row + shift, j);
+    start(t, r, tile);
+    const Sight sight = Steps::sight(t, p, tile);
+    Steps::over_keys(t, p, tile, [&](std::uint32_t keys, std::uint32_t values, int j) {
+      for (int k = 0; k < kTileStep && j + k < sight.of(Steps::kWarpRows - 1); k += kPiece)
+        piece(t, r, Steps::from_row(keys, k), Steps::from_row(values, k), sight, j + k);
     });
-    for (int half = 0; half < 2; ++half)
-      if (row + 8 * half < p.q_len) Steps::store_row(t, r.sum, half, 1.0f, adds, p.query<T>(dq, b, row + 8 * half, h));
+    finish(t, r, tile);
   }
   template <class Thread>
-  KERNELS_GPU_INLINE void start(const Thread& t, Rows& r, std::int64_t b, std::int64_t h, std::int64_t row) const {
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t i = row + 8 * half;
-      const bool there = i < p.q_len;
-      Steps::load_row(t, there ? p.query<T>(p.q, b, i, h) : nullptr, half, r.q);
-      Steps::load_row(t, there ? p.query<T>(d_o, b, i, h) : nullptr, half, r.gradient);
-      r.lse[half] = there ? lse[p.lse_index(b, h, i)] : -kInfinity;  // weights of 0
-      r.delta[half] = there ? delta[p.lse_index(b, h, i)] : 0.0f;
-    }
-    Steps::clear(r.sum);
+  KERNELS_GPU_INLINE void start(const Thread& t, Rows& r, const QueryTile& tile) const {
+    const auto load = [&](const HeadView& x, typename Steps::Rows& to) {
+      Steps::load_rows(t, p.qk_dim, to, [&](int row) {
+        return tile.first + row < p.q_len ? p.query<T>(x, tile.b, tile.first + row, tile.h) : nullptr;
+      });
+    };
+    load(p.q, r.q);
+    load(d_o, r.gradient);
+    Steps::clear(r.dq);
+    Steps::each_row(t, [&](int i, int half, int row) {
+      const bool there = tile.first + row < p.q_len;
+      const std::int64_t at = p.lse_index(tile.b, tile.h, tile.first + row);
+      const float known = there ? lse.get(at) : -kInfinity;
+      r.level[i][half] = known == -kInfinity ? kInfinity : known * kLog2OfE;
+      r.delta[i][half] = there ? delta[at] : 0.0f;
+      r.sum[i][half] = 0;
+    });
   }
-  /// `position`: of the lane's first query among the keys; `first`: of the piece's first key.
+  /// What the keys from j on add; `sight`: of the warp's queries.
   template <class Thread>
-  KERNELS_GPU_INLINE void piece(const Thread& t, Rows& r, const T* keys, const T* values, std::int64_t position,
-                                std::int64_t first) const {
-    float s[2][4], dp[2][4];
-    for (int n = 0; n < 2; ++n) {
-      Steps::multiply(t, r.q, keys + 8 * n * Steps::kStride, s[n]);
-      Steps::multiply(t, r.gradient, values + 8 * n * Steps::kStride, dp[n]);
-      for (int i = 0; i < 4; ++i) {
-        const std::int64_t j = first + 8 * n + t.index() % 4 * 2 + i % 2, at = position + (i >= 2 ? 8 : 0);
-        const bool seen = j < p.kv_len && (!p.causal || j <= at);
-        s[n][i] = seen ? p.scale * weight_of(s[n][i] * p.scale, r.lse[i / 2]) * (dp[n][i] - r.delta[i / 2]) : 0.0f;
-      }
-    }
-    Steps::add_rows(t, s, keys, r.sum);
+  KERNELS_GPU_INLINE void piece(const Thread& t, Rows& r, std::uint32_t keys, std::uint32_t values, const Sight& sight,
+                                int j) const {
+    float s[kHigh][kPiece / 8][4] = {}, dp[kHigh][kPiece / 8][4];
+    repeat<kHigh>([&](int i) {
+      repeat<kPiece / 8>([&](int n) { repeat<4>([&](int x) { dp[i][n][x] = -r.delta[i][x / 2]; }); });
+    });
+    repeat<D / 16>([&](int k) {
+      Steps::add_part(t, r.q, k, keys, s);
+      Steps::add_part(t, r.gradient, k, values, dp);
+    });
+    const float unit = p.scale * kLog2OfE;
+    Steps::hide_unseen(t, s, sight, j);
+    repeat<kHigh>([&](int i) {
+      repeat<kPiece / 8>([&](int n) {
+        repeat<4>([&](int x) {
+          const float weight = quick_exp2(s[i][n][x] * unit - r.level[i][x / 2]);
+          r.sum[i][x / 2] += weight;
+          s[i][n][x] = weight * dp[i][n][x];
+        });
+      });
+    });
+    repeat<kPiece / 16>([&](int k) {
+      typename Steps::Part slopes;
+      repeat<kHigh>([&](int i) { pack_columns<T>(s[i], k, slopes[i][0]); });
+      Steps::add_rows(t, slopes, Steps::from_row(keys, 16 * k), r.dq);
+    });
+  }
+  template <class Thread>
+  KERNELS_GPU_INLINE void finish(const Thread& t, Rows& r, const QueryTile& tile) const {
+    Steps::each_row(t, [&](int i, int half, int row) {
+      float& sum = r.sum[i][half];
+      for (int m = 1; m < 4; m *= 2) sum += t.shuffle_xor(sum, m);
+      if (tile.first + row < p.q_len && t.index() % 4 == 0)
+        level[p.lse_index(tile.b, tile.h, tile.first + row)] = sum > 0 ? r.level[i][half] + log2f(sum) : kInfinity;
+    });
+    Steps::store_rows(
+        t, r.dq, p.qk_dim, adds, [&](int i, int half) { return r.sum[i][half] > 0 ? p.scale / r.sum[i][half] : 0.0f; },
+        [&](int row) {
+          return tile.first + row < p.q_len ? p.query<T>(dq, tile.b, tile.first + row, tile.h) : nullptr;
+        });
   }
 };
 
 /// dV_j = Σ_i p_ij dO_i and dK_j = scale·Σ_i p_ij (dO_i·v_j − δ_i) q_i of a tile of keys per block, over the queries of
-/// all heads that share them.
+/// all heads that share them. Scores have keys as rows.
 template <class T, int D>
 struct TileKeySlopeKernel {
-  static constexpr int kThreads = kTileThreads;
-  static constexpr bool kCooperates = true;
   using Steps = TileSteps<T, D>;
+  static constexpr int kThreads = Steps::kThreads;
+  static constexpr bool kCooperates = true;
+  /// Values of the block's keys; then slots of queries, their gradients, levels and δ.
+  static constexpr std::uint32_t kRing = Steps::kTileBytes / kTileStep * kTileRows, kLevels = 2 * Steps::kTileBytes,
+                                 kSlotBytes = kLevels + 2 * kTileStep * sizeof(float);
+  static constexpr std::size_t kShared = kRing + Steps::kSlots * kSlotBytes;
   AttentionProblem p;  // as of TileAttentionKernel
   HeadView d_o, dk, dv;
-  const float *lse, *delta;
+  const float *level, *delta;
   bool adds_k, adds_v;
 
-  /// Tiles of queries and of their gradients, and lse and δ of the queries.
-  static constexpr std::size_t kShared = kTileShared<D> + 2 * kTileQueries * sizeof(float);
+  constexpr std::int64_t tiles() const { return p.batch * p.kv_heads * blocks_of<std::int64_t>(p.kv_len, kTileRows); }
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    const std::int64_t tiles = blocks_of<std::int64_t>(p.kv_len, kTileKeys), all = p.batch * p.kv_heads * tiles;
-    for (std::int64_t w = t.block(); w < all; w += t.blocks())
-      keys(t, w / tiles / p.kv_heads, w / tiles % p.kv_heads, w % tiles * kTileKeys);
+    const std::int64_t in_head = blocks_of<std::int64_t>(p.kv_len, kTileRows), shared_by = p.heads / p.kv_heads;
+    for (std::int64_t w = t.block(); w < tiles(); w += t.blocks()) {
+      const std::int64_t above = w / in_head, h = above % p.kv_heads * shared_by, first = w % in_head * kTileRows;
+      keys(t, {static_cast<int>(above / p.kv_heads), static_cast<int>(h), static_cast<int>(first)});
+    }
   }
 
  private:
-  /// What a lane holds of its warp's 16 keys.
-  struct Rows {
-    typename Steps::Rows k, v;
-    typename Steps::Sums sum_k, sum_v;
+  static constexpr int kHigh = Steps::kHigh, kPiece = 32 / kHigh;
+  /// `h`: of the first head that shares the keys.
+  struct KeyTile {
+    int b, h, first;
   };
+  /// What a lane holds of its warp's keys.
+  struct Rows {
+    typename Steps::Rows k;
+    typename Steps::Sums dk, dv;
+  };
+  /// A tile of queries of a head. They begin with the first that sees a key of the block's.
+  struct Place {
+    int h, i;
+  };
+  KERNELS_GPU_INLINE void go_on(Place& at, int begin) const {
+    at.i += kTileStep;
+    if (at.i < p.q_len) return;
+    at.i = begin;
+    ++at.h;
+  }
+
   template <class Thread>
-  KERNELS_GPU void keys(const Thread& t, std::int64_t b, std::int64_t group, std::int64_t first) const {
-    const std::int64_t shared_by = p.heads / p.kv_heads, head = group * shared_by, shift = p.kv_len - p.q_len;
-    const std::int64_t row = first + t.index() / kWarp * 16 + t.index() % kWarp / 4;
+  KERNELS_GPU_INLINE void keys(const Thread& t, const KeyTile& tile) const {
+    const auto row_of = [&](const HeadView& x) {
+      return [&tile, &x, this](int row) {
+        return tile.first + row < p.kv_len ? p.key<T>(x, tile.b, tile.first + row, tile.h) : nullptr;
+      };
+    };
     Rows r;
-    for (int half = 0; half < 2; ++half) {
-      const bool there = row + 8 * half < p.kv_len;
-      Steps::load_row(t, there ? p.key<T>(p.k, b, row + 8 * half, head) : nullptr, half, r.k);
-      Steps::load_row(t, there ? p.key<T>(p.v, b, row + 8 * half, head) : nullptr, half, r.v);
-    }
-    Steps::clear(r.sum_k);
-    Steps::clear(r.sum_v);
-    // No query before the first that sees a key of the tile adds anything.
-    const std::int64_t from = p.causal ? larger_of<std::int64_t>(first - shift, 0) / kTileQueries * kTileQueries : 0;
-    for (std::int64_t h = head; h < head + shared_by; ++h)
-      for (std::int64_t i = from; i < p.q_len; i += kTileQueries) queries(t, r, b, h, i, row - shift);
-    for (int half = 0; half < 2; ++half) {
-      if (row + 8 * half >= p.kv_len) continue;
-      Steps::store_row(t, r.sum_k, half, 1.0f, adds_k, p.key<T>(dk, b, row + 8 * half, head));
-      Steps::store_row(t, r.sum_v, half, 1.0f, adds_v, p.key<T>(dv, b, row + 8 * half, head));
+    Steps::load_rows(t, p.qk_dim, r.k, row_of(p.k));
+    Steps::template copy_rows<kTileRows, kThreads>(t, p.key<T>(p.v, tile.b, 0, tile.h), p.v.token, tile.first,
+                                                   static_cast<int>(p.kv_len), p.v_dim, t.shared_base());
+    Steps::clear(r.dk);
+    Steps::clear(r.dv);
+    const int shift = static_cast<int>(p.kv_len - p.q_len), first = tile.first + Steps::warp_row(t);
+    const int begin = p.causal ? larger_of(tile.first - shift, 0) / kTileStep * kTileStep : 0;
+    const int steps = blocks_of(static_cast<int>(p.q_len) - begin, kTileStep) * static_cast<int>(p.heads / p.kv_heads);
+    Place coming{tile.h, begin}, here = coming;
+    over_ring<Steps::kSlots>(
+        t, steps, t.shared_base() + kRing, kSlotBytes,
+        [&](int, std::uint32_t to) {
+          fetch(t, tile.b, coming, to);
+          go_on(coming, begin);
+        },
+        [&](int, std::uint32_t slot) {
+          if (first < p.kv_len) queries(t, r, slot, here.i, first - shift);
+          go_on(here, begin);
+        });
+    Steps::store_rows(
+        t, r.dk, p.qk_dim, adds_k, [&](int, int) { return p.scale; }, row_of(dk));
+    Steps::store_rows(
+        t, r.dv, p.v_dim, adds_v, [&](int, int) { return 1.0f; }, row_of(dv));
+  }
+  /// Queries that are not there have gradients of 0, and so add nothing.
+  template <class Thread>
+  KERNELS_GPU_INLINE void fetch(const Thread& t, std::int64_t b, const Place& at, std::uint32_t to) const {
+    Steps::template copy_rows<kTileStep, kThreads>(t, p.query<T>(p.q, b, 0, at.h), p.q.token, at.i,
+                                                   static_cast<int>(p.q_len), p.qk_dim, to);
+    Steps::template copy_rows<kTileStep, kThreads>(t, p.query<T>(d_o, b, 0, at.h), d_o.token, at.i,
+                                                   static_cast<int>(p.q_len), p.v_dim, to + Steps::kTileBytes);
+    const int n = t.index() % kTileStep;
+    const bool there = at.i + n < p.q_len;
+    const float* from = (t.index() < kTileStep ? level : delta) + p.lse_index(b, at.h, there ? at.i + n : 0);
+    if (t.index() < 2 * kTileStep)
+      t.copy_word_async(to + kLevels + static_cast<std::uint32_t>(t.index()) * sizeof(float), from, there);
+  }
+  /// What queries i … i + 63 add. `sees`: the first query that sees the warp's first key.
+  template <class Thread>
+  KERNELS_GPU_INLINE void queries(const Thread& t, Rows& r, std::uint32_t slot, int i, int sees) const {
+    const float* levels = t.template shared<float>(slot - t.shared_base() + kLevels);
+    for (int k = 0; k < kTileStep && i + k < p.q_len; k += kPiece) {
+      if (p.causal && i + k + kPiece <= sees) continue;
+      const bool whole = !p.causal || i + k >= sees + Steps::kWarpRows - 1;
+      piece(t, r, Steps::from_row(slot, k), levels + k, whole, sees - i - k);
     }
   }
-  /// What queries i … i + 63 add. `position`: of the lane's first key among the queries.
+  /// Levels of the piece's queries have their δ 64 numbers further on. `sees`: counted from the piece's first query.
   template <class Thread>
-  KERNELS_GPU_INLINE void queries(const Thread& t, Rows& r, std::int64_t b, std::int64_t h, std::int64_t i,
-                                  std::int64_t position) const {
-    T *query_tile = t.template shared<T>(), *gradient_tile = query_tile + kTileKeys * Steps::kStride;
-    float *lse_of = t.template shared<float>(kTileShared<D>), *delta_of = lse_of + kTileQueries;
-    t.sync();  // all have done with the tile before
-    Steps::fill_tile(t, query_tile, [&](int n) { return i + n < p.q_len ? p.query<T>(p.q, b, i + n, h) : nullptr; });
-    Steps::fill_tile(t, gradient_tile, [&](int n) { return i + n < p.q_len ? p.query<T>(d_o, b, i + n, h) : nullptr; });
-    if (const int n = t.index(); n < kTileQueries) {
-      const bool there = i + n < p.q_len;
-      lse_of[n] = there ? lse[p.lse_index(b, h, i + n)] : -kInfinity;  // weights of 0
-      delta_of[n] = there ? delta[p.lse_index(b, h, i + n)] : 0.0f;
-    }
-    t.sync();
-    for (int k = 0; k < kTileQueries; k += 16)
-      piece(t, r, query_tile + k * Steps::kStride, gradient_tile + k * Steps::kStride, lse_of + k, delta_of + k,
-            position - i - k);
-  }
-  /// `position`: of the lane's first key, counted from the piece's first query.
-  template <class Thread>
-  KERNELS_GPU_INLINE void piece(const Thread& t, Rows& r, const T* queries, const T* gradients, const float* lse_of,
-                                const float* delta_of, std::int64_t position) const {
-    float s[2][4], dp[2][4];
-    for (int n = 0; n < 2; ++n) {
-      Steps::multiply(t, r.k, queries + 8 * n * Steps::kStride, s[n]);
-      Steps::multiply(t, r.v, gradients + 8 * n * Steps::kStride, dp[n]);
-      for (int e = 0; e < 4; ++e) {
-        const int i = 8 * n + t.index() % 4 * 2 + e % 2;
-        const bool seen = !p.causal || position + (e >= 2 ? 8 : 0) <= i;
-        s[n][e] = seen ? weight_of(s[n][e] * p.scale, lse_of[i]) : 0.0f;
-        dp[n][e] = p.scale * s[n][e] * (dp[n][e] - delta_of[i]);
-      }
-    }
-    Steps::add_rows(t, s, gradients, r.sum_v);
-    Steps::add_rows(t, dp, queries, r.sum_k);
+  KERNELS_GPU_INLINE void piece(const Thread& t, Rows& r, std::uint32_t queries, const float* levels, bool whole,
+                                int sees) const {
+    const std::uint32_t gradients = queries + Steps::kTileBytes;
+    const float* at = levels + t.index() % 4 * 2;  // of the lane's first column
+    float s[kHigh][kPiece / 8][4] = {}, dp[kHigh][kPiece / 8][4];
+    repeat<kHigh>([&](int i) {
+      repeat<kPiece / 8>([&](int n) { repeat<4>([&](int x) { dp[i][n][x] = -at[kTileStep + 8 * n + x % 2]; }); });
+    });
+    repeat<D / 16>([&](int k) {
+      Steps::add_part(t, r.k, k, queries, s);
+      typename Steps::Part values;
+      Steps::load_part(t, t.shared_base(), k, values);
+      Steps::add_part(t, values, k, gradients, dp);
+    });
+    const float unit = p.scale * kLog2OfE;
+    repeat<kHigh>([&](int i) {
+      const int first = sees + 16 * i + t.index() % kWarp / 4;  // that sees the lane's row
+      repeat<kPiece / 8>([&](int n) {
+        repeat<4>([&](int x) {
+          const int query = 8 * n + t.index() % 4 * 2 + x % 2;
+          const float log = s[i][n][x] * unit - at[8 * n + x % 2];
+          s[i][n][x] = quick_exp2(whole || query >= first + x / 2 * 8 ? log : -kInfinity);
+          dp[i][n][x] *= s[i][n][x];
+        });
+      });
+    });
+    repeat<kPiece / 16>([&](int k) {
+      typename Steps::Part weights, slopes;
+      repeat<kHigh>([&](int i) {
+        pack_columns<T>(s[i], k, weights[i][0]);
+        pack_columns<T>(dp[i], k, slopes[i][0]);
+      });
+      Steps::add_rows(t, weights, Steps::from_row(gradients, 16 * k), r.dv);
+      Steps::add_rows(t, slopes, Steps::from_row(queries, 16 * k), r.dk);
+    });
   }
 };
 
 template <class T, int D>
-using TileSlopeKernels = KernelList<TileSumKernel<T, D>, TileQuerySlopeKernel<T, D>, TileKeySlopeKernel<T, D>>;
+using AttentionTileKernels =
+    KernelList<TileAttentionKernel<T, D>, TileQuerySlopeKernel<T, D>, TileKeySlopeKernel<T, D>>;
+
+template <class F>
+void for_each_attention_tile_list(F&& f) {
+  f(AttentionTileKernels<bf16, 64>{});
+  f(AttentionTileKernels<bf16, 128>{});
+  f(AttentionTileKernels<f16, 64>{});
+  f(AttentionTileKernels<f16, 128>{});
+}
 
 }  // namespace orrery::kernels::cuda

@@ -20,6 +20,7 @@ Entries all_entries() {
   add_update_entries(entries);
   add_attention_entries(entries);
   add_attention_rows_entries(entries);
+  add_attention_tile_entries(entries);
   add_grouped_entries(entries);
   add_hopper_entries(entries);
   add_expert_entries(entries);

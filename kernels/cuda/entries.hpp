@@ -22,6 +22,7 @@ void add_row_entries(Entries& entries);
 void add_update_entries(Entries& entries);
 void add_attention_entries(Entries& entries);
 void add_attention_rows_entries(Entries& entries);
+void add_attention_tile_entries(Entries& entries);
 void add_expert_entries(Entries& entries);
 void add_grouped_entries(Entries& entries);
 void add_model_entries(Entries& entries);

@@ -117,28 +117,17 @@ struct GroupedTileKernel {
     const RightFeed right = right_feed(tile);
     const int steps = static_cast<int>(blocks_of<std::int64_t>(p.depth(tile), LeftFeed::kDepth));
     const bool has_rows = tile.row + top(t) < p.height(tile);
-    const auto fetch = [&](int step, std::uint32_t slot) {
-      const std::uint32_t to = t.shared_base() + slot * kSlotBytes;
-      if (step < steps) {
-        left.copy(t, step, to);
-        right.copy(t, step, to + kLeftBytes);
-      }
-      t.copy_commit();
-    };
     Sums sums;
     repeat<kDown>([&](int i) { repeat<kColumns>([&](int j) { repeat<4>([&](int x) { sums[i][j][x] = 0; }); }); });
-    repeat<kSlots - 1>([&](int s) { fetch(s, static_cast<std::uint32_t>(s)); });
-    std::uint32_t slot = 0, free = kSlots - 1;
-    for (int s = 0; s < steps; ++s) {
-      t.template copy_wait<kSlots - 2>();
-      t.sync();  // step s has come for all, and all have done with the slot of the step before
-      fetch(s + kSlots - 1, free);
-      if (has_rows) add_step(t, t.shared_base() + slot * kSlotBytes, sums);
-      free = slot;
-      slot = slot + 1 == kSlots ? 0 : slot + 1;
-    }
-    t.template copy_wait<0>();
-    t.sync();
+    over_ring<kSlots>(
+        t, steps, t.shared_base(), kSlotBytes,
+        [&](int step, std::uint32_t to) {
+          left.copy(t, step, to);
+          right.copy(t, step, to + kLeftBytes);
+        },
+        [&](int, std::uint32_t slot) {
+          if (has_rows) add_step(t, slot, sums);
+        });
     put(t, sums);
     t.sync();
     write(t, tile);

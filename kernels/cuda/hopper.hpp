@@ -8,8 +8,9 @@
 //
 // A kernel of this header has a thread `t` that also knows, with addresses of the block's memory (from compute
 // capability 8.0 on, staged_thread.cuh):
-//   t.shared_base()                    where the memory that the launch asked for begins
+//   t.shared_base()                    where the memory that the launch asked for begins, a multiple of 128
 //   t.copy_async(to, from, there)      16 bytes from the device's memory, or zeros; lands by copy_wait
+//   t.copy_word_async(to, from, there) the same of 4 bytes
 //   t.copy_commit() copy_wait<N>()     ends a batch of copies; waits until at most N batches are on their way
 //   t.load_matrices<TRANSPOSED>(to, row)  four matrices of 8×8 numbers of 16 bits, of which the lane names a row;
 //   number
@@ -47,6 +48,29 @@ KERNELS_GPU_INLINE void repeat(F&& f) {
 template <int ROWS>
 KERNELS_GPU_INLINE constexpr std::uint32_t chunk_at(std::uint32_t row, std::uint32_t chunk) {
   return chunk / 8 * (ROWS * kPanelRow) + row * kPanelRow + ((chunk ^ row) % 8) * 16;
+}
+
+/// Steps of a block's work, whose operands come by copy_async into SLOTS slots from `ring` on: fetch(s, slot) asks for
+/// those of step s, SLOTS − 1 steps ahead, use(s, slot) finds them there.
+template <int SLOTS, class Thread, class F, class G>
+KERNELS_GPU_INLINE void over_ring(const Thread& t, int steps, std::uint32_t ring, std::uint32_t slot_bytes, F&& fetch,
+                                  G&& use) {
+  const auto begin = [&](int step, std::uint32_t slot) {
+    if (step < steps) fetch(step, ring + slot * slot_bytes);
+    t.copy_commit();
+  };
+  repeat<SLOTS - 1>([&](int s) { begin(s, static_cast<std::uint32_t>(s)); });
+  std::uint32_t slot = 0, free = SLOTS - 1;
+  for (int s = 0; s < steps; ++s) {
+    t.template copy_wait<SLOTS - 2>();
+    t.sync();  // step s has come for all, and all have done with the slot of the step before
+    begin(s + SLOTS - 1, free);
+    use(s, ring + slot * slot_bytes);
+    free = slot;
+    slot = slot + 1 == SLOTS ? 0 : slot + 1;
+  }
+  t.template copy_wait<0>();
+  t.sync();
 }
 
 /// A matrix in a block's memory, as products take it: the address, two distances, and the code of the swizzle.

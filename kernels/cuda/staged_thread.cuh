@@ -17,6 +17,12 @@ struct StagedThread : GpuThread {
                  : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
                  : "memory");
   }
+  __device__ __forceinline__ void copy_word_async(std::uint32_t to, const void* from, bool there) const {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
+                 : "memory");
+  }
   __device__ __forceinline__ void copy_commit() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int N>
   __device__ __forceinline__ void copy_wait() const {

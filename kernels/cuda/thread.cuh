@@ -12,7 +12,7 @@
 
 namespace orrery::kernels::cuda {
 
-extern __shared__ __align__(16) std::byte block_memory[];
+extern __shared__ __align__(128) std::byte block_memory[];
 
 struct GpuThread {
   __device__ __forceinline__ int index() const { return static_cast<int>(threadIdx.x); }

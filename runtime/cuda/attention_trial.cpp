@@ -117,7 +117,7 @@ bool passes(GpuDriver& driver, int device, bool causal) {
       .p = p, .o = out(quick_o), .lse = {quick_lse, gpu::NumberType::F32}, .fault = {fault, 0}};
   bench.run(quick, quick.tiles(), quick.kShared);
   const gpu::TileAttentionKernel<T, D> known{.p = p, .o = out(known_o), .lse = {known_lse, gpu::NumberType::F32}};
-  bench.run(known, kHeads * gpu::blocks_of<std::int64_t>(kQueries, gpu::kTileQueries), gpu::kTileShared<D>);
+  bench.run(known, known.tiles(), known.kShared);
   return bench.read(fault, 1)[0] == 0 &&
          agree(bench.read(quick_o, poison.size()), bench.read(known_o, poison.size())) &&
          agree(bench.read(quick_lse, no_sums.size()), bench.read(known_lse, no_sums.size()));

@@ -89,13 +89,13 @@ bool fits_tiles(const AttentionShape& s, std::initializer_list<gpu::HeadView> vi
   if constexpr (sizeof(T) != 2) return false;
   const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts && s.cap == 0;
   const bool wide = std::all_of(views.begin(), views.end(), [](const gpu::HeadView& x) { return has_wide_rows(x, 2); });
-  return plain && wide && s.q >= 16 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
+  return plain && wide && s.q >= 16 && s.scale > 0 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
 }
 
 /// Products of four warps: whole groups of queries, on devices that have been tried.
 bool is_quick(const AttentionShape& s, const GpuContextBase& c) {
   const std::uint32_t bit = quick_attention_bit(s.dtype, s.qk_dim, s.v_dim);
-  return s.q >= gpu::kGroupQueries && s.scale > 0 && (c.queue().quick_attention & bit) != 0;
+  return s.q >= gpu::kGroupQueries && (c.queue().quick_attention & bit) != 0;
 }
 
 template <class T, int D>
@@ -103,8 +103,8 @@ void tiles(const AttentionShape& s, const gpu::AttentionKernel<T>& k, const GpuC
   if constexpr (sizeof(T) == 2) {
     const gpu::HopperAttentionKernel<T, D> quick{.p = k.p, .o = k.o, .lse = k.lse, .fault = c.fault()};
     if (is_quick(s, c)) return c.launch(quick, quick.tiles(), quick.kShared);
-    c.launch(gpu::TileAttentionKernel<T, D>{.p = k.p, .o = k.o, .lse = k.lse},
-             k.p.batch * k.p.heads * gpu::blocks_of<std::int64_t>(k.p.q_len, gpu::kTileQueries), gpu::kTileShared<D>);
+    const gpu::TileAttentionKernel<T, D> known{.p = k.p, .o = k.o, .lse = k.lse};
+    c.launch(known, known.tiles(), known.kShared);
   }
 }
 
@@ -166,16 +166,13 @@ template <class T, int D>
 void slope_tiles(const Slopes<T>& s, const GpuContext<T>& c) {
   if constexpr (sizeof(T) == 2) {
     const gpu::AttentionProblem& p = s.queries.p;
-    const auto tiles = [](std::int64_t rows) { return gpu::blocks_of<std::int64_t>(rows, gpu::kTileQueries); };
-    float* lse = c.template scratch<float>() + p.num_queries();  // behind δ
-    const gpu::TileSumKernel<T, D> sums{p, s.queries.lse, lse};
-    const gpu::TileQuerySlopeKernel<T, D> of_queries{p,   s.queries.d_o,   s.queries.dq,
-                                                     lse, s.queries.delta, s.queries.adds};
-    const gpu::TileKeySlopeKernel<T, D> of_keys{p,   s.keys.d_o,   s.keys.dk,     s.keys.dv,
-                                                lse, s.keys.delta, s.keys.adds_k, s.keys.adds_v};
-    c.launch(sums, p.batch * p.heads * tiles(p.q_len), sums.kShared);
-    c.launch(of_queries, p.batch * p.heads * tiles(p.q_len), of_queries.kShared);
-    c.launch(of_keys, p.batch * p.kv_heads * tiles(p.kv_len), of_keys.kShared);
+    float* level = c.template scratch<float>() + p.num_queries();  // behind δ
+    const gpu::TileQuerySlopeKernel<T, D> of_queries{p,     s.queries.d_o, s.queries.dq, s.queries.lse, s.queries.delta,
+                                                     level, s.queries.adds};
+    const gpu::TileKeySlopeKernel<T, D> of_keys{p,     s.keys.d_o,   s.keys.dk,     s.keys.dv,
+                                                level, s.keys.delta, s.keys.adds_k, s.keys.adds_v};
+    c.launch(of_queries, of_queries.tiles(), of_queries.kShared);
+    c.launch(of_keys, of_keys.tiles(), of_keys.kShared);
   }
 }
 
