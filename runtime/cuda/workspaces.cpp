@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_rows.hpp"
-#include "kernels/cuda/columns.hpp"
+#include "kernels/cuda/norms.hpp"
 #include "kernels/cuda/eight_bit.hpp"
 #include "kernels/cuda/scatter.hpp"
 #include "runtime/cuda/gpu_executor.hpp"
@@ -37,7 +37,7 @@ struct Scratch {
     return splits > 1 ? splits * p.rows * p.heads * (p.v_dim + 1) * kFloat : 0;
   }
   std::int64_t operator()(const AttentionBackward& a) const { return 2 * queries(a.shape) * kFloat; }  // δ and lse
-  std::int64_t operator()(const NormBackward& n) const { return 2 * gpu::column_parts(n.rows) * n.dim * kFloat; }
+  std::int64_t operator()(const NormBackward& n) const { return 2 * gpu::norm_parts(n.rows) * n.dim * kFloat; }
   std::int64_t operator()(const NormBackwardSums& n) const { return 2 * gpu::column_parts(n.rows) * n.cols * kFloat; }
   std::int64_t operator()(const SumRows& s) const {
     return gpu::column_parts(s.rows / s.period) * s.period * s.cols * kFloat;
