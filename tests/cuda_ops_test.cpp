@@ -59,13 +59,31 @@ TEST_CASE("arithmetic of matrices, also over views and in place", "[cuda]") {
 }
 
 TEST_CASE("sums over rows, of any period and added to", "[cuda]") {
-  const std::int64_t period = GENERATE(1, 3);
+  const std::int64_t period = GENERATE(1, 3), cols = GENERATE(5, 64);
   compare_with_host([&](OpTrial& t) {
-    const TensorId x = t.input("x", Shape{201, 5}), sum = t.input("sum", Shape{period, 5});
+    const TensorId x = t.input("x", Shape{201, cols}), sum = t.input("sum", Shape{period, cols});
     t.result(sum);
-    t.add(SumRows{201, 5, period, false, t.dtype()}, reads(x), writes(t.output("fresh", Shape{period, 5})));
-    t.add(SumRows{201, 5, period, true, t.dtype()}, reads(x), updates(sum));
+    t.add(SumRows{201, cols, period, false, t.dtype()}, reads(x), writes(t.output("fresh", Shape{period, cols})));
+    t.add(SumRows{201, cols, period, true, t.dtype()}, reads(x), updates(sum));
   });
+}
+
+TEST_CASE("whole arrays are summed, whose threads take more than they read at once", "[cuda]") {
+  compare_with_host(
+      [&](OpTrial& t) {
+        const std::int64_t rows = 9001, elements = 1'100'003;
+        std::vector<std::int32_t> classes;
+        for (int r = 0; r < rows; ++r) classes.push_back(r % 3);
+        const TensorId x = t.input("x", Shape{rows, 3}), targets = t.indices("targets", Shape{rows}, classes);
+        const TensorId loss = t.input("loss", Shape{1}), g = t.input("g", Shape{elements});
+        const TensorId norm = t.numbers("norm", Shape{1}, {0.5}, DType::F64);
+        t.result(loss);
+        t.result(norm);
+        t.add(CrossEntropyForward{rows, 3, 1e-4, t.dtype()}, reads(x), reads(targets),
+              writes(t.output("lse", Shape{rows})), updates(loss));
+        t.add(SumSquares{elements, 0.5, t.dtype()}, reads(g), updates(norm));
+      },
+      {}, {DType::F32, DType::BF16});
 }
 
 TEST_CASE("heads are broadcast and summed", "[cuda]") {

@@ -113,24 +113,26 @@ void run(const Dropout& d, const GpuContext<T>& c) {
 /// Σ over rows with equal residue, in parts; see columns.hpp.
 template <class T>
 void run(const SumRows& s, const GpuContext<T>& c) {
-  const std::int64_t parts = gpu::column_parts(s.rows / s.period), tiles = gpu::blocks_of<std::int64_t>(s.cols, 128);
   auto* sums = c.template scratch<float>();
-  c.launch(gpu::ColumnPartsKernel<T>{.rows = s.rows,
-                                     .cols = s.cols,
-                                     .period = s.period,
-                                     .dy_stride = c.row_stride(0, s.rows, s.cols),
-                                     .x_stride = 0,
-                                     .dy = c.data(0),
-                                     .x = nullptr,
-                                     .mean = {},
-                                     .rstd = {},
-                                     .product = nullptr,
-                                     .plain = sums},
-           parts * s.period * tiles);
-  c.over(
-      gpu::SumPartsKernel<T>{
-          .parts = parts, .cols = s.period * s.cols, .from = sums, .out = c.dense(1), .adds = s.accumulate},
-      s.period * s.cols);
+  const gpu::ColumnPartsKernel<T> k{.rows = s.rows,
+                                    .cols = s.cols,
+                                    .period = s.period,
+                                    .dy_stride = c.row_stride(0, s.rows, s.cols),
+                                    .x_stride = 0,
+                                    .dy = c.data(0),
+                                    .x = nullptr,
+                                    .mean = {},
+                                    .rstd = {},
+                                    .product = nullptr,
+                                    .plain = sums,
+                                    .wide = c.is_wide(0, s.rows, s.cols)};
+  c.launch(k, k.blocks());
+  const gpu::SumPartsKernel<T> sum{.parts = gpu::column_parts(s.rows / s.period),
+                                   .cols = s.period * s.cols,
+                                   .from = sums,
+                                   .out = c.dense(1),
+                                   .adds = s.accumulate};
+  c.each_row(sum, sum.blocks(), sum.kShared);
 }
 
 template <class T>

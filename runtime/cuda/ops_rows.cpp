@@ -38,7 +38,8 @@ template <class T>
 void sum_parts(const GpuContext<T>& c, std::int64_t parts, std::int64_t cols, const float* product, const float* plain,
                int dw, int db, bool adds) {
   const auto sum = [&](const float* from, int out) {
-    c.over(gpu::SumPartsKernel<T>{.parts = parts, .cols = cols, .from = from, .out = c.dense(out), .adds = adds}, cols);
+    const gpu::SumPartsKernel<T> k{.parts = parts, .cols = cols, .from = from, .out = c.dense(out), .adds = adds};
+    c.each_row(k, k.blocks(), k.kShared);
   };
   sum(product, dw);
   if (db >= 0) sum(plain, db);
@@ -48,20 +49,21 @@ void sum_parts(const GpuContext<T>& c, std::int64_t parts, std::int64_t cols, co
 template <class T>
 void norm_parameters(const GpuContext<T>& c, std::int64_t rows, std::int64_t cols, int dy, gpu::Numbers mean,
                      gpu::Numbers rstd, int dw, int db, bool adds) {
-  const std::int64_t parts = gpu::column_parts(rows), tiles = gpu::blocks_of<std::int64_t>(cols, 128);
+  const std::int64_t parts = gpu::column_parts(rows);
   auto *product = c.template scratch<float>(), *plain = product + parts * cols;
-  c.launch(gpu::ColumnPartsKernel<T>{.rows = rows,
-                                     .cols = cols,
-                                     .period = 1,
-                                     .dy_stride = c.row_stride(dy, rows, cols),
-                                     .x_stride = c.row_stride(0, rows, cols),
-                                     .dy = c.data(dy),
-                                     .x = c.data(0),
-                                     .mean = mean,
-                                     .rstd = rstd,
-                                     .product = product,
-                                     .plain = db >= 0 ? plain : nullptr},
-           parts * tiles);
+  const gpu::ColumnPartsKernel<T> k{.rows = rows,
+                                    .cols = cols,
+                                    .period = 1,
+                                    .dy_stride = c.row_stride(dy, rows, cols),
+                                    .x_stride = c.row_stride(0, rows, cols),
+                                    .dy = c.data(dy),
+                                    .x = c.data(0),
+                                    .mean = mean,
+                                    .rstd = rstd,
+                                    .product = product,
+                                    .plain = db >= 0 ? plain : nullptr,
+                                    .wide = c.is_wide(dy, rows, cols) && c.is_wide(0, rows, cols)};
+  c.launch(k, k.blocks());
   sum_parts(c, parts, cols, product, plain, dw, db, adds);
 }
 

@@ -75,7 +75,8 @@ template <class T>
 void run(const SumSquares& s, const GpuContext<T>& c) {
   auto* parts = c.template scratch<double>();
   const std::int64_t blocks = std::min(gpu::kSumBlocks, gpu::grid_for<gpu::SquaresKernel<T>>(s.elements));
-  c.launch(gpu::SquaresKernel<T>{s.elements, c.dense(0), parts}, blocks, gpu::kTotalShared);
+  c.launch(gpu::SquaresKernel<T>{s.elements, c.dense(0), parts, c.call().place(c.operand(0)) % 16 == 0}, blocks,
+           gpu::kTotalShared);
   c.launch(gpu::TotalKernel<double>{blocks, parts, s.weight, c.numbers(1)}, 1, gpu::kTotalShared);
 }
 
