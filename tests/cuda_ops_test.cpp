@@ -248,16 +248,17 @@ TEST_CASE("sums of rows that share an index, over blocks and digits of the sort"
 
 TEST_CASE("heads are turned by their positions, and back", "[cuda]") {
   const bool interleaved = GENERATE(false, true), inverse = GENERATE(false, true);
+  const std::int64_t half = GENERATE(3, 16), offset = half == 3 ? 3 : 16;  // the latter in whole packs
   compare_with_host([&](OpTrial& t) {
-    const TensorId cosine = t.input("cos", Shape{9, 3}), sine = t.input("sin", Shape{9, 3});
-    const TensorId x = t.input("x", Shape{4, 26});
-    const TensorId view =
-        t.builder().view(x, "v", Layout{.shape = Shape{4, 2, 6}, .strides = {26, 10, 1}, .offset = 3});
+    const TensorId cosine = t.input("cos", Shape{9, half}), sine = t.input("sin", Shape{9, half});
+    const TensorId x = t.input("x", Shape{4, 4 * half + 32});
+    const TensorId view = t.builder().view(
+        x, "v", Layout{.shape = Shape{4, 2, 2 * half}, .strides = {4 * half + 32, 2 * half + 8, 1}, .offset = offset});
     t.result(x);
     t.add(RotaryEmbedding{.rows = 4,
                           .heads = 2,
-                          .head_dim = 6,
-                          .rot_dim = 6,
+                          .head_dim = 2 * half,
+                          .rot_dim = 2 * half,
                           .sequence = 2,
                           .start = Extent{5},
                           .interleaved = interleaved,
@@ -271,11 +272,12 @@ TEST_CASE("tokens are drawn as on the host", "[cuda]") {
   const double temperature = GENERATE(0.0, 0.8);
   const std::int64_t top_k = GENERATE(0, 5);
   const double top_p = GENERATE(1.0, 0.6);
+  const std::int64_t vocab = GENERATE(41, 4003);
   compare_with_host(
       [&](OpTrial& t) {
-        const TensorId x = t.input("x", Shape{6, 41}, -4, 4);
+        const TensorId x = t.input("x", Shape{6, vocab}, -4, 4);
         t.add(Sample{.rows = 6,
-                     .vocab = 41,
+                     .vocab = vocab,
                      .temperature = temperature,
                      .top_k = top_k,
                      .top_p = top_p,

@@ -12,10 +12,12 @@
 #define KERNELS_GPU __device__
 #define KERNELS_GPU_INLINE __device__ __forceinline__
 #define KERNELS_UNROLL _Pragma("unroll")
+#define KERNELS_GPU_CALLED __device__ __noinline__
 #else
 #define KERNELS_GPU
 #define KERNELS_GPU_INLINE inline
 #define KERNELS_UNROLL
+#define KERNELS_GPU_CALLED
 #endif
 
 namespace orrery::kernels::cuda {
@@ -155,6 +157,17 @@ KERNELS_GPU_INLINE void store(T* to, const float (&from)[N]) {
 }
 
 constexpr float kInfinity = __builtin_huge_valf();
+
+/// 1/x; on the device to the last bit or the next.
+KERNELS_GPU_INLINE float inverse(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
 
 KERNELS_GPU_INLINE float larger(float a, float b) { return a > b ? a : b; }
 template <class I>

@@ -2,7 +2,7 @@
 // Kernels over tokens: embedding rows, rotary positions, the next token.
 #pragma once
 
-#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/row_teams.hpp"
 #include "kernels/philox.hpp"
 
 namespace orrery::kernels::cuda {
@@ -156,19 +156,50 @@ struct RotaryKernel {
   const std::int32_t* positions;  // or null
   bool interleaved;
   float sign;
+  bool wide;  // halves of heads and of rows of angles are whole packs
 
+  /// Pairs that a thread turns at once.
+  constexpr int at_once() const { return wide ? kPack<T> : 1; }
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    const std::int64_t pairs = rows * heads * half;
-    for (std::int64_t i = t.block() * kThreads + t.index(); i < pairs; i += t.blocks() * kThreads) {
-      const std::int64_t p = i % half, h = i / half % heads, r = i / half / heads;
-      const std::int64_t at = (positions ? positions[r] : start + r % sequence) * half + p;
-      T* head = x + r * token_stride + h * head_stride;
-      T *first = head + (interleaved ? 2 * p : p), *second = head + (interleaved ? 2 * p + 1 : p + half);
-      const float a = to_float(*first), b = to_float(*second), c = to_float(cosine[at]), s = sign * to_float(sine[at]);
-      *first = from_float<T>(a * c - b * s);
-      *second = from_float<T>(a * s + b * c);
+    if (wide)
+      over<kPack<T>>(t);
+    else
+      over<1>(t);
+  }
+
+ private:
+  template <int N, class Thread>
+  KERNELS_GPU_INLINE void over(const Thread& t) const {
+    const auto width = static_cast<std::uint32_t>(half / N), in_row = static_cast<std::uint32_t>(heads) * width;
+    for (std::int64_t i = t.block() * kThreads + t.index(); i < rows * in_row; i += t.blocks() * kThreads) {
+      const std::int64_t r = i / in_row;
+      const auto in = static_cast<std::uint32_t>(i - r * in_row);
+      const std::uint32_t h = in / width, p = in % width * N;
+      const std::int64_t position =
+          positions ? positions[r] : start + static_cast<std::uint32_t>(r) % static_cast<std::uint32_t>(sequence);
+      T* first = x + r * token_stride + h * head_stride + (interleaved ? 2 * p : p);
+      T* second = first + (interleaved ? N : half);
+      float v[2][N], c[N], s[N];
+      load<T, N>(first, v[0]);
+      load<T, N>(second, v[1]);
+      load<T, N>(cosine + position * half + p, c);
+      load<T, N>(sine + position * half + p, s);
+      if (interleaved) {
+        KERNELS_UNROLL
+        for (int j = 0; j < N; ++j) turn(v[2 * j / N][2 * j % N], v[(2 * j + 1) / N][(2 * j + 1) % N], c[j], s[j]);
+      } else {
+        KERNELS_UNROLL
+        for (int j = 0; j < N; ++j) turn(v[0][j], v[1][j], c[j], s[j]);
+      }
+      store<T, N>(first, v[0]);
+      store<T, N>(second, v[1]);
     }
+  }
+  KERNELS_GPU_INLINE void turn(float& a, float& b, float c, float s) const {
+    const float first = a * c - b * (sign * s);
+    b = a * (sign * s) + b * c;
+    a = first;
   }
 };
 
@@ -179,7 +210,7 @@ struct RotaryKernel {
 /// drawn with the numbers of kernels/host/sampling.cpp: the draw is the host's up to rounding of the sums.
 template <class T>
 struct SampleKernel {
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 512;
   static constexpr bool kCooperates = true;
   std::int64_t rows, vocab, stride;
   const T* logits;
@@ -192,9 +223,11 @@ struct SampleKernel {
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
     for (std::int64_t r = t.block(); r < rows; r += t.blocks()) {
-      const T* x = logits + r * stride;
+      const Logits x{{r, vocab, t.index(), kThreads, t.index() == 0}, {logits + r * stride}, RowForm::Packs};
       float most = -kInfinity;
-      for (std::int64_t c = t.index(); c < vocab; c += kThreads) most = larger(most, to_float(x[c]));
+      x.each([&](int, auto, const auto& v) {
+        for (const float one : v[0]) most = larger(most, one);
+      });
       most = block_reduce<kWarps>(t, most, t.template shared<float>(), LargerOf{});
       const std::int64_t token = temperature == 0 ? first_at_least(t, x, most) : draw(t, x, most, r);
       if (t.index() == 0) tokens[r] = static_cast<std::int32_t>(token < vocab ? token : 0);
@@ -202,13 +235,19 @@ struct SampleKernel {
   }
 
  private:
+  using Logits = ReadRows<T, 1>;
   static constexpr int kWarps = kThreads / kWarp;
 
   template <class Thread>
-  KERNELS_GPU std::int64_t first_at_least(const Thread& t, const T* x, float bound) const {
+  KERNELS_GPU_CALLED std::int64_t first_at_least(const Thread& t, const Logits& x, float bound) const {
     std::int64_t found = vocab;
-    for (std::int64_t c = t.index(); c < vocab && found == vocab; c += kThreads)
-      if (to_float(x[c]) >= bound) found = c;
+    x.each([&](int, auto c, const auto& v) {
+      int j = 0;
+      for (const float one : v[0]) {
+        if (one >= bound) found = smaller_of<std::int64_t>(found, c + j);
+        ++j;
+      }
+    });
     return block_reduce<kWarps>(t, found, t.template shared<std::int64_t>(), SmallerOf{});
   }
   struct SmallerOf {
@@ -219,15 +258,17 @@ struct SampleKernel {
   }
   /// Σ of weights, or with `counts` the number, of logits above a bound.
   template <class Thread>
-  KERNELS_GPU double above(const Thread& t, const T* x, float most, float bound, bool counts) const {
+  KERNELS_GPU_CALLED double above(const Thread& t, const Logits& x, float most, float bound, bool counts) const {
     double sum = 0;
-    for (std::int64_t c = t.index(); c < vocab; c += kThreads)
-      if (const float v = to_float(x[c]); v > bound) sum += counts ? 1.0 : weight(v, most);
+    x.each([&](int, auto, const auto& v) {
+      for (const float one : v[0])
+        if (one > bound) sum += counts ? 1.0 : weight(one, most);
+    });
     return block_reduce<kWarps>(t, sum, t.template shared<double>(), SumOf{});
   }
   /// The largest bound that at least `wanted` logits, or weight, lie at or above.
   template <class Thread>
-  KERNELS_GPU float bound_of(const Thread& t, const T* x, float most, double wanted, bool counts) const {
+  KERNELS_GPU float bound_of(const Thread& t, const Logits& x, float most, double wanted, bool counts) const {
     std::uint32_t low = 0, high = ordered(most);
     while (low < high) {  // largest b with above(b − 1) ≥ wanted
       const std::uint32_t middle = low + (high - low + 1) / 2;
@@ -249,7 +290,7 @@ struct SampleKernel {
 
   /// Restrictions hold in turn, as on the host: of the top_k the fewest that reach top_p of their weight.
   template <class Thread>
-  KERNELS_GPU std::int64_t draw(const Thread& t, const T* x, float most, std::int64_t r) const {
+  KERNELS_GPU std::int64_t draw(const Thread& t, const Logits& x, float most, std::int64_t r) const {
     float bound = -kInfinity;
     double ties = static_cast<double>(vocab);  // how many of those at the bound take part
     if (top_k > 0 && top_k < vocab) {
@@ -276,27 +317,38 @@ struct SampleKernel {
   /// The first candidate whose weight, added to those before it, reaches `mass`: in the order of the indices where
   /// nothing restricts the draw, of falling logits else.
   template <class Thread>
-  KERNELS_GPU std::int64_t pick(const Thread& t, const T* x, float most, float bound, double ties, double mass) const {
+  KERNELS_GPU std::int64_t pick(const Thread& t, const Logits& x, float most, float bound, double ties,
+                                double mass) const {
     return bound == -kInfinity ? pick_in_order(t, x, most, mass) : pick_by_size(t, x, most, bound, ties, mass);
   }
-  /// Each thread adds up a stretch of the logits, then one walks through the stretch that reaches the mass.
+  /// Each thread adds up a stretch of the logits, each warp those of its threads; then one walks through the warps, the
+  /// threads of the warp and the stretch that reach the mass.
   template <class Thread>
-  KERNELS_GPU std::int64_t pick_in_order(const Thread& t, const T* x, float most, double mass) const {
+  KERNELS_GPU_CALLED std::int64_t pick_in_order(const Thread& t, const Logits& x, float most, double mass) const {
+    const T* logit = x.from[0];
     const std::int64_t each = blocks_of<std::int64_t>(vocab, kThreads);
-    double* sums = t.template shared<double>();
+    double *sums = t.template shared<double>(), *of_warps = sums + kThreads;
     double own = 0;
     for (std::int64_t c = t.index() * each; c < smaller_of(vocab, (t.index() + 1) * each); ++c)
-      own += weight(to_float(x[c]), most);
+      own += weight(to_float(logit[c]), most);
     sums[t.index()] = own;
+    t.sync();
+    if (t.index() < kWarps) {
+      own = 0;
+      for (int i = 0; i < kWarp; ++i) own += sums[t.index() * kWarp + i];
+      of_warps[t.index()] = own;
+    }
     t.sync();
     std::int64_t token = vocab;
     if (t.index() == 0) {
       double sum = 0;
-      int stretch = 0;
-      while (stretch < kThreads - 1 && sum + sums[stretch] < mass) sum += sums[stretch++];
+      int warp = 0;
+      while (warp < kWarps - 1 && sum + of_warps[warp] < mass) sum += of_warps[warp++];
+      int stretch = warp * kWarp;
+      while (stretch < (warp + 1) * kWarp - 1 && sum + sums[stretch] < mass) sum += sums[stretch++];
       token = smaller_of(stretch * each, vocab - 1);
       for (; token < vocab - 1; ++token) {
-        sum += weight(to_float(x[token]), most);
+        sum += weight(to_float(logit[token]), most);
         if (sum >= mass) break;
       }
     }
@@ -305,16 +357,19 @@ struct SampleKernel {
   }
   /// One reduction per candidate: the next in falling order, equals by index.
   template <class Thread>
-  KERNELS_GPU std::int64_t pick_by_size(const Thread& t, const T* x, float most, float bound, double ties,
-                                        double mass) const {
+  KERNELS_GPU_CALLED std::int64_t pick_by_size(const Thread& t, const Logits& x, float most, float bound, double ties,
+                                               double mass) const {
     std::uint64_t last = ~std::uint64_t{0};
     std::int64_t token = 0;
     for (double sum = 0; sum < mass;) {
       std::uint64_t best = 0;
-      for (std::int64_t c = t.index(); c < vocab; c += kThreads) {
-        const std::uint64_t rank = std::uint64_t{ordered(to_float(x[c]))} << 32 | (0xffffffffu - c);
-        if (rank < last && rank > best) best = rank;
-      }
+      x.each([&](int, auto c, const auto& v) {
+        auto index = static_cast<std::uint32_t>(c);
+        for (const float one : v[0]) {
+          const std::uint64_t rank = std::uint64_t{ordered(one)} << 32 | (0xffffffffu - index++);
+          if (rank < last && rank > best) best = rank;
+        }
+      });
       best = block_reduce<kWarps>(t, best, t.template shared<std::uint64_t>(), LargestOf{});
       const float v = unordered(static_cast<std::uint32_t>(best >> 32));
       if (best == 0 || v < bound || (v == bound && (ties -= 1) < 0)) break;
@@ -328,7 +383,7 @@ struct SampleKernel {
     KERNELS_GPU_INLINE std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const { return a > b ? a : b; }
   };
 };
-constexpr std::size_t kSampleShared = 256 * sizeof(double);
+constexpr std::size_t kSampleShared = (512 + 512 / kWarp) * sizeof(double);
 
 template <class T>
 using TokenKernels = KernelList<GatherKernel<T>, MaskColumnsKernel<T>, RotaryKernel<T>, SampleKernel<T>,

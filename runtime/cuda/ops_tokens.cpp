@@ -90,20 +90,24 @@ void run(const RotaryEmbedding& w, const GpuContext<T>& c) {
     c.fail(fmt::format("position {}, but '{}' holds {}", start + sequence - 1, c.operand_name(0), positions));
   const int x = c.output();
   const auto [token, head] = c.head_strides(w, x);
-  c.over(gpu::RotaryKernel<T>{.rows = w.rows,
-                              .heads = w.heads,
-                              .half = w.rot_dim / 2,
-                              .sequence = sequence,
-                              .start = start,
-                              .token_stride = token,
-                              .head_stride = head,
-                              .cosine = c.dense(0),
-                              .sine = c.dense(1),
-                              .x = c.data(x),
-                              .positions = w.positions ? c.ints(2) : nullptr,
-                              .interleaved = w.interleaved,
-                              .sign = w.inverse ? -1.0f : 1.0f},
-         w.rows * w.heads * w.rot_dim / 2);
+  const auto whole = [](std::int64_t numbers) { return numbers % gpu::kPack<T> == 0; };
+  const auto aligned = [&](int i) { return c.call().place(c.operand(i)) % 16 == 0; };
+  const gpu::RotaryKernel<T> k{
+      .rows = w.rows,
+      .heads = w.heads,
+      .half = w.rot_dim / 2,
+      .sequence = sequence,
+      .start = start,
+      .token_stride = token,
+      .head_stride = head,
+      .cosine = c.dense(0),
+      .sine = c.dense(1),
+      .x = c.data(x),
+      .positions = w.positions ? c.ints(2) : nullptr,
+      .interleaved = w.interleaved,
+      .sign = w.inverse ? -1.0f : 1.0f,
+      .wide = aligned(0) && aligned(1) && aligned(x) && whole(w.rot_dim / 2) && whole(token) && whole(head)};
+  c.over(k, w.rows * w.heads * k.half / k.at_once());
 }
 
 template <class T>
