@@ -25,7 +25,7 @@ struct ValueAndSlope {
   float value, slope;
 };
 
-KERNELS_GPU_INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+KERNELS_GPU_INLINE float sigmoid(float x) { return inverse(1.0f + expf(-x)); }
 
 /// An activation and its derivative, by the formulas of kernels/host/activation.cpp.
 KERNELS_GPU_INLINE ValueAndSlope activate(Activate kind, float x) {
@@ -34,8 +34,8 @@ KERNELS_GPU_INLINE ValueAndSlope activate(Activate kind, float x) {
       return {x > 0 ? x : (x != x ? x : 0.0f), x > 0 ? 1.0f : 0.0f};
     case Activate::GeluTanh: {
       constexpr float kRoot = 0.79788456080286535588f, kCubic = 0.044715f;
-      const float t = tanhf(kRoot * (x + kCubic * x * x * x)), half = 0.5f * (1.0f + t);
-      return {x * half, half + 0.5f * x * (1.0f - t * t) * kRoot * (1.0f + 3.0f * kCubic * x * x)};
+      const float s = sigmoid(2 * kRoot * (x + kCubic * x * x * x));  // (1 + tanh) / 2
+      return {x * s, s + 2 * x * s * (1.0f - s) * kRoot * (1.0f + 3.0f * kCubic * x * x)};
     }
     case Activate::GeluErf: {
       const float cdf = 0.5f * (1.0f + erff(x * 0.70710678118654752440f));
@@ -56,7 +56,28 @@ KERNELS_GPU_INLINE ValueAndSlope activate(Activate kind, float x) {
   }
 }
 
-// Functions of one element: in[] → out[] at (row, col).
+/// Calls f with a kind that the compiler knows: what is decided here is not decided again for each number.
+template <class F>
+KERNELS_GPU_INLINE void with_kind(Activate kind, F&& f) {
+  switch (kind) {
+    case Activate::Relu:
+      return f(Activate::Relu);
+    case Activate::GeluTanh:
+      return f(Activate::GeluTanh);
+    case Activate::GeluErf:
+      return f(Activate::GeluErf);
+    case Activate::Silu:
+      return f(Activate::Silu);
+    case Activate::Tanh:
+      return f(Activate::Tanh);
+    case Activate::QuickGelu:
+      return f(Activate::QuickGelu);
+    default:
+      return f(Activate::Sigmoid);
+  }
+}
+
+// Functions of one element: in[] → out[] at (row, col), which `kPlaced` ones ask for.
 
 struct ActivationOf {  // x → y
   static constexpr int kIn = 1, kOut = 1;
@@ -118,6 +139,7 @@ struct LargerOfTwo {
 /// kept may be written down, a byte a number.
 struct DropoutOf {
   static constexpr int kIn = 1, kOut = 1;
+  static constexpr bool kPlaced = true;
   PhiloxKey key;
   std::int64_t first_row, first_col, global_cols;
   const std::int32_t* row_ids;  // or null
@@ -142,6 +164,7 @@ struct DropoutOf {
 };
 struct MaskedOf {
   static constexpr int kIn = 1, kOut = 1;
+  static constexpr bool kPlaced = true;
   float factor;
   const std::uint8_t* mask;
   std::int64_t cols;
@@ -174,7 +197,7 @@ struct MapKernel {
   KERNELS_GPU void over(const Thread& t, std::int64_t used) const {
     const std::int64_t width = cols / N, step = t.blocks() * kThreads;
     for (std::int64_t i = t.block() * kThreads + t.index(); i < used * width; i += step)
-      one<N>(i / width, i % width * N);
+      rows == 1 ? one<N>(0, i * N) : one<N>(i / width, i % width * N);
   }
 
   template <int N>
@@ -187,13 +210,27 @@ struct MapKernel {
       else
         load<T, N>(from + col, x[k]);
     }
+    if constexpr (requires { f.kind; }) {
+      with_kind(f.kind, [&](Activate kind) {
+        F known = f;
+        known.kind = kind;
+        each_number(known, x, y, row, col);
+      });
+    } else {
+      each_number(f, x, y, row, col);
+    }
+    for (int k = 0; k < F::kOut; ++k) store<T, N>(static_cast<T*>(out[k].at) + out[k].first(row) + col, y[k]);
+  }
+  template <int N>
+  static KERNELS_GPU_INLINE void each_number(const F& f, const float (&x)[F::kIn][N], float (&y)[F::kOut][N],
+                                             std::int64_t row, std::int64_t col) {
+    KERNELS_UNROLL
     for (int j = 0; j < N; ++j) {
       float a[F::kIn], b[F::kOut];
       for (int k = 0; k < F::kIn; ++k) a[k] = x[k][j];
       f(a, b, row, col + j);
       for (int k = 0; k < F::kOut; ++k) y[k][j] = b[k];
     }
-    for (int k = 0; k < F::kOut; ++k) store<T, N>(static_cast<T*>(out[k].at) + out[k].first(row) + col, y[k]);
   }
 };
 
@@ -202,13 +239,13 @@ template <class From, class To>
 struct CastKernel {
   static constexpr int kThreads = 256;
   static constexpr bool kCooperates = false;
+  static constexpr int N = sizeof(From) + sizeof(To) > 8 ? 2 : 4;  // numbers of an access
   std::int64_t elements;
   const From* x;
   To* y;
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    constexpr int N = sizeof(From) + sizeof(To) > 8 ? 2 : 4;
     const bool wide = reinterpret_cast<std::uintptr_t>(x) % (N * sizeof(From)) == 0 &&
                       reinterpret_cast<std::uintptr_t>(y) % (N * sizeof(To)) == 0;
     const std::int64_t first = t.block() * kThreads + t.index(), step = t.blocks() * kThreads;

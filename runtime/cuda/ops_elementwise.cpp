@@ -26,6 +26,7 @@ void map(const GpuContext<T>& c, const F& f, std::int64_t rows, std::int64_t col
   };
   for (std::size_t k = 0; k < in.size(); ++k) kernel.in[k] = place(in[k]);
   for (std::size_t k = 0; k < out.size(); ++k) kernel.out[k] = place(out[k]);
+  if (dense && !requires { F::kPlaced; }) kernel.rows = 1, kernel.cols = rows * cols;  // no row to be found
   kernel.wide = wide;
   if (count >= 0) kernel.count = c.count_at(count);
   c.over(kernel, rows * cols / (wide ? gpu::kPack<T> : 1));
@@ -154,7 +155,8 @@ namespace {
 
 template <class From, class To>
 void cast(const Cast& k, const GpuContext<void>& c) {
-  c.over(gpu::CastKernel<From, To>{k.elements, c.elements_of<From>(0), c.elements_of<To>(1)}, k.elements / 2 + 1);
+  c.over(gpu::CastKernel<From, To>{k.elements, c.elements_of<From>(0), c.elements_of<To>(1)},
+         k.elements / gpu::CastKernel<From, To>::N + 1);
 }
 
 using CastFunction = void (*)(const Cast&, const GpuContext<void>&);
