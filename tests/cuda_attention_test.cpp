@@ -56,11 +56,12 @@ TEST_CASE("attention and its gradients, causal and not, with shared keys, window
 }
 
 TEST_CASE("tiles of many queries go to the tensor cores, and so do their gradients", "[cuda]") {
-  const std::int64_t dim = GENERATE(64, 128);
+  const std::int64_t dim = GENERATE(40, 64, 80, 96, 128);
   const bool causal = GENERATE(true, false);
   // One tile and several; more tiles than the ring has slots; queries that see no key, sequences side by side.
   const auto [batch, q, kv] =
       GENERATE(std::tuple{1, 70, 70}, std::tuple{1, 17, 261}, std::tuple{1, 133, 70}, std::tuple{2, 150, 40});
+  if (dim % 64 != 0 && q != 133) return;  // what differs is what lies behind a head
   const bool adds = q == 70;
   compare_with_host(
       [&, batch = batch, q = q, kv = kv](OpTrial& t) {

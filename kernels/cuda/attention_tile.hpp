@@ -15,6 +15,7 @@ namespace orrery::kernels::cuda {
 
 /// Rows of a block's tile, and of those that come by the ring.
 constexpr int kTileRows = 128, kTileStep = 64;
+constexpr int kMostTiledDims = 128;              // numbers of a head
 constexpr float kLog2OfE = 1.4426950408889634f;  // e^x = 2^(x·log₂e)
 
 /// How many keys queries see, from some query on: of(r) the one r behind it, none where it is below 1.

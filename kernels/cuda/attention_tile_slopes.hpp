@@ -267,9 +267,18 @@ using AttentionTileKernels =
 template <class F>
 void for_each_attention_tile_list(F&& f) {
   f(AttentionTileKernels<bf16, 64>{});
+  f(AttentionTileKernels<bf16, 96>{});
   f(AttentionTileKernels<bf16, 128>{});
   f(AttentionTileKernels<f16, 64>{});
+  f(AttentionTileKernels<f16, 96>{});
   f(AttentionTileKernels<f16, 128>{});
+}
+/// f(D) for the narrowest of these that hold heads of so many numbers.
+template <class F>
+void in_narrowest_tiles(std::int64_t dim, F&& f) {
+  if (dim <= 64) return f(std::integral_constant<int, 64>{});
+  if (dim <= 96) return f(std::integral_constant<int, 96>{});
+  f(std::integral_constant<int, kMostTiledDims>{});
 }
 
 }  // namespace orrery::kernels::cuda

@@ -82,14 +82,15 @@ bool has_wide_rows(const gpu::HeadView& x, std::int64_t element_bytes) {
          x.token * element_bytes % 16 == 0 && x.head * element_bytes % 16 == 0;
 }
 
-/// Tensor cores take 16-bit types, heads of 64 or 128, many queries, scores as they are, and no mask but the causal
-/// one.
+/// Tensor cores take 16-bit types, heads of whole 16 bytes up to 128 numbers, many queries, scores as they are, and no
+/// mask but the causal one.
 template <class T>
 bool fits_tiles(const AttentionShape& s, std::initializer_list<gpu::HeadView> views) {
   if constexpr (sizeof(T) != 2) return false;
   const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts && s.cap == 0;
   const bool wide = std::all_of(views.begin(), views.end(), [](const gpu::HeadView& x) { return has_wide_rows(x, 2); });
-  return plain && wide && s.q >= 16 && s.scale > 0 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
+  return plain && wide && s.q >= 16 && s.scale > 0 && s.qk_dim == s.v_dim && s.qk_dim % 8 == 0 &&
+         s.qk_dim <= gpu::kMostTiledDims;
 }
 
 /// Products of four warps: whole groups of queries, on devices that have been tried.
@@ -101,8 +102,10 @@ bool is_quick(const AttentionShape& s, const GpuContextBase& c) {
 template <class T, int D>
 void tiles(const AttentionShape& s, const gpu::AttentionKernel<T>& k, const GpuContext<T>& c) {
   if constexpr (sizeof(T) == 2) {
-    const gpu::HopperAttentionKernel<T, D> quick{.p = k.p, .o = k.o, .lse = k.lse, .fault = c.fault()};
-    if (is_quick(s, c)) return c.launch(quick, quick.tiles(), quick.kShared);
+    if constexpr (D % 64 == 0) {
+      const gpu::HopperAttentionKernel<T, D> quick{.p = k.p, .o = k.o, .lse = k.lse, .fault = c.fault()};
+      if (is_quick(s, c)) return c.launch(quick, quick.tiles(), quick.kShared);
+    }
     const gpu::TileAttentionKernel<T, D> known{.p = k.p, .o = k.o, .lse = k.lse};
     c.launch(known, known.tiles(), known.kShared);
   }
@@ -186,7 +189,7 @@ void run(const AttentionForward& w, const GpuContext<T>& c) {
   k.o = head_view(c, out, s.batch, s.heads, s.v_dim);
   if (w.keep_lse) k.lse = c.numbers(out + 1);
   if (fits_tiles<T>(s, {k.p.q, k.p.k, k.p.v, k.o}))
-    return s.qk_dim == 64 ? tiles<T, 64>(s, k, c) : tiles<T, 128>(s, k, c);
+    return gpu::in_narrowest_tiles(s.qk_dim, [&](auto d) { tiles<T, d()>(s, k, c); });
   few_at_a_time(k, key_splits(s, k.p.kv_len), c);
 }
 
@@ -218,7 +221,7 @@ void run(const AttentionBackward& w, const GpuContext<T>& c) {
                           .adds_k = adds(dq + 1),
                           .adds_v = adds(dq + 2)}};
   if (fits_tiles<T>(s, {p.q, p.k, p.v, d_o, slopes.queries.dq, slopes.keys.dk, slopes.keys.dv}))
-    return s.qk_dim == 64 ? slope_tiles<T, 64>(slopes, c) : slope_tiles<T, 128>(slopes, c);
+    return gpu::in_narrowest_tiles(s.qk_dim, [&](auto d) { slope_tiles<T, d()>(slopes, c); });
   c.launch(slopes.queries, queries);
   c.launch(slopes.keys, warps_in_blocks(s.batch * s.kv_heads * p.kv_len));
   if (s.bias && c.size() > dq + 3)
