@@ -145,7 +145,7 @@ struct NormSlopeKernel {
 
  private:
   /// Where the sums of column c + j lie among those of a row: so that threads side by side use different banks.
-  KERNELS_GPU_INLINE int slot(int c, int j) const { return j * (teams.cols / kPack<T>)+c / kPack<T>; }
+  KERNELS_GPU_INLINE int slot(int c, int j) const { return j * static_cast<int>(teams.cols / kPack<T>) + c / kPack<T>; }
   template <class Rows>
   KERNELS_GPU_INLINE void write(const Rows& rows, float m, float s, float sum, float dot, T* to, float* products,
                                 float* plains) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+// Of functions that a GPU runs: as the compiler likes, in place, as calls (of what is large and used in several places).
 #ifdef __CUDACC__
 #define KERNELS_GPU __device__
 #define KERNELS_GPU_INLINE __device__ __forceinline__

@@ -41,8 +41,11 @@ class SearchSplits final : public Command {
            "and parts of matrices (tp, within a node) are predicted by 1F1B, with microbatches of 1, 2, 4, … samples "
            "as\n"
            "long as that is faster, at least as many microbatches as stages, and the least recomputation that fits.\n"
-           "Then schedules, what replicas share, buckets and overlap are tried around the fastest four, one after\n"
-           "another. `orrery fit` looks among host and disk for models that no split leaves room for.\n";
+           "Then schedules, what replicas share, buckets and overlap are tried around the fastest, at most six that "
+           "take\n"
+           "no more than a quarter longer, one after another. `orrery fit` looks among host and disk for models that "
+           "no\n"
+           "split leaves room for.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -50,9 +53,10 @@ class SearchSplits final : public Command {
     TrainingRequest request = target_.read(context.wiring, arguments[0]);
     request.batch = batch_.value_or(kUsualSamples * request.ranks);
     const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
-    const SplitSearch found = search_splits(
-        reproducer, request, split_bounds(request.model, target_.devices_per_node()), static_cast<std::size_t>(rows_),
-        [&](std::string_view what, double done) { context.console.progress(what, done); });
+    const SplitSearch found =
+        search_splits(reproducer, request, split_bounds(target_.network(), target_.devices_per_node()),
+                      static_cast<std::size_t>(rows_),
+                      [&](std::string_view what, double done) { context.console.progress(what, done); });
     context.console.end_progress();
     if (found.meshes == 0)
       throw UserError{
@@ -91,11 +95,11 @@ class SearchSplits final : public Command {
     if (found.best.empty()) out += "no way to split it fits; closest come\n";
     out += table.text("  ");
     if (!found.best.empty()) {
+      const StepSplit& split = found.best.front().split;
       const TrainingTrial& best = found.best.front().trial;
       out += fmt::format("\n90 % interval of the first {} … {}; errors of one cluster are mostly common to its rows\n",
                          to_text(Seconds{best.low}), to_text(Seconds{best.high}));
-      out += fmt::format("{{{}}}, recompute: {}, microbatches: {}\n", found.best.front().split.strategy(),
-                         best.recompute, found.best.front().split.microbatches(q.batch));
+      out += fmt::format("{{{}}}, recompute: {}\n", split.strategy(), split.recomputation(split.microbatches(q.batch)));
     }
     return out + fmt::format("\n{} of {} meshes fit; {} of {} predicted ways do; {:.1f} s\n", found.fit_meshes,
                              found.meshes, found.fitting, found.tried, seconds);
@@ -128,8 +132,7 @@ class SearchSplits final : public Command {
     const std::string text =
         fmt::format("# The fastest of `orrery search {} --cluster {}` on {} devices.\n", target_.model(),
                     target_.cluster(), q.ranks) +
-        training_scenario(target_.named(q), t.split.strategy(),
-                          fmt::format("{}, microbatches: {}", t.trial.recompute, t.split.microbatches(q.batch)));
+        training_scenario(target_.named(q), t.split.strategy(), t.split.recomputation(t.split.microbatches(q.batch)));
     const auto lock = context.interrupt.writing();
     write_file_atomically(save_, text);
   }

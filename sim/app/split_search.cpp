@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "sim/base/parallel.hpp"
-#include "sim/model/load.hpp"
 
 namespace orrery {
 namespace {
@@ -112,8 +111,7 @@ class Search {
     Answer a;
     Report report;
     a.trial.split = s;
-    a.trial.trial =
-        predict_training(r_, q, s.strategy(), fmt::format("{}, microbatches: {}", s.recompute, microbatches), &report);
+    a.trial.trial = predict_training(r_, q, s.strategy(), s.recomputation(microbatches), &report);
     a.trial.bubble = report.bubble;
     if (a.trial.trial.fits() || !report.memory.capacity) return a;
     double beside = 0;
@@ -231,6 +229,10 @@ std::string StepSplit::strategy() const {
   return out + "}";
 }
 
+std::string StepSplit::recomputation(std::int64_t microbatches) const {
+  return fmt::format("{}, microbatches: {}", recompute, microbatches);
+}
+
 std::string StepSplit::rest() const {
   std::string out;
   const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
@@ -243,11 +245,10 @@ std::string StepSplit::rest() const {
   return out;
 }
 
-SplitBounds split_bounds(const Node& model, std::int64_t devices_per_node) {
+SplitBounds split_bounds(const Model& model, std::int64_t devices_per_node) {
   SplitBounds b;
   b.devices_per_node = devices_per_node;
-  const Model loaded = model_from_config(model, "searched");
-  const auto* network = std::get_if<Transformer>(&loaded.network);
+  const auto* network = std::get_if<Transformer>(&model.network);
   if (network == nullptr) return b;
   b.layers = static_cast<std::int64_t>(network->encoder.size() + network->decoder.size());
   for (const auto* blocks : {&network->encoder, &network->decoder})

@@ -37,6 +37,8 @@ struct StepSplit {
   std::int64_t microbatches(std::int64_t batch) const { return batch / (mesh.replicas() * samples); }
   /// An entry of `strategy` in a scenario, without what is as it is by default.
   std::string strategy() const;
+  /// The value of `recompute`, with the key behind it that tells how many microbatches there are.
+  std::string recomputation(std::int64_t microbatches) const;
   /// What of it is neither mesh nor recomputation, for people: "interleaved 2, zero1".
   std::string rest() const;
   bool operator==(const StepSplit&) const = default;
@@ -54,7 +56,7 @@ struct SplitBounds {
   std::int64_t layers = 1;            // pp has at most as many
   std::int64_t experts = 1;           // of a layer; ep divides them
 };
-SplitBounds split_bounds(const Node& model, std::int64_t devices_per_node);
+SplitBounds split_bounds(const Model& model, std::int64_t devices_per_node);
 /// All meshes of so many ranks within bounds that a batch of so many samples and such a sequence can be split by.
 std::vector<SplitMesh> split_meshes(std::int64_t ranks, std::int64_t batch, std::int64_t sequence,
                                     const SplitBounds& bounds);

@@ -101,11 +101,10 @@ TrainingRequest TrainingTarget::read(const Wiring& wiring, const std::string& mo
   model_ = model;
   const std::string model_path = file_of(model, wiring.locations(), &Locations::find_model);
   q.model = read_yaml(model_path);
-  const Model loaded = load_model(model_path);
-  parameters_ = loaded.parameter_count();
+  network_ = load_model(model_path);
   std::erase_if(q.model.fields, [](const auto& f) { return f.first == "_name_or_path"; });
-  q.model.fields.emplace_back("_name_or_path", Node::of(loaded.name));
-  const auto* network = std::get_if<Transformer>(&loaded.network);
+  q.model.fields.emplace_back("_name_or_path", Node::of(network_.name));
+  const auto* network = std::get_if<Transformer>(&network_.network);
   const std::int64_t places = network != nullptr && network->max_positions > 0 ? network->max_positions : INT64_MAX;
   q.sequence = sequence_.value_or(std::min(kUsualSequence, places));
   const std::string path = file_of(cluster_, wiring.locations(), &Locations::find_cluster);
@@ -123,8 +122,8 @@ TrainingRequest TrainingTarget::read(const Wiring& wiring, const std::string& mo
 std::string TrainingTarget::head(const TrainingRequest& q, const std::string& work) const {
   const auto room = [](double bytes) { return bytes > 0 ? to_text(Bytes{bytes}) : std::string{"none"}; };
   return fmt::format("{} ({:.3g} B parameters) on {}: {} device{}, {}, {}\nper device: memory {}, host {}, disk {}\n",
-                     model_, double(parameters_) * 1e-9, cluster_, q.ranks, q.ranks == 1 ? "" : "s", work, q.dtype,
-                     room(q.room.device), room(q.room.host), room(q.room.disk));
+                     model_, double(network_.parameter_count()) * 1e-9, cluster_, q.ranks, q.ranks == 1 ? "" : "s",
+                     work, q.dtype, room(q.room.device), room(q.room.host), room(q.room.disk));
 }
 
 TrainingRequest TrainingTarget::named(TrainingRequest q) const {
@@ -136,7 +135,7 @@ TrainingRequest TrainingTarget::named(TrainingRequest q) const {
 nlohmann::json TrainingTarget::json(const TrainingRequest& q) const {
   return {{"schema_version", kSchemaVersion},
           {"model", model_},
-          {"parameters", parameters_},
+          {"parameters", network_.parameter_count()},
           {"cluster", cluster_},
           {"devices", q.ranks},
           {"sequence", q.sequence},

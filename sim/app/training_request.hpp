@@ -9,6 +9,7 @@
 
 #include "sim/app/command.hpp"
 #include "sim/app/reproduction.hpp"
+#include "sim/model/model.hpp"
 
 namespace orrery {
 
@@ -36,7 +37,7 @@ class TrainingTarget {
 
   const std::string& model() const { return model_; }
   const std::string& cluster() const { return cluster_; }
-  std::int64_t parameters() const { return parameters_; }
+  const Model& network() const { return network_; }
   std::int64_t devices_per_node() const { return devices_per_node_; }
   /// "llama-3-8b (8.03 B parameters) on dgx_h100: 8 devices, WORK, bf16", and a line with the memory of a device.
   std::string head(const TrainingRequest& request, const std::string& work) const;
@@ -47,7 +48,8 @@ class TrainingTarget {
 
  private:
   std::string model_, cluster_ = "host", dtype_;
-  std::int64_t parameters_ = 0, devices_per_node_ = 1;
+  Model network_;
+  std::int64_t devices_per_node_ = 1;
   std::optional<std::int64_t> devices_, sequence_;
 };
 
