@@ -111,6 +111,46 @@ TEST_CASE("no split that is tried by hand is faster, with many microbatches and 
   CHECK(fitting > 10);
 }
 
+TEST_CASE("blocks get ways of their own where memory is short, and no number of blocks that run again is faster") {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.file("small.yaml", cluster_with("1100 MB"));
+  const json all = search_of({"gpt2", "--cluster", cluster, "--batch", "128", "--sequence", "512", "--reserve", "0"});
+  int layered = 0;
+  for (const json& s : all["splits"])
+    layered += s["strategy"].get<std::string>().find("layers: [{") != std::string::npos;
+  CHECK(layered >= 2);
+  const double best = all["splits"].front()["step_time"]["seconds"];
+  int fitting = 0;
+  for (const char* kind : {"zero1", "zero3"})
+    for (const int microbatches : {1, 2, 4, 8})
+      for (int again = 1; again < 12; ++again) {
+        const std::string strategy = fmt::format(
+            "{{parallel: {{mesh: dp8, data: {{kind: {}}}, layers: [{{blocks: \"0-{}\", recompute: full}}]}}}}", kind,
+            again - 1);
+        const std::string scenario = folder.file("one.yaml", scenario_of(all, strategy, microbatches, "none"));
+        const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
+        REQUIRE(r.code == 0);
+        const json report = json::parse(r.out);
+        if (!report["peak_memory"]["fits"]) continue;
+        ++fitting;
+        INFO(strategy << ' ' << microbatches);
+        CHECK(report["step_time"]["seconds"].get<double>() > 0.995 * best);
+      }
+  CHECK(fitting > 20);
+}
+
+TEST_CASE("what is reserved of a device stays free") {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.file("small.yaml", cluster_with("1200 MB"));
+  for (const char* percent : {"0", "2.5", "20%"}) {
+    const json all = search_of({"gpt2", "--cluster", cluster, "--sequence", "512", "--reserve", percent});
+    const double room = 1200e6 * (1 - std::stod(percent) / 100);
+    for (const json& s : all["splits"]) CHECK(s["peak"]["device"]["bytes"].get<double>() <= room);
+    CHECK(all["reserved"].get<double>() == Approx(std::stod(percent) / 100));
+  }
+  CHECK(testing::orrery({"search", "gpt2", "--cluster", cluster, "--reserve", "100"}).code == 2);
+}
+
 TEST_CASE("what no split leaves room for is told, closest first") {
   const TemporaryFolder folder;
   const std::string cluster = folder.file("small.yaml", cluster_with("100 MB"));
@@ -141,4 +181,28 @@ TEST_CASE("the fastest split of this computer is saved and runs") {
   const json report = json::parse(run.out);
   CHECK(report["ranks"] == 2);
   CHECK(report["loss"].size() == 2);
+}
+
+TEST_CASE("blocks with ways of their own train as on one device") {
+  const TemporaryFolder folder;
+  const json all = search_of({"gpt2-tiny", "--cluster", "host_pcie", "--devices", "2", "--batch", "16", "--sequence",
+                              "256", "--dtype", "f32", "--reserve", "90"});
+  const auto loss_of = [&](const std::string& strategy, std::int64_t microbatches, const std::string& recompute) {
+    const std::string scenario = folder.file("run.yaml", scenario_of(all, strategy, microbatches, recompute));
+    const CommandResult run = testing::orrery({"run", scenario, "--steps", "3", "--no-out", "--json"});
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+    return json::parse(run.out)["loss"].get<std::vector<double>>();
+  };
+  int layered = 0;
+  for (const json& s : all["splits"]) {
+    if (s["strategy"].get<std::string>().find("layers: [{") == std::string::npos) continue;
+    ++layered;
+    INFO(s["strategy"]);
+    const std::vector<double> split = loss_of(s["strategy"], s["microbatches"], s["recompute"]);
+    const std::vector<double> single = loss_of("{single: {}}", s["microbatches"], "none");
+    REQUIRE(split.size() == 3);
+    for (std::size_t i = 0; i < split.size(); ++i) CHECK(split[i] == Approx(single[i]).epsilon(1e-5));
+  }
+  CHECK(layered > 0);
 }

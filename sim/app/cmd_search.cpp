@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kUsualSamples = 8;  // per device and step
 constexpr std::int64_t kUsualRows = 10;
+constexpr double kUsualReserve = 0.025;  // of a device: contexts and NCCL take 1 to 3 GiB
 
 class SearchSplits final : public Command {
  public:
@@ -27,35 +28,40 @@ class SearchSplits final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = target_.flags();
-    all.insert(all.end(),
-               {{"--batch", "N", "samples per step, of all devices together; default 8 for each",
-                 [this](const std::string& v) { batch_ = integer_option("--batch", v, 1); }},
-                {"--rows", "N", "meshes that are shown; default 10",
-                 [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }},
-                {"--save", "FILE", "write the fastest one as a scenario, for `orrery simulate` and `orrery run`",
-                 [this](const std::string& v) { save_ = v; }}});
+    all.insert(
+        all.end(),
+        {{"--batch", "N", "samples per step, of all devices together; default 8 for each",
+          [this](const std::string& v) { batch_ = integer_option("--batch", v, 1); }},
+         {"--reserve", "PERCENT",
+          "of the memory of a device that is kept for what software holds beside tensors; default 2.5, 0 on this "
+          "computer",
+          [this](const std::string& v) { reserve_ = percent_option("--reserve", v, 0, 99); }},
+         {"--rows", "N", "meshes that are shown; default 10",
+          [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }},
+         {"--save", "FILE", "write the fastest one as a scenario, for `orrery simulate` and `orrery run`",
+          [this](const std::string& v) { save_ = v; }}});
     return all;
   }
   std::string details() const override {
     return "All meshes of stages (pp), replicas (dp), experts (ep), parts of sequences (cp, of 4096 tokens and more)\n"
            "and parts of matrices (tp, within a node) are predicted by 1F1B, with microbatches of 1, 2, 4, … samples "
-           "as\n"
-           "long as that is faster, at least as many microbatches as stages, and the least recomputation that fits.\n"
-           "Then schedules, what replicas share, buckets and overlap are tried around the fastest, at most six that "
-           "take\n"
-           "no more than a quarter longer, one after another. `orrery fit` looks among host and disk for models that "
-           "no\n"
-           "split leaves room for.\n";
+           "until\n"
+           "that is slower, at least as many microbatches as stages, and the least recomputation that fits. Then\n"
+           "schedules, what replicas share, buckets, overlap and uneven stages are tried around the fastest, at most\n"
+           "six that take no more than a quarter longer, one after another. Then blocks of those get ways of their\n"
+           "own, chosen by what each costs in time and memory: recomputation, what replicas share, and another mesh.\n"
+           "`orrery fit` looks among host and disk for models that no split leaves room for.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const auto start = std::chrono::steady_clock::now();
     TrainingRequest request = target_.read(context.wiring, arguments[0]);
     request.batch = batch_.value_or(kUsualSamples * request.ranks);
+    request.reserved = reserve_.value_or(target_.has_own_memory() ? kUsualReserve : 0);
     const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
     const SplitSearch found =
-        search_splits(reproducer, request, split_bounds(target_.network(), target_.devices_per_node()),
-                      static_cast<std::size_t>(rows_),
+        search_splits(reproducer, request, target_.network(),
+                      split_bounds(target_.network(), target_.devices_per_node()), static_cast<std::size_t>(rows_),
                       [&](std::string_view what, double done) { context.console.progress(what, done); });
     context.console.end_progress();
     if (found.meshes == 0)
@@ -84,7 +90,7 @@ class SearchSplits final : public Command {
                  {"with"}}};
     const auto add = [&](const SplitTrial& t) {
       table.add({t.split.mesh == SplitMesh{} ? "one device" : t.split.mesh.text(),
-                 fmt::format("{} x {}", t.split.microbatches(q.batch), t.split.samples), t.split.recompute,
+                 fmt::format("{} x {}", t.split.microbatches(q.batch), t.split.samples), t.split.recomputed(),
                  t.trial.peak(Tier::Device, Tier::Device), to_text(Seconds{t.trial.step}),
                  rate_text(t.trial.tokens_per_second), fmt::format("{:.1f} %", 100 * t.trial.mfu),
                  fmt::format("{:.1f} %", 100 * t.bubble), t.trial.slowed, t.split.rest()});
@@ -139,6 +145,7 @@ class SearchSplits final : public Command {
 
   TrainingTarget target_;
   std::optional<std::int64_t> batch_;
+  std::optional<double> reserve_;
   std::int64_t rows_ = kUsualRows;
   std::string save_;
 };

@@ -31,7 +31,7 @@ class Sensitivity final : public Command {
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
     all.push_back({"--by", "PERCENT", "how far parameters are moved, up and down; default 1",
-                   [this](const std::string& v) { by_ = parsed(v); }});
+                   [this](const std::string& v) { by_ = percent_option("--by", v, 0.01, 99); }});
     return all;
   }
 
@@ -51,14 +51,6 @@ class Sensitivity final : public Command {
   }
 
  private:
-  static double parsed(const std::string& v) {
-    const std::optional<double> percent = parse_number(v);
-    if (!percent || *percent <= 0 || *percent >= 100)
-      throw UserError{fmt::format("option --by is {}", orrery::quoted(v)),
-                      "give a number between 0 and 100, such as 1"};
-    return *percent / 100;
-  }
-
   Row row_of(const KnobInfo& knob, const Scenario& scenario, const Report& base, AppContext& context) const {
     const std::string name{knob.name};
     const double up = predict_changed(scenario, {{name, 1 + by_, {}}}, context).step;

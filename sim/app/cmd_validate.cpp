@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/calibration.hpp"
@@ -27,8 +28,10 @@ class Validate final : public Command {
 
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
-    all.push_back({"--repeats", "N", "rounds that count, at least 5; up to three times as many are measured where something else uses the cores",
-                   [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
+    all.push_back(
+        {"--repeats", "N",
+         "rounds that count, at least 5; up to three times as many are measured where something else uses the cores",
+         [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
     all.push_back({"--quick", "", "calibrate in 20 s instead of a minute, where it has to",
                    [this](const std::string&) { calibrate_.quick = true; }});
     all.push_back({"--recalibrate", "", "calibrate in any case", [this](const std::string&) { recalibrate_ = true; }});
@@ -37,7 +40,7 @@ class Validate final : public Command {
                    "`speculation`, `offload` (tiers behind paced links), `gpu` (plans for an H100) or a file",
                    [this](const std::string& v) { grid_ = v; }});
     all.push_back({"--max-error", "PERCENT", "exit with 1 when the mean error is larger",
-                   [this](const std::string& v) { max_error_ = percent(v); }});
+                   [this](const std::string& v) { max_error_ = percent_option("--max-error", v, 0, INFINITY); }});
     for (Flag& f : peers_.flags("reports")) all.push_back(std::move(f));
     for (Flag& f : out_.flags()) all.push_back(std::move(f));
     return all;
@@ -78,14 +81,6 @@ class Validate final : public Command {
   }
 
  private:
-  static double percent(const std::string& text) {
-    const std::optional<double> v = parse_number(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
-    if (!v || *v < 0)
-      throw UserError{fmt::format("option --max-error is {}", orrery::quoted(text)),
-                      "give a number of percent, such as 8"};
-    return *v / 100;
-  }
-
   void calibrate_if_needed(AppContext& context) {
     const std::string reason = recalibrate_ ? "asked for" : reason_to_calibrate(context);
     const std::string path = context.wiring.locations().host_parameters();

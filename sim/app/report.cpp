@@ -118,6 +118,27 @@ std::vector<TierReport> tiers_of(const Timeline& t, const Machine* machine) {
   return out;
 }
 
+std::vector<StageReport> stages_of(const Plan& plan, const Timeline& t, const Analysis& a, double count) {
+  const auto pp =
+      std::find_if(plan.mesh.axes.begin(), plan.mesh.axes.end(), [](const Axis& axis) { return axis.name == "pp"; });
+  const auto axis = static_cast<std::size_t>(pp - plan.mesh.axes.begin());
+  const bool has_stages = pp != plan.mesh.axes.end();
+  std::vector<StageReport> out(has_stages ? static_cast<std::size_t>(pp->size) : 1);
+  const auto stage_of = [&](RankId r) -> StageReport& {
+    return out[has_stages ? static_cast<std::size_t>(plan.mesh.coordinates(r)[axis]) : 0];
+  };
+  for (const RankTime& r : a.ranks) {
+    StageReport& s = stage_of(r.rank);
+    s.busy = std::max(s.busy, (a.makespan.base() - double(r.waiting_ps + r.idle_ps) * 1e-12) / count);
+  }
+  for (const Peak& p : t.peaks)
+    if (p.tier == Tier::Device) {
+      StageReport& s = stage_of(p.rank);
+      s.bytes = std::max(s.bytes, p.bytes);
+    }
+  return out;
+}
+
 std::vector<TransferReport> transfers_of(const Timeline& t) {
   std::vector<TransferReport> out;
   const double steps = std::max<double>(1, double(t.instance_ends_ps.size()));
@@ -285,6 +306,7 @@ Report make_report(const ReportSource& source) {
   r.memory = memory_of(t, digests, source.machine, plan, source.scenario.options.memory.allocator);
   r.tiers = tiers_of(t, source.machine);
   r.transfers = transfers_of(t);
+  r.stages = stages_of(plan, t, a, count);
   r.by_class = classes_of(a, count);
   r.critical_path = path_of(a, steps, digests, count);
   r.exposed_communication = a.exposed_communication.base() / count;

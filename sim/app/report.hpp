@@ -50,6 +50,13 @@ struct TierReport {
   bool fits() const { return !capacity || double(bytes) <= *capacity; }
 };
 
+/// A stage of a pipeline in one step: what its busiest rank does, communication included, in place of waiting for
+/// others; and the most memory that a rank of it holds.
+struct StageReport {
+  double busy = 0;
+  std::int64_t bytes = 0;
+};
+
 /// What ranks copy from tier to tier in one step; of the rank that copies most.
 struct TransferReport {
   Tier from = Tier::Device, to = Tier::Device;
@@ -78,6 +85,7 @@ struct Report {
   MemoryReport memory;
   std::vector<TierReport> tiers;  // in use; only the device's: empty
   std::vector<TransferReport> transfers;
+  std::vector<StageReport> stages;     // one where the mesh has no axis pp
   std::vector<NamedSeconds> by_class;  // and waiting, idle: add up to the step
   double exposed_communication = 0, bubble = 0;
   std::vector<NamedSeconds> critical_path;  // ops by name pattern, longest first

@@ -66,18 +66,19 @@ json to_json(const Report& r) {
               {"rank_classes", r.rank_classes},
               {"wall_seconds", r.wall_seconds},
               {"calibrated", r.calibrated},
+              {"stages", json::array()},
               {"extrapolated", json::array()},
               {"extrapolated_shares", json::array()}};
   for (const Extrapolation& e : r.extrapolated) {
     out["extrapolated"].push_back(e.reason);
     out["extrapolated_shares"].push_back(e.share);
   }
+  for (const StageReport& s : r.stages) out["stages"].push_back({{"busy_seconds", s.busy}, {"peak_bytes", s.bytes}});
   for (const AxisSpread& a : r.spread)
     out["spread"][a.axis] = {{"ranks", a.ranks}, {"per_node", a.per_node}, {"nodes", a.nodes}};
   for (const TierReport& t : r.tiers)
-    out["peak_memory"]["tiers"][std::string{name_of(t.tier)}] = {{"bytes", t.bytes},
-                                                                 {"capacity", t.capacity ? json(*t.capacity) : json()},
-                                                                 {"fits", t.fits()}};
+    out["peak_memory"]["tiers"][std::string{name_of(t.tier)}] = {
+        {"bytes", t.bytes}, {"capacity", t.capacity ? json(*t.capacity) : json()}, {"fits", t.fits()}};
   for (const TransferReport& t : r.transfers)
     out["transfers"].push_back(
         {{"from", name_of(t.from)}, {"to", name_of(t.to)}, {"moves", t.moves}, {"bytes", t.bytes}});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "sim/app/wiring.hpp"
 
@@ -54,6 +55,15 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
     throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
                     fmt::format("give an integer of at least {}", least)};
   return number;
+}
+
+double percent_option(const std::string& flag, const std::string& value, double least, double most) {
+  const std::optional<double> v = parse_number(value.ends_with('%') ? value.substr(0, value.size() - 1) : value);
+  if (!v || *v < least || *v > most)
+    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+                    most < INFINITY ? fmt::format("give a number of percent from {} to {}", least, most)
+                                    : "give a number of percent, such as 8"};
+  return *v / 100;
 }
 
 namespace {

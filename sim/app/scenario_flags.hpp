@@ -29,6 +29,10 @@ class ScenarioFlags {
 /// Reads an integer option; throws UserError that names it.
 std::int64_t integer_option(const std::string& flag, const std::string& value, std::int64_t least);
 
+/// Reads an option that is a share in percent, with or without the sign: "8" is 0.08. Throws UserError that names it
+/// unless it lies between `least` and `most` percent.
+double percent_option(const std::string& flag, const std::string& value, double least, double most);
+
 /// Reads an option that is a quantity of more than nothing; throws UserError that names it.
 Seconds time_option(const std::string& flag, const std::string& value);
 Bytes size_option(const std::string& flag, const std::string& value);

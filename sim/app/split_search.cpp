@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 
+#include "sim/app/layer_search.hpp"
 #include "sim/base/parallel.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
@@ -17,10 +20,13 @@ constexpr std::int64_t kFewestTokens = 4096;  // of a part of a sequence that is
 constexpr std::int64_t kMostSamples = 64;     // of a microbatch
 constexpr std::size_t kMostRefined = 6;       // meshes around which all else is tried
 constexpr double kNear = 1.25;                // of the time of the fastest: how slow they may be
+constexpr double kNearly = 1.05;              // the same where blocks get ways of their own,
+constexpr double kMostOfRecomputing = 0.25;   // less this part if all of them run again
 constexpr int kMostPasses = 2;                // over all else
-constexpr std::int64_t kFewStages = 2;        // microbatches per stage until all are busy
-constexpr double kFaster = 0.999;             // what counts as faster
-constexpr const char* kRecomputed[] = {"none", "selective", "full"};  // each needs less memory than the one before it
+constexpr int kMostSlower = 2;  // sizes of a microbatch: what is shared per microbatch may outweigh recomputation
+constexpr int kMostMoves = 8;   // of a block to another stage
+constexpr std::int64_t kFewStages = 2;  // microbatches per stage until all are busy
+constexpr double kFaster = 0.999;       // what counts as faster
 
 using Change = std::function<void(StepSplit&)>;
 
@@ -45,19 +51,19 @@ std::vector<Change> changes_of(const SplitMesh& mesh) {
     for (const char* way : {"ring", "ulysses"}) add([=](StepSplit& s) { s.context = way; });
   add([](StepSplit& s) { s.samples *= 2; });
   add([](StepSplit& s) { s.samples /= 2; });
-  for (const char* what : kRecomputed) add([=](StepSplit& s) { s.recompute = what; });
+  for (const char* what : kRecomputations) add([=](StepSplit& s) { s.recompute = what; });
   return all;
 }
 
 class Search {
  public:
-  Search(const Reproducer& r, const TrainingRequest& q) : r_{r}, q_{q} {}
+  Search(const Reproducer& r, const TrainingRequest& q, std::int64_t blocks) : r_{r}, q_{q}, blocks_{blocks} {}
 
-  /// Of one mesh: sizes of a microbatch from 1 on, as long as they make it faster.
+  /// Of one mesh: sizes of a microbatch from 1 on, until they make it slower again.
   std::vector<SplitTrial> sizes(const SplitMesh& mesh) const {
     std::vector<SplitTrial> out = sizes_with(mesh, "zero1");
     const bool fits = std::any_of(out.begin(), out.end(), [](const SplitTrial& t) {
-      return t.trial.fits() && t.split.recompute == kRecomputed[0];
+      return t.trial.fits() && t.split.recompute == kRecomputations[0];
     });
     if (!fits && mesh.replicas() * mesh.cp > 1) {
       std::vector<SplitTrial> sharded = sizes_with(mesh, "zero3");
@@ -84,10 +90,13 @@ class Search {
         is_faster = true;
       }
     }
+    balance(from, tried);
     return tried;
   }
 
-  /// With all of its microbatches.
+  /// With some of its microbatches, where it has many.
+  SplitTrial part(const StepSplit& s) const { return screened(s).trial; }
+  /// With all of them.
   SplitTrial whole(const StepSplit& s) const { return predict(s, s.microbatches(q_.batch)).trial; }
 
  private:
@@ -112,12 +121,13 @@ class Search {
     Report report;
     a.trial.split = s;
     a.trial.trial = predict_training(r_, q, s.strategy(), s.recomputation(microbatches), &report);
-    a.trial.bubble = report.bubble;
+    a.trial.bubble = report.bubble, a.trial.stages = report.stages;
+    a.trial.room = (1 - q.reserved) * report.memory.capacity.value_or(0) / double(report.memory.sharers);
     if (a.trial.trial.fits() || !report.memory.capacity) return a;
     double beside = 0;
     for (const MemoryReport::Owner& o : report.memory.by_role)
       if (o.role != "activation" && o.role != "workspace") beside += double(o.bytes);
-    a.is_hopeless = beside * double(report.memory.sharers) > *report.memory.capacity;
+    a.is_hopeless = beside > a.trial.room;
     return a;
   }
 
@@ -135,6 +145,8 @@ class Search {
     };
     const double step = grown(a.trial.step, t.step), factor = step / t.step, rate = double(all) / double(more) / factor;
     b.trial.bubble = grown(a.bubble * a.trial.step, b.trial.bubble * t.step) / step;
+    for (std::size_t i = 0; i < b.trial.stages.size(); ++i)
+      b.trial.stages[i].busy = grown(a.stages[i].busy, b.trial.stages[i].busy);
     t.step = step, t.low *= factor, t.high *= factor, t.tokens_per_second *= rate, t.mfu *= rate;
     return b;
   }
@@ -156,11 +168,12 @@ class Search {
     StepSplit s;
     s.mesh = mesh, s.data = data;
     std::size_t level = 0;
-    std::optional<double> best;
+    double best = std::numeric_limits<double>::infinity();
+    int slower = 0;
     for (; is_possible(s); s.samples *= 2) {
       std::optional<double> step;
-      for (; level < std::size(kRecomputed); ++level) {
-        s.recompute = kRecomputed[level];
+      for (; level < std::size(kRecomputations); ++level) {
+        s.recompute = kRecomputations[level];
         Answer a = one(s);
         s.sequence_parallel = a.trial.split.sequence_parallel, s.tp_comm_overlap = a.trial.split.tp_comm_overlap;
         out.push_back(std::move(a.trial));
@@ -170,14 +183,44 @@ class Search {
         step = t.step;
         break;
       }
-      if (!step || (best && *step > *best)) return out;
-      best = step;
+      if (!step || (*step > best && ++slower > kMostSlower)) return out;
+      best = std::min(best, *step);
     }
     return out;
   }
 
+  /// Moves blocks from the busiest stage to the one that is busy least, as long as that is faster.
+  void balance(SplitTrial from, std::vector<SplitTrial>& tried) const {
+    if (from.split.mesh.pp == 1) return;
+    const std::vector<std::size_t> stages = stages_of_parts(from.split, q_.batch);
+    const std::vector<int> bounds = part_bounds(from.split.stage_layers, blocks_, std::ssize(stages));
+    std::vector<std::int64_t> sizes;
+    for (std::size_t part = 0; part < stages.size(); ++part) sizes.push_back(bounds[part + 1] - bounds[part]);
+    for (int move = 0; move < kMostMoves; ++move) {
+      const auto [idle, busy] =
+          std::minmax_element(from.stages.begin(), from.stages.end(),
+                              [](const StageReport& a, const StageReport& b) { return a.busy < b.busy; });
+      const auto least = static_cast<std::size_t>(idle - from.stages.begin());
+      const auto most = static_cast<std::size_t>(busy - from.stages.begin());
+      std::optional<std::size_t> source, target;
+      for (std::size_t part = 0; part < stages.size(); ++part) {
+        if (stages[part] == most && (!source || sizes[part] > sizes[*source])) source = part;
+        if (stages[part] == least && (!target || sizes[part] < sizes[*target])) target = part;
+      }
+      if (sizes[*source] <= 1 || source == target) return;
+      --sizes[*source], ++sizes[*target];
+      StepSplit next = from.split;
+      next.stage_layers = sizes;
+      tried.push_back(one(next).trial);
+      const SplitTrial& t = tried.back();
+      if (!t.trial.fits() || t.trial.step >= kFaster * from.trial.step) return;
+      from = t;
+    }
+  }
+
   const Reproducer& r_;
   const TrainingRequest& q_;
+  std::int64_t blocks_;
 };
 
 std::vector<std::int64_t> divisors_of(std::int64_t n) {
@@ -206,44 +249,6 @@ std::vector<SplitTrial> best_of_meshes(const std::vector<SplitTrial>& all) {
 }
 
 }  // namespace
-
-std::string SplitMesh::text() const {
-  std::string out;
-  const auto axis = [&](const char* name, std::int64_t n) {
-    if (n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " ", name, n);
-  };
-  axis("pp", pp), axis("dp", dp), axis("ep", ep), axis("cp", cp), axis("tp", tp);
-  return out;
-}
-
-std::string StepSplit::strategy() const {
-  if (mesh == SplitMesh{}) return "single: {}";
-  std::string out = fmt::format("parallel: {{mesh: {}", mesh.text());
-  if (mesh.pp > 1) out += fmt::format(", schedule: {}", schedule);
-  if (mesh.pp > 1 && chunks > 0) out += fmt::format(", chunks: {}", chunks);
-  if (mesh.tp > 1 && sequence_parallel) out += ", sequence_parallel: true";
-  if (mesh.tp > 1 && tensor_overlap) out += ", tensor_overlap: true";
-  if (mesh.tp > 1 && tp_comm_overlap) out += ", tp_comm_overlap: true";
-  if (mesh.cp > 1) out += fmt::format(", context: {}", context);
-  if (mesh.replicas() * mesh.cp > 1) out += fmt::format(", data: {{kind: {}, bucket: {}}}", data, bucket);
-  return out + "}";
-}
-
-std::string StepSplit::recomputation(std::int64_t microbatches) const {
-  return fmt::format("{}, microbatches: {}", recompute, microbatches);
-}
-
-std::string StepSplit::rest() const {
-  std::string out;
-  const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
-  if (mesh.pp > 1) add(chunks > 0 ? fmt::format("{} {}", schedule, chunks) : schedule);
-  if (mesh.replicas() * mesh.cp > 1) add(data);
-  if (mesh.cp > 1) add(context);
-  if (mesh.tp > 1 && !sequence_parallel) add("rows not split");
-  if (mesh.tp > 1 && tensor_overlap) add("tensor_overlap");
-  if (mesh.tp > 1 && tp_comm_overlap) add("tp_comm_overlap");
-  return out;
-}
 
 SplitBounds split_bounds(const Model& model, std::int64_t devices_per_node) {
   SplitBounds b;
@@ -277,47 +282,92 @@ std::vector<SplitMesh> split_meshes(std::int64_t ranks, std::int64_t batch, std:
   return all;
 }
 
-SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const SplitBounds& bounds,
-                          std::size_t rows, const std::function<void(std::string_view, double)>& progress) {
-  const Search search{reproducer, request};
-  const std::vector<SplitMesh> meshes = split_meshes(request.ranks, request.batch, request.sequence, bounds);
-  std::vector<std::vector<SplitTrial>> found(meshes.size());
-  in_parallel(
-      meshes.size(), [&](std::size_t i) { found[i] = search.sizes(meshes[i]); },
-      [&](double done) { progress("meshes", done); });
-  std::vector<SplitTrial> all;
-  const auto collect = [&] {
-    for (std::vector<SplitTrial>& some : found) std::move(some.begin(), some.end(), std::back_inserter(all));
-  };
-  collect();
-  std::vector<SplitTrial> from = best_of_meshes(all);
-  const double most = from.empty() ? 0 : kNear * from.front().trial.step;
-  std::erase_if(from, [&](const SplitTrial& t) { return !t.trial.fits() || t.trial.step > most; });
-  if (from.size() > kMostRefined) from.resize(kMostRefined);
-  found.assign(from.size(), {});
-  in_parallel(
-      from.size(), [&](std::size_t i) { found[i] = search.refined(from[i]); },
-      [&](double done) { progress("what else they have", done); });
-  collect();
-  SplitSearch out;
-  out.meshes = static_cast<std::int64_t>(meshes.size());
-  for (const SplitTrial& t : all) {
-    out.tried += t.trial.is_open();
-    out.fitting += t.trial.fits();
-    if (!t.trial.is_open() && out.refusal.empty()) out.refusal = t.trial.limit;
+namespace {
+
+/// The phases of a search over splits, and all that they predicted.
+class Phases {
+ public:
+  Phases(const Search& search, const std::function<void(std::string_view, double)>& progress)
+      : search_{search}, progress_{progress} {}
+
+  /// Adds what is predicted of each.
+  template <class T>
+  void add(std::string_view name, const std::vector<T>& of, const auto& predict) {
+    std::vector<std::vector<SplitTrial>> found(of.size());
+    in_parallel(
+        of.size(), [&](std::size_t i) { found[i] = predict(of[i]); }, [&](double done) { progress_(name, done); });
+    for (std::vector<SplitTrial>& some : found) std::move(some.begin(), some.end(), std::back_inserter(all_));
   }
-  for (SplitTrial& t : best_of_meshes(all))
-    if (t.trial.fits())
-      out.best.push_back(std::move(t));
-    else if (t.trial.is_open())
-      out.small.push_back(std::move(t));
-  out.fit_meshes = static_cast<std::int64_t>(out.best.size());
-  for (auto* some : {&out.best, &out.small})
-    if (some->size() > rows) some->resize(rows);
-  in_parallel(
-      out.best.size(), [&](std::size_t i) { out.best[i] = search.whole(out.best[i].split); },
-      [&](double done) { progress("the best as a whole", done); });
-  sort(out.best);
+  /// Those that may become the fastest: the best of each mesh that fits, if it is not `slower` times as slow as the
+  /// fastest once `what_it_may_gain` is taken off.
+  std::vector<SplitTrial> near(double slower, const auto& what_it_may_gain) const {
+    std::vector<SplitTrial> from = best_of_meshes(all_);
+    const double most = from.empty() ? 0 : slower * from.front().trial.step;
+    std::erase_if(from, [&](const SplitTrial& t) {
+      return !t.trial.fits() || t.trial.step * (1 - what_it_may_gain(t.split)) > most;
+    });
+    if (from.size() > kMostRefined) from.resize(kMostRefined);
+    return from;
+  }
+  /// Each of these, and the fastest of the same mesh that is faster and does not fit.
+  std::vector<SplitTrial> with_larger(const std::vector<SplitTrial>& splits) const {
+    std::vector<SplitTrial> out;
+    for (const SplitTrial& fits : splits) {
+      out.push_back(fits);
+      const SplitTrial* fastest = &fits;
+      for (const SplitTrial& t : all_)
+        if (t.split.mesh == fits.split.mesh && t.trial.is_open() && t.trial.step < fastest->trial.step) fastest = &t;
+      if (fastest != &fits) out.push_back(*fastest);
+    }
+    return out;
+  }
+  SplitSearch result(std::size_t rows) {
+    SplitSearch out;
+    for (const SplitTrial& t : all_) {
+      out.tried += t.trial.is_open();
+      out.fitting += t.trial.fits();
+      if (!t.trial.is_open() && out.refusal.empty()) out.refusal = t.trial.limit;
+    }
+    for (SplitTrial& t : best_of_meshes(all_))
+      if (t.trial.fits())
+        out.best.push_back(std::move(t));
+      else if (t.trial.is_open())
+        out.small.push_back(std::move(t));
+    out.fit_meshes = static_cast<std::int64_t>(out.best.size());
+    for (auto* some : {&out.best, &out.small})
+      if (some->size() > rows) some->resize(rows);
+    in_parallel(
+        out.best.size(), [&](std::size_t i) { out.best[i] = search_.whole(out.best[i].split); },
+        [&](double done) { progress_("the best as a whole", done); });
+    sort(out.best);
+    return out;
+  }
+
+ private:
+  const Search& search_;
+  const std::function<void(std::string_view, double)>& progress_;
+  std::vector<SplitTrial> all_;
+};
+
+}  // namespace
+
+SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const Model& model,
+                          const SplitBounds& bounds, std::size_t rows,
+                          const std::function<void(std::string_view, double)>& progress) {
+  const Search search{reproducer, request, bounds.layers};
+  const LayerSearch by_layers{model, request.batch, bounds.devices_per_node,
+                              [&](const StepSplit& s) { return search.part(s); }};
+  const std::vector<SplitMesh> meshes = split_meshes(request.ranks, request.batch, request.sequence, bounds);
+  Phases phases{search, progress};
+  phases.add("meshes", meshes, [&](const SplitMesh& m) { return search.sizes(m); });
+  const auto nothing = [](const StepSplit&) { return 0.0; };
+  phases.add("what else they have", phases.near(kNear, nothing),
+             [&](const SplitTrial& t) { return search.refined(t); });
+  const auto recomputation = [](const StepSplit& s) { return s.recompute == "full" ? kMostOfRecomputing : 0.0; };
+  phases.add("layer by layer", phases.with_larger(phases.near(kNearly, recomputation)),
+             [&](const SplitTrial& t) { return search_layers(by_layers, t); });
+  SplitSearch out = phases.result(rows);
+  out.meshes = static_cast<std::int64_t>(meshes.size());
   return out;
 }
 

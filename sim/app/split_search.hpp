@@ -8,47 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/app/training_request.hpp"
+#include "sim/app/step_split.hpp"
 
 namespace orrery {
-
-/// The ranks of each axis of a mesh: stages, replicas, replicas with experts of their own, parts of a sequence, parts
-/// of a matrix. Neighbours on the last one have consecutive ranks.
-struct SplitMesh {
-  std::int64_t pp = 1, dp = 1, ep = 1, cp = 1, tp = 1;
-
-  std::int64_t replicas() const { return dp * ep; }
-  /// "pp2 dp8 tp4"; "" for one rank.
-  std::string text() const;
-  bool operator==(const SplitMesh&) const = default;
-};
-
-/// One way to split a training step.
-struct StepSplit {
-  SplitMesh mesh;
-  std::int64_t samples = 1;       // of a microbatch, per replica
-  std::string schedule = "1f1b";  // of pp
-  std::int64_t chunks = 0;        // per stage, of interleaved
-  std::string data = "zero1";     // what replicas share
-  std::int64_t bucket = 25'000'000;
-  std::string recompute = "none", context = "ring";
-  bool sequence_parallel = true, tensor_overlap = false, tp_comm_overlap = true;
-
-  std::int64_t microbatches(std::int64_t batch) const { return batch / (mesh.replicas() * samples); }
-  /// An entry of `strategy` in a scenario, without what is as it is by default.
-  std::string strategy() const;
-  /// The value of `recompute`, with the key behind it that tells how many microbatches there are.
-  std::string recomputation(std::int64_t microbatches) const;
-  /// What of it is neither mesh nor recomputation, for people: "interleaved 2, zero1".
-  std::string rest() const;
-  bool operator==(const StepSplit&) const = default;
-};
-
-struct SplitTrial {
-  StepSplit split;
-  TrainingTrial trial;
-  double bubble = 0;
-};
 
 /// What a search is bounded by.
 struct SplitBounds {
@@ -69,9 +31,11 @@ struct SplitSearch {
 };
 
 /// Every mesh by 1F1B, with each size of a microbatch and the least recomputation that fits; then whatever else a split
-/// has, one thing after another, around the fastest meshes. Steps of many microbatches are predicted from two shorter
-/// ones, but for the best of `rows` meshes, which are all that is given.
-SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const SplitBounds& bounds,
-                          std::size_t rows, const std::function<void(std::string_view, double)>& progress);
+/// has, one thing after another, around the fastest meshes; then ways of their own for some of its blocks. Steps of
+/// many microbatches are predicted from two shorter ones, but for the best of `rows` meshes, which are all that is
+/// given.
+SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const Model& model,
+                          const SplitBounds& bounds, std::size_t rows,
+                          const std::function<void(std::string_view, double)>& progress);
 
 }  // namespace orrery

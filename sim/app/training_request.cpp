@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -50,13 +51,14 @@ std::string usual_type(const DeviceModel& device) {
   }
 }
 
-/// The first tier that is too small, with how much it lacks.
-std::string limit_of(const Report& r) {
+/// The first tier that is too small, with how much it lacks; `reserved`: part of a device that stays free.
+std::string limit_of(const Report& r, double reserved) {
   const auto too_small = [](std::string_view tier, double bytes, double capacity) {
     return capacity > 0 ? fmt::format("{} memory: {} of {}", tier, to_text(Bytes{bytes}), to_text(Bytes{capacity}))
                         : fmt::format("{} memory: there is none", tier);
   };
-  if (!r.memory.fits()) return too_small("device", double(r.memory.together), *r.memory.capacity);
+  if (const double room = (1 - reserved) * r.memory.capacity.value_or(INFINITY); double(r.memory.together) > room)
+    return too_small("device", double(r.memory.together), room);
   for (const TierReport& t : r.tiers)
     if (t.capacity && double(t.bytes) > *t.capacity)
       return too_small(t.tier == Tier::Pinned ? "host" : name_of(t.tier), double(t.bytes), *t.capacity);
@@ -113,7 +115,8 @@ TrainingRequest TrainingTarget::read(const Wiring& wiring, const std::string& mo
   const Machine machine = wiring.machine(read_cluster(q.cluster, cluster_));
   const ClusterCostModel& cost = *machine.cost;
   devices_per_node_ = cost.cluster().devices_per_node;
-  q.ranks = cost.own_memory() || devices_ ? cost.cluster().num_ranks() : 1;
+  has_own_memory_ = cost.own_memory().has_value();
+  q.ranks = has_own_memory_ || devices_ ? cost.cluster().num_ranks() : 1;
   q.room = {cost.capacity(Tier::Device).base(), cost.capacity(Tier::Pinned).base(), cost.capacity(Tier::Disk).base()};
   q.dtype = dtype_.empty() ? usual_type(cost.device()) : dtype_;
   return q;
@@ -121,9 +124,11 @@ TrainingRequest TrainingTarget::read(const Wiring& wiring, const std::string& mo
 
 std::string TrainingTarget::head(const TrainingRequest& q, const std::string& work) const {
   const auto room = [](double bytes) { return bytes > 0 ? to_text(Bytes{bytes}) : std::string{"none"}; };
-  return fmt::format("{} ({:.3g} B parameters) on {}: {} device{}, {}, {}\nper device: memory {}, host {}, disk {}\n",
+  return fmt::format("{} ({:.3g} B parameters) on {}: {} device{}, {}, {}\nper device: memory {}{}, host {}, disk {}\n",
                      model_, double(network_.parameter_count()) * 1e-9, cluster_, q.ranks, q.ranks == 1 ? "" : "s",
-                     work, q.dtype, room(q.room.device), room(q.room.host), room(q.room.disk));
+                     work, q.dtype, room(q.room.device),
+                     q.reserved > 0 ? fmt::format(" ({:.3g} % stay free)", 100 * q.reserved) : "", room(q.room.host),
+                     room(q.room.disk));
 }
 
 TrainingRequest TrainingTarget::named(TrainingRequest q) const {
@@ -139,7 +144,8 @@ nlohmann::json TrainingTarget::json(const TrainingRequest& q) const {
           {"cluster", cluster_},
           {"devices", q.ranks},
           {"sequence", q.sequence},
-          {"dtype", q.dtype}};
+          {"dtype", q.dtype},
+          {"reserved", q.reserved}};
 }
 
 std::optional<double> TrainingTrial::device_bytes() const {
@@ -175,7 +181,7 @@ TrainingTrial predict_training(const Reproducer& reproducer, const TrainingReque
   t.recompute = recompute.substr(0, recompute.find(','));
   try {
     const Report r = reproducer.predict(training_scenario(request, strategy, recompute)).report;
-    t.limit = limit_of(r), t.slowed = slowed_by(r), t.tiers = r.tiers;
+    t.limit = limit_of(r, request.reserved), t.slowed = slowed_by(r), t.tiers = r.tiers;
     if (t.tiers.empty()) t.tiers.push_back({Tier::Device, r.memory.bytes, r.memory.capacity});
     t.step = r.step, t.low = r.low, t.high = r.high;
     t.tokens_per_second = r.tokens_per_second, t.mfu = r.mfu;

@@ -26,6 +26,7 @@ struct TrainingRequest {
   std::int64_t sequence = 1024;
   std::string dtype = "bf16";
   MemoryRoom room;
+  double reserved = 0;  // part of a device's memory that is kept for what software holds beside the plan
 };
 
 /// The options --cluster, --devices, --sequence and --dtype, and what they and the name of a model come to.
@@ -39,6 +40,8 @@ class TrainingTarget {
   const std::string& cluster() const { return cluster_; }
   const Model& network() const { return network_; }
   std::int64_t devices_per_node() const { return devices_per_node_; }
+  /// Whether devices have memory of their own, beside that of their hosts.
+  bool has_own_memory() const { return has_own_memory_; }
   /// "llama-3-8b (8.03 B parameters) on dgx_h100: 8 devices, WORK, bf16", and a line with the memory of a device.
   std::string head(const TrainingRequest& request, const std::string& work) const;
   /// The request by the names of model and cluster, where it is they that were given: for a scenario file.
@@ -50,6 +53,7 @@ class TrainingTarget {
   std::string model_, cluster_ = "host", dtype_;
   Model network_;
   std::int64_t devices_per_node_ = 1;
+  bool has_own_memory_ = false;
   std::optional<std::int64_t> devices_, sequence_;
 };
 
