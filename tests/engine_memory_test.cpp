@@ -2,6 +2,7 @@
 // Live bytes, peaks and arenas that the engine predicts.
 #include <catch2/catch.hpp>
 
+#include "sim/plan/builder.hpp"
 #include "tests/engine_plans.hpp"
 
 using namespace orrery;
@@ -141,6 +142,46 @@ TEST_CASE("each expanded rank has an account of its own", "[engine][memory]") {
     CHECK(t.peaks[r].rank == RankId{r});
     CHECK(t.peaks[r].bytes == 2 * kKiB);
   }
+}
+
+TEST_CASE("copies of a block give back what a view of theirs has of others", "[engine][memory]") {
+  // In each round x is made first; then the block takes y, sees x through a view of its own and takes z.
+  constexpr std::int64_t kRounds = 4;
+  const auto plan = [&](bool is_copied) {
+    PlanBuilder b{"borrowing"};
+    const TensorId sum = b.tensor("sum", Shape{256}, {.role = TensorRole::Gradient, .persistent = true});
+    std::vector<TensorId> made;
+    for (std::int64_t i = 0; i < kRounds; ++i) {
+      made.push_back(b.tensor("x", Shape{1024}, {}));
+      b.add("make", lasting(10), {writes(made.back())});
+    }
+    OpBlock block;
+    for (std::int64_t i = 0; i < kRounds; ++i) {
+      if (is_copied && i > 0) {
+        b.repeat(block, std::vector<Replacement>{{made.front(), made[static_cast<std::size_t>(i)]}});
+        continue;
+      }
+      const OpBlock begun = b.begin_block();
+      const TensorId y = b.tensor("y", Shape{512}, {}),
+                     part = b.view(made[static_cast<std::size_t>(i)], "part", Layout::contiguous(Shape{256}));
+      const TensorId z = b.tensor("z", Shape{256}, {});
+      b.add("begin", lasting(10), {writes(y)});
+      b.add("use", lasting(10), {reads(y), reads(part), writes(z)});
+      b.add("add", lasting(10), {reads(z), writes(sum)});
+      block = b.end_block(begun);
+    }
+    return b.take(nullptr);
+  };
+  const auto samples = [&](const Plan& p) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> out;
+    for (const MemorySample& s :
+         simulate(p, {}, TableCost{}, NodeResources{1}, {.record = Record::SpansAndMemory}).memory)
+      out.emplace_back(s.at_ps, s.bytes);
+    return out;
+  };
+  const auto copied = samples(plan(true));
+  CHECK(copied == samples(plan(false)));
+  CHECK(copied.back().second == kKiB);  // the sum alone
 }
 
 TEST_CASE("memory that is not asked for is not counted", "[engine][memory]") {

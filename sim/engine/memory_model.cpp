@@ -94,7 +94,9 @@ void MemoryModel::begin(const Plan& plan, const Fleet& fleet, const OpTable& ops
 MemoryModel::ClassTensors MemoryModel::tensors_of(ClassId c, const MovedStretches& stretches) {
   ClassTensors out;
   std::map<const RepeatedBlock*, BlockMarks> blocks;
-  for (const auto& [first, block] : stretches.blocks()) blocks[&block] = marks_of(block, out.given[&block]);
+  for (const MovedStretches::Part& part : stretches.parts())
+    if (part.block != nullptr && !blocks.contains(part.block))
+      blocks[part.block] = marks_of(*part.block, out.given[part.block]);
   std::uint32_t first = UINT32_MAX, last = 0;
   const auto widen = [&](std::uint32_t low, std::uint32_t high) {
     first = std::min(first, low);
