@@ -139,6 +139,14 @@ TEST_CASE("blocks get ways of their own where memory is short, and no number of 
   CHECK(fitting > 20);
 }
 
+TEST_CASE("models of all families are searched, those without a stack of blocks among them") {
+  for (const char* model : {"swin-tiny-test", "dlrm-tiny", "t5-tiny", "vit-tiny", "deepseek-tiny", "gemma3-tiny"}) {
+    INFO(model);
+    const json all = search_of({model, "--cluster", "dgx_h100", "--batch", "16", "--rows", "2"});
+    CHECK(!all["splits"].empty());
+  }
+}
+
 TEST_CASE("what is reserved of a device stays free") {
   const TemporaryFolder folder;
   const std::string cluster = folder.file("small.yaml", cluster_with("1200 MB"));

@@ -44,6 +44,7 @@ std::vector<std::size_t> kinds_of(const Model& model) {
 /// Blocks of each stage, in the order in which activations pass through them.
 std::vector<std::vector<std::size_t>> blocks_of_stages(const StepSplit& s, std::size_t blocks, std::int64_t batch) {
   std::vector<std::vector<std::size_t>> out(static_cast<std::size_t>(s.mesh.pp));
+  if (blocks == 0) return out;
   const std::vector<std::size_t> stages = stages_of_parts(s, batch);
   const std::vector<int> bounds = part_bounds(s.mesh.pp > 1 ? s.stage_layers : std::vector<std::int64_t>{},
                                               static_cast<std::int64_t>(blocks), std::ssize(stages));

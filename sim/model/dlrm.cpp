@@ -32,9 +32,9 @@ struct DlrmSettings {
 };
 
 void refuse_unknown_keys(ConfigReader& c) {
-  const std::vector<std::string> known = {"model_type",     "architectures",    "dtype",       "torch_dtype",
-                                          "dense_features", "embedding_dim",    "table_sizes", "bottom_mlp",
-                                          "top_mlp",        "lookups_per_table"};
+  const std::vector<std::string> known = {
+      "model_type",    "architectures", "dtype",      "torch_dtype", "_name_or_path",    "dense_features",
+      "embedding_dim", "table_sizes",   "bottom_mlp", "top_mlp",     "lookups_per_table"};
   for (const auto& [key, node] : c.config().fields) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const Diagnostic d = unknown_name("key", key, known).diagnostics().front();
