@@ -23,6 +23,7 @@ struct Result {
 const Result kResults[] = {
     {"ring-self-attention", 6, 4},
     {"optimus", 3, 2},
+    {"amp", 8, 3, 2},
     {"memo", 3, 3},
     {"kraken", 4, 4},
     {"energonai", 6, 6},

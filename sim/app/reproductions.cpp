@@ -15,6 +15,8 @@ constexpr ReproductionEntry kReproductions[] = {
     {"ring-self-attention", "memory and throughput of BERT with split sequences on P100", "arXiv 2105.13120",
      reproduce_ring_self_attention},
     {"optimus", "matrices in squares against matrices in stripes on RTX 5000", "arXiv 2104.05343", reproduce_optimus},
+    {"amp", "ways to split a GPT-2 over 16 T4, and over V100 and T4, in their order", "arXiv 2210.07297",
+     reproduce_amp},
     {"memo", "a million tokens on eight A800 by swapping and running again token by token", "arXiv 2407.12117",
      reproduce_memo},
     {"kraken", "first token of networks of sub-layers side by side on A100", "arXiv 2408.07802", reproduce_kraken},
