@@ -104,7 +104,7 @@ TEST_CASE("a question is answered once, and refused again as it was") {
 TEST_CASE("an unknown reproduction is refused with those there are") {
   CHECK(user_error([] { find_reproduction("optimos"); }) ==
         "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus, "
-        "memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, angel-ptm, zero-offload, "
+        "amp, memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, angel-ptm, zero-offload, "
         "zero-infinity, patrickstar");
 }
 
