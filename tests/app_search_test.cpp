@@ -2,8 +2,11 @@
 // `orrery search`: meshes, the fastest split, and the scenario that it writes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
+#include <sstream>
 
 #include "sim/app/split_search.hpp"
 #include "tests/app_testing.hpp"
@@ -137,6 +140,25 @@ TEST_CASE("blocks get ways of their own where memory is short, and no number of 
         CHECK(report["step_time"]["seconds"].get<double>() > 0.995 * best);
       }
   CHECK(fitting > 20);
+}
+
+TEST_CASE("stages on slower devices get fewer blocks") {
+  // Twelve V100, then four T4; the last stage has the head, too.
+  const TemporaryFolder folder;
+  const std::string model = folder.file(
+      "model.json",
+      R"({"model_type": "gpt2", "n_embd": 1024, "n_layer": 24, "n_head": 16, "n_positions": 1024, "vocab_size": 52256})");
+  const json all = search_of({model, "--cluster", "p3_g4dn", "--batch", "32", "--sequence", "1024"});
+  const std::string best = all["splits"].front()["strategy"];
+  const auto at = best.find("stage_layers: [");
+  INFO(best);
+  REQUIRE(at != std::string::npos);
+  std::vector<int> blocks;
+  std::stringstream list{best.substr(at + 15, best.find(']', at) - at - 15)};
+  for (std::string n; std::getline(list, n, ',');) blocks.push_back(std::stoi(n));
+  CHECK(std::accumulate(blocks.begin(), blocks.end(), 0) == 24);
+  CHECK(blocks.back() == *std::min_element(blocks.begin(), blocks.end()));
+  CHECK(blocks.back() < 24 / int(blocks.size()));
 }
 
 TEST_CASE("models of all families are searched, those without a stack of blocks among them") {

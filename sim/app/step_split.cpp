@@ -54,6 +54,19 @@ std::string shares(const std::vector<LayerWay>& layers, const std::string& usual
   return out;
 }
 
+/// "11-9-10x6" of 11, 9, and six times 10.
+std::string runs(const std::vector<std::int64_t>& sizes) {
+  std::string out;
+  for (std::size_t i = 0; i < sizes.size();) {
+    std::size_t end = i;
+    while (end < sizes.size() && sizes[end] == sizes[i]) ++end;
+    out += fmt::format("{}{}", out.empty() ? "" : "-", sizes[i]);
+    if (end - i > 1) out += fmt::format("x{}", end - i);
+    i = end;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string SplitMesh::text() const {
@@ -113,7 +126,7 @@ std::string StepSplit::rest() const {
   std::string out;
   const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
   if (mesh.pp > 1) add(chunks > 0 ? fmt::format("{} {}", schedule, chunks) : schedule);
-  if (!stage_layers.empty()) add(fmt::format("stages of {}", fmt::join(stage_layers, "-")));
+  if (!stage_layers.empty()) add("stages of " + runs(stage_layers));
   if (has_replicas()) add(data);
   const std::string own = shares(
       layers, data, [](const LayerWay& w) { return w.mesh.empty() ? w.data : fmt::format("{} {}", w.mesh, w.data); });
