@@ -120,6 +120,16 @@ struct EmulatedThread {
     std::memcpy(&y, fibers->slot(thread, lane), sizeof y);
     return y;
   }
+  std::uint32_t ballot(bool b) const {
+    fibers->post(thread, &b, sizeof b);
+    std::uint32_t bits = 0;
+    for (int lane = 0; lane < gpu::kWarp; ++lane) {
+      bool other = false;
+      std::memcpy(&other, fibers->slot(thread, lane), sizeof other);
+      bits |= std::uint32_t{other} << lane;
+    }
+    return bits;
+  }
   /// d += A·B of mma.m16n8k16, or m16n8k32 of 8 bits (PTX ISA, "Matrix fragments for mma.m16n8k16" and "…k32"). What
   /// the registers hold are numbers before they are posted: many lanes read each of them.
   template <class A, class B = A>

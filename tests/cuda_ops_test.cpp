@@ -141,6 +141,21 @@ TEST_CASE("sums of rows that share an index, over blocks and digits of the sort"
   });
 }
 
+TEST_CASE("sums of rows over more blocks of the sort than there are warps in one, and three digits", "[cuda]") {
+  // 18,441 rows are ten blocks, the last with a warp of 9 rows; indices up to 66,000, each of the last hundred many
+  // times.
+  std::vector<std::int32_t> ids;
+  for (std::int64_t r = 0; r < 18'441; ++r)
+    ids.push_back(static_cast<std::int32_t>(r % 5 == 0 ? 65'900 + r / 7 % 100 : r * 7919 % 66'000));
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  compare_with_host([&](OpTrial& t) {
+    const TensorId x = t.input("x", Shape{rows, 2}), table = t.input("table", Shape{66'000, 2});
+    const TensorId index = t.indices("ids", Shape{rows}, ids);
+    t.result(table);
+    t.add(ScatterAdd{rows, 2, 66'000, 0, 66'000, t.dtype()}, reads(x), reads(index), updates(table));
+  });
+}
+
 TEST_CASE("heads are turned by their positions, and back", "[cuda]") {
   const bool interleaved = GENERATE(false, true), inverse = GENERATE(false, true);
   const std::int64_t half = GENERATE(3, 16), offset = half == 3 ? 3 : 16;  // the latter in whole packs

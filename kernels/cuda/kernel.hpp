@@ -8,6 +8,7 @@
 //   t.sync()                         all threads of the block have come here
 //   t.shared()                       memory of the block, as much as the launch asked for
 //   t.shuffle_xor(x, mask)           x of lane ^ mask in the warp; t.broadcast(x, lane)
+//   t.ballot(b)                      bit l of the result is b of lane l
 //   t.mma(d, a, b)                   tensor cores, 16×8×16; see attention_tile.hpp
 #pragma once
 
@@ -71,6 +72,13 @@ template <class K>
 std::int64_t grid_for(std::int64_t items) {
   constexpr std::int64_t kMost = 1 << 16;
   return larger_of<std::int64_t>(1, smaller_of<std::int64_t>(kMost, blocks_of<std::int64_t>(items, K::kThreads)));
+}
+
+/// How many bits are set.
+KERNELS_GPU_INLINE int bits_of(std::uint32_t x) {
+  x -= x >> 1 & 0x55555555u;
+  x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
+  return static_cast<int>(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
 template <class Thread>

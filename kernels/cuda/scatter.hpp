@@ -35,9 +35,65 @@ struct SortedRows {
   KERNELS_GPU_INLINE int digit(std::int64_t i) const { return static_cast<int>(key(i) >> shift & (kDigits - 1)); }
   constexpr std::int64_t blocks() const { return blocks_of(rows, kSortedRows); }
 };
-constexpr std::size_t kSortedShared = kSortedRows;  // a byte for each
 
-/// counts[digit, block]: thread d counts the digits d.
+/// The rows of a block lie with its warps in stretches: lane l of a warp has its rows l, l + 32, … .
+constexpr int kSortWarps = kDigits / kWarp, kRowsOfLane = static_cast<int>(kSortedRows / kDigits);
+/// A count for each warp and digit.
+constexpr std::size_t kSortedShared = kSortWarps * kDigits * sizeof(std::int32_t);
+
+/// Lanes of the warp, as bits, that have a number and the same digit as this one.
+template <class Thread>
+KERNELS_GPU_INLINE std::uint32_t lanes_alike(const Thread& t, int digit, bool has) {
+  std::uint32_t lanes = t.ballot(has);
+  for (int bit = 0; bit < kDigitBits; ++bit) {
+    const bool is_set = (digit >> bit & 1) != 0;
+    const std::uint32_t set = t.ballot(is_set);
+    lanes &= is_set ? set : ~set;
+  }
+  return lanes;
+}
+
+/// What a lane knows of its rows of a block.
+struct RowsOfLane {
+  int digit[kRowsOfLane];  // −1 behind the last row
+  std::int32_t row[kRowsOfLane];
+
+  template <class Thread>
+  KERNELS_GPU_INLINE RowsOfLane(const Thread& t, const SortedRows& in, std::int64_t block) {
+    const int warp = t.index() / kWarp, lane = t.index() % kWarp;
+    const std::int64_t first = block * kSortedRows + warp * kRowsOfLane * kWarp + lane;
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const std::int64_t at = first + i * kWarp;
+      digit[i] = at < in.rows ? in.digit(at) : -1;
+      row[i] = at < in.rows ? in.row(at) : 0;
+    }
+  }
+  /// Calls with each of them, in the order of the rows of the warp: how many lanes have the same digit, how many of
+  /// those come before this one, and what `numbers` of the warp has for the digit, which the last of them may change.
+  template <class Thread, class F>
+  KERNELS_GPU_INLINE void in_order(const Thread& t, const std::int32_t* numbers, F&& f) const {
+    const std::uint32_t earlier = (std::uint32_t{1} << t.index() % kWarp) - 1;
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const bool has = digit[i] >= 0;
+      const std::uint32_t alike = lanes_alike(t, digit[i] & (kDigits - 1), has);
+      const std::int32_t number = has ? numbers[digit[i]] : 0;
+      t.sync_warp();
+      if (has) f(i, bits_of(alike), bits_of(alike & earlier), number);
+      t.sync_warp();
+    }
+  }
+  /// counts[digit] of the warp.
+  template <class Thread>
+  KERNELS_GPU_INLINE void count(const Thread& t, std::int32_t* counts) const {
+    for (int d = t.index() % kWarp; d < kDigits; d += kWarp) counts[d] = 0;
+    t.sync_warp();
+    in_order(t, counts, [&](int i, int all, int before, std::int32_t count) {
+      if (before == all - 1) counts[digit[i]] = count + all;
+    });
+  }
+};
+
+/// counts[digit, block].
 struct CountDigitsKernel {
   static constexpr int kThreads = kDigits;
   static constexpr bool kCooperates = true;
@@ -46,15 +102,13 @@ struct CountDigitsKernel {
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    auto* digits = t.template shared<std::uint8_t>();
+    auto* of_warps = t.template shared<std::int32_t>();
     for (std::int64_t block = t.block(); block < in.blocks(); block += t.blocks()) {
-      const std::int64_t first = block * kSortedRows, count = smaller_of(kSortedRows, in.rows - first);
-      for (std::int64_t i = t.index(); i < count; i += kThreads)
-        digits[i] = static_cast<std::uint8_t>(in.digit(first + i));
+      RowsOfLane(t, in, block).count(t, of_warps + t.index() / kWarp * kDigits);
       t.sync();
-      std::int32_t own = 0;
-      for (std::int64_t i = 0; i < count; ++i) own += digits[i] == t.index() ? 1 : 0;
-      counts[t.index() * in.blocks() + block] = own;
+      std::int32_t all = 0;
+      for (int w = 0; w < kSortWarps; ++w) all += of_warps[w * kDigits + t.index()];
+      counts[t.index() * in.blocks() + block] = all;
       t.sync();
     }
   }
@@ -64,19 +118,26 @@ struct CountDigitsKernel {
 struct DigitPlacesKernel {
   static constexpr int kThreads = kDigits;
   static constexpr bool kCooperates = true;
-  static constexpr std::size_t kShared = kDigits * sizeof(std::int32_t);
+  static constexpr std::size_t kShared = 2 * kDigits * sizeof(std::int32_t);
   std::int64_t blocks;
   std::int32_t* counts;
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    auto* sums = t.template shared<std::int32_t>();
+    auto* sums = t.template shared<std::int32_t>();  // of ever more digits; read from one half, written to the other
     std::int32_t *own = counts + t.index() * blocks, sum = 0;
     for (std::int64_t b = 0; b < blocks; ++b) sum += own[b];
+    int half = 0;
     sums[t.index()] = sum;
     t.sync();
-    std::int32_t place = 0;
-    for (int d = 0; d < t.index(); ++d) place += sums[d];
+    for (int reach = 1; reach < kDigits; reach *= 2) {
+      const std::int32_t* const from = sums + half + t.index();
+      const std::int32_t more = t.index() >= reach ? from[-reach] : 0;
+      half = kDigits - half;
+      sums[half + t.index()] = *from + more;
+      t.sync();
+    }
+    std::int32_t place = sums[half + t.index()] - sum;
     for (std::int64_t b = 0; b < blocks; ++b) {
       const std::int32_t count = own[b];
       own[b] = place;
@@ -85,7 +146,7 @@ struct DigitPlacesKernel {
   }
 };
 
-/// Rows in the order of the digit: thread d places those with digit d.
+/// Rows in the order of the digit, equal ones as they were.
 struct PlaceRowsKernel {
   static constexpr int kThreads = kDigits;
   static constexpr bool kCooperates = true;
@@ -95,15 +156,23 @@ struct PlaceRowsKernel {
 
   template <class Thread>
   KERNELS_GPU void operator()(const Thread& t) const {
-    auto* digits = t.template shared<std::uint8_t>();
+    auto* of_warps = t.template shared<std::int32_t>();  // counts, then where the next row of a warp goes
     for (std::int64_t block = t.block(); block < in.blocks(); block += t.blocks()) {
-      const std::int64_t first = block * kSortedRows, count = smaller_of(kSortedRows, in.rows - first);
-      for (std::int64_t i = t.index(); i < count; i += kThreads)
-        digits[i] = static_cast<std::uint8_t>(in.digit(first + i));
+      const RowsOfLane rows(t, in, block);
+      std::int32_t* const own = of_warps + t.index() / kWarp * kDigits;
+      rows.count(t, own);
       t.sync();
       std::int32_t place = places[t.index() * in.blocks() + block];
-      for (std::int64_t i = 0; i < count; ++i)
-        if (digits[i] == t.index()) out[place++] = in.row(first + i);
+      for (int w = 0; w < kSortWarps; ++w) {
+        const std::int32_t count = of_warps[w * kDigits + t.index()];
+        of_warps[w * kDigits + t.index()] = place;
+        place += count;
+      }
+      t.sync();
+      rows.in_order(t, own, [&](int i, int all, int before, std::int32_t first) {
+        out[first + before] = rows.row[i];
+        if (before == all - 1) own[rows.digit[i]] = first + all;
+      });
       t.sync();
     }
   }

@@ -32,6 +32,7 @@ struct GpuThread {
   __device__ __forceinline__ V broadcast(V x, int lane) const {
     return word_by_word(x, [lane](auto word) { return __shfl_sync(~0u, word, lane); });
   }
+  __device__ __forceinline__ std::uint32_t ballot(bool b) const { return __ballot_sync(~0u, b); }
   /// The hardware moves numbers; of a struct its words.
   template <class V, class F>
   static __device__ __forceinline__ V word_by_word(V x, F&& f) {
