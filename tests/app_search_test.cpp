@@ -142,6 +142,35 @@ TEST_CASE("blocks get ways of their own where memory is short, and no number of 
   CHECK(fitting > 20);
 }
 
+TEST_CASE("on one device some blocks run again, as many as have to") {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.file("small.yaml", cluster_with("3 GB"));
+  const json all = search_of({"gpt2", "--cluster", cluster, "--devices", "1", "--batch", "16", "--sequence", "512"});
+  REQUIRE(all["splits"].size() == 1);
+  const json& best = all["splits"][0];
+  INFO(best["strategy"]);
+  CHECK(best["strategy"].get<std::string>().find("layers: [{") != std::string::npos);
+  const auto scenario = [&](const std::string& strategy, std::int64_t microbatches, const std::string& recompute) {
+    json one = all;
+    one["cluster"] = folder.file("one.yaml",
+                                 "devices_per_node: 1\ndevice: h100_sxm\ndevice_memory: 3 GB\n"
+                                 "host_link: {bandwidth: 63 GB/s, latency: 2 us}\n");
+    return folder.file("scenario.yaml", scenario_of(one, strategy, microbatches, recompute));
+  };
+  const double step = best["step_time"]["seconds"];
+  CHECK(step_of(scenario(best["strategy"], best["microbatches"], best["recompute"])) == Approx(step).epsilon(1e-9));
+  for (const int microbatches : {1, 2, 4, 8, 16})
+    for (const char* recompute : {"none", "selective", "full"}) {
+      const CommandResult r =
+          testing::orrery({"simulate", scenario("{single: {}}", microbatches, recompute), "--no-out", "--json"});
+      REQUIRE(r.code == 0);
+      const json report = json::parse(r.out);
+      if (report["peak_memory"]["bytes"].get<double>() > 0.975 * 3e9) continue;
+      INFO(microbatches << ' ' << recompute);
+      CHECK(report["step_time"]["seconds"].get<double>() > 0.999 * step);
+    }
+}
+
 TEST_CASE("stages on slower devices get fewer blocks") {
   // Twelve V100, then four T4; the last stage has the head, too.
   const TemporaryFolder folder;

@@ -90,8 +90,9 @@ std::vector<std::size_t> stages_of_parts(const StepSplit& s, std::int64_t batch)
 }
 
 std::string StepSplit::strategy() const {
-  if (mesh == SplitMesh{}) return "single: {}";
-  std::string out = fmt::format("parallel: {{mesh: {}", mesh.text());
+  const bool is_one = mesh == SplitMesh{};
+  if (is_one && layers.empty()) return "single: {}";
+  std::string out = fmt::format("parallel: {{mesh: {}", is_one ? "dp1" : mesh.text());
   if (mesh.pp > 1) out += fmt::format(", schedule: {}", schedule);
   if (mesh.pp > 1 && chunks > 0) out += fmt::format(", chunks: {}", chunks);
   if (!stage_layers.empty()) out += fmt::format(", stage_layers: [{}]", fmt::join(stage_layers, ", "));
