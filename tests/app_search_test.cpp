@@ -265,3 +265,21 @@ TEST_CASE("blocks with ways of their own train as on one device") {
   }
   CHECK(layered > 0);
 }
+
+TEST_CASE("reports tell how busy each stage is, and what it holds") {
+  for (const auto& [scenario, count] : {std::pair{"1f1b", 0}, {"zb-v", 0}, {"single", 1}, {"layerwise", 2}}) {
+    INFO(scenario);
+    const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
+    REQUIRE(r.code == 0);
+    const json report = json::parse(r.out);
+    if (count > 0) CHECK(report["stages"].size() == std::size_t(count));
+    CHECK((count == 1) == (report["stages"].size() == 1));
+    double most = 0;
+    for (const json& s : report["stages"]) {
+      CHECK(s["busy_seconds"].get<double>() > 0);
+      CHECK(s["busy_seconds"].get<double>() <= report["step_time"]["seconds"].get<double>() * (1 + 1e-9));
+      most = std::max(most, s["peak_bytes"].get<double>());
+    }
+    CHECK(most == report["peak_memory"]["bytes"].get<double>());
+  }
+}
