@@ -26,12 +26,14 @@ json search_of(std::vector<std::string> arguments, int code = 0) {
   return json::parse(r.out);
 }
 
-double step_of(const std::string& scenario) {
+json report_of(const std::string& scenario) {
   const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
   INFO(r.err);
   REQUIRE(r.code == 0);
-  return json::parse(r.out)["step_time"]["seconds"];
+  return json::parse(r.out);
 }
+
+double step_of(const std::string& scenario) { return report_of(scenario)["step_time"]["seconds"]; }
 
 std::string scenario_of(const json& all, const std::string& strategy, std::int64_t microbatches,
                         const std::string& recompute) {
@@ -130,10 +132,7 @@ TEST_CASE("blocks get ways of their own where memory is short, and no number of 
         const std::string strategy = fmt::format(
             "{{parallel: {{mesh: dp8, data: {{kind: {}}}, layers: [{{blocks: \"0-{}\", recompute: full}}]}}}}", kind,
             again - 1);
-        const std::string scenario = folder.file("one.yaml", scenario_of(all, strategy, microbatches, "none"));
-        const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
-        REQUIRE(r.code == 0);
-        const json report = json::parse(r.out);
+        const json report = report_of(folder.file("one.yaml", scenario_of(all, strategy, microbatches, "none")));
         if (!report["peak_memory"]["fits"]) continue;
         ++fitting;
         INFO(strategy << ' ' << microbatches);
@@ -161,10 +160,7 @@ TEST_CASE("on one device some blocks run again, as many as have to") {
   CHECK(step_of(scenario(best["strategy"], best["microbatches"], best["recompute"])) == Approx(step).epsilon(1e-9));
   for (const int microbatches : {1, 2, 4, 8, 16})
     for (const char* recompute : {"none", "selective", "full"}) {
-      const CommandResult r =
-          testing::orrery({"simulate", scenario("{single: {}}", microbatches, recompute), "--no-out", "--json"});
-      REQUIRE(r.code == 0);
-      const json report = json::parse(r.out);
+      const json report = report_of(scenario("{single: {}}", microbatches, recompute));
       if (report["peak_memory"]["bytes"].get<double>() > 0.975 * 3e9) continue;
       INFO(microbatches << ' ' << recompute);
       CHECK(report["step_time"]["seconds"].get<double>() > 0.999 * step);
@@ -269,9 +265,7 @@ TEST_CASE("blocks with ways of their own train as on one device") {
 TEST_CASE("reports tell how busy each stage is, and what it holds") {
   for (const auto& [scenario, count] : {std::pair{"1f1b", 0}, {"zb-v", 0}, {"single", 1}, {"layerwise", 2}}) {
     INFO(scenario);
-    const CommandResult r = testing::orrery({"simulate", scenario, "--no-out", "--json"});
-    REQUIRE(r.code == 0);
-    const json report = json::parse(r.out);
+    const json report = report_of(scenario);
     if (count > 0) CHECK(report["stages"].size() == std::size_t(count));
     CHECK((count == 1) == (report["stages"].size() == 1));
     double most = 0;

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/app/layer_search.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <optional>
@@ -46,8 +43,7 @@ std::vector<std::vector<std::size_t>> blocks_of_stages(const StepSplit& s, std::
   std::vector<std::vector<std::size_t>> out(static_cast<std::size_t>(s.mesh.pp));
   if (blocks == 0) return out;
   const std::vector<std::size_t> stages = stages_of_parts(s, batch);
-  const std::vector<int> bounds = part_bounds(s.mesh.pp > 1 ? s.stage_layers : std::vector<std::int64_t>{},
-                                              static_cast<std::int64_t>(blocks), std::ssize(stages));
+  const std::vector<int> bounds = part_bounds(s.stage_layers, static_cast<std::int64_t>(blocks), std::ssize(stages));
   for (std::size_t part = 0; part < stages.size(); ++part)
     for (int b = bounds[part]; b < bounds[part + 1]; ++b) out[stages[part]].push_back(static_cast<std::size_t>(b));
   return out;
@@ -147,8 +143,7 @@ class WaysOfBlocks {
   /// Ways with a mesh: what replicas share and what is made again, as long as something can come of it.
   void learn_with(const std::string& mesh) {
     const StepSplit& s = base_.split;
-    const bool is_known = mesh.empty();
-    if (!is_known && (!learn({mesh, s.data, s.recompute}) || !is_useful())) return;
+    if (!mesh.empty() && (!learn({mesh, s.data, s.recompute}) || !is_useful())) return;
     std::vector<std::string> shared{s.data};
     for (const char* data : kShared)
       if (s.has_replicas() && s.data != data) shared.emplace_back(data);

@@ -12,10 +12,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <span>
 
+#include "sim/app/accuracy/score.hpp"
 #include "sim/app/reproduction.hpp"
+#include "sim/app/step_split.hpp"
 #include "sim/base/parallel.hpp"
 
 namespace orrery {
@@ -64,17 +65,12 @@ constexpr const char* kG4dn =
     "nic: {name: Ethernet, per: node, bandwidth: 50 Gb/s, latency: 30 us}}";
 
 std::string scenario_of(const Row& r, const char* cluster) {
-  std::string mesh;
-  const auto axis = [&](const char* name, std::int64_t n) {
-    if (n > 1) mesh += fmt::format("{}{}{}", mesh.empty() ? "" : " ", name, n);
-  };
-  axis("pp", r.pp), axis("dp", r.dp), axis("tp", r.tp);
   return fmt::format(
       "model: {{model_type: gpt2, n_embd: 1024, n_layer: 24, n_head: 16, n_positions: 1024, vocab_size: 52256}}\n"
       "cluster: {}\nstrategy: [{{parallel: {{mesh: {}}}}}]\n"
       "workload: {{train: {{batch: {}, sequence: 1024, dtype: f16, microbatches: {}, stored_scores: true, "
       "eager_attention: true, dropout: 0.1, attention_dropout: 0.1, dropout_masks: true}}}}\n",
-      cluster, mesh, kSamples, kSamples / (r.dp * r.samples));
+      cluster, SplitMesh{.pp = r.pp, .dp = r.dp, .tp = r.tp}.text(), kSamples, kSamples / (r.dp * r.samples));
 }
 
 std::string name_of(const Row& r) { return fmt::format("{}/{}/{}/{}", r.tp, r.dp, r.pp, r.samples); }
@@ -108,29 +104,6 @@ Rates calibrated(const Reproducer& r) {
     solve(&Rates::links, kHomogeneous[kOfLinks]);
   }
   return rates;
-}
-
-/// Places of values in ascending order; equal ones share the middle of theirs.
-std::vector<double> ranks_of(const std::vector<double>& values) {
-  std::vector<double> out;
-  for (const double v : values) {
-    const auto below = std::count_if(values.begin(), values.end(), [&](double w) { return w < v; });
-    const auto equal = std::count(values.begin(), values.end(), v);
-    out.push_back(double(below) + double(equal - 1) / 2);
-  }
-  return out;
-}
-
-/// Spearman's rank correlation.
-double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
-  const std::vector<double> x = ranks_of(a), y = ranks_of(b);
-  const double middle = double(x.size() - 1) / 2;
-  double xy = 0, xx = 0, yy = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    xy += (x[i] - middle) * (y[i] - middle);
-    xx += (x[i] - middle) * (x[i] - middle), yy += (y[i] - middle) * (y[i] - middle);
-  }
-  return xy / std::sqrt(xx * yy);
 }
 
 /// All rows of a cluster, predicted.
@@ -170,9 +143,9 @@ void add_claims(Reproduction& out, const char* cluster, const TriedWays& rows, s
        "factor", 0.15,
        fmt::format("{} ways; AMP's own predictions {:.3f}", n - without.size(), rows.factor(rows.amp, without))});
   out.claims.push_back(
-      {fmt::format("{}: rank correlation", cluster), kResults, published, rank_correlation(rows.ours, rows.measured),
+      {fmt::format("{}: rank correlation", cluster), kResults, published, spearman(rows.ours, rows.measured).value(),
        "", 0.05,
-       fmt::format("of the {} ways that ran; AMP's of the same {:.3f}", n, rank_correlation(rows.amp, rows.measured))});
+       fmt::format("of the {} ways that ran; AMP's of the same {:.3f}", n, spearman(rows.amp, rows.measured).value())});
   out.claims.push_back({fmt::format("{}: step of the way predicted to be fastest", cluster), kResults, best,
                         rows.chosen(rows.ours), "s", 0.05,
                         fmt::format("AMP's first takes {:.3g} s", rows.chosen(rows.amp))});
