@@ -29,7 +29,7 @@ const Result kResults[] = {
     {"energonai", 6, 6},
     {"leviathan", 22, 22},
     {"medusa", 7, 7},
-    {"eagle", 7, 4, 2},
+    {"eagle", 7, 5, 2},
     {"clover", 7, 3, 4},
     {"glide-cape", 9, 6, 3},
     {"elixir", 9, 8, 1},
