@@ -370,6 +370,14 @@ bool add(OperandMaker& m, const Cholesky& c) { return m.emit(c, {m.unit_matrix(c
 bool add(OperandMaker& m, const CholeskySolve& c) {
   return m.emit(c, {m.unit_matrix(c.n), m.fresh({c.n, c.columns}), m.result({c.n, c.columns})}), true;
 }
+bool add(OperandMaker& m, const Covariance& c) {
+  std::vector<Operand> operands;
+  if (!c.own) operands.push_back(m.stored({c.points, c.columns}));
+  operands.push_back(m.stored({c.history, c.columns}));
+  if (c.used > 0) operands.push_back(m.random_indices(c.used, c.columns));
+  operands.push_back(m.result({c.points, c.history}));
+  return m.emit(c, operands), true;
+}
 bool add(OperandMaker& m, const Copy& c) {
   const Shape x{static_cast<std::int64_t>(c.bytes.base()) / 4};
   return m.emit(c, {m.stored(x), m.result(x)}), true;

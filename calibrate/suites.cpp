@@ -24,6 +24,7 @@ constexpr Suite kSuites[] = {
     {"attention_decode", "attention decode", draw_attention_decode, 40},
     {"cholesky", "cholesky", draw_cholesky, 16},
     {"cholesky_solve", "cholesky solve", draw_cholesky_solve, 16},
+    {"covariance", "covariance", draw_covariance, 16},
     {"dots", "dots", draw_dots, 16},
     {"dots_backward", "dots backward", draw_dots_backward, 16},
     {"layer_norm", "layer norm", draw_layer_norm, 24},

@@ -132,6 +132,13 @@ std::vector<Bench> cache_sweep(Random& r) {
 
 Work draw_cholesky(Random& r) { return Cholesky{log_integer(r, 8, 192)}; }
 Work draw_cholesky_solve(Random& r) { return CholeskySolve{log_integer(r, 8, 192), log_integer(r, 1, 64)}; }
+Work draw_covariance(Random& r) {
+  Covariance c{.history = log_integer(r, 4, 64), .columns = width(r, 1024, 262144)};
+  c.own = r.below(2) == 0;
+  if (c.own) c.points = c.history;
+  c.known = c.history;
+  return c;
+}
 Work draw_dots(Random& r) {
   return DotInteractionForward{log_integer(r, 16, 1024), log_integer(r, 4, 32), width(r, 16, 128)};
 }

@@ -21,6 +21,7 @@ Work draw_attention_backward(Random&);
 Work draw_attention_decode(Random&);
 Work draw_cholesky(Random&);
 Work draw_cholesky_solve(Random&);
+Work draw_covariance(Random&);
 Work draw_dots(Random&);
 Work draw_dots_backward(Random&);
 

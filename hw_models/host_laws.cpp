@@ -228,6 +228,7 @@ const LawForm& form_of(std::size_t slot) {
       return message_form();
     case index_of<Cholesky>():
     case index_of<CholeskySolve>():
+    case index_of<Covariance>():
     case index_of<DotInteractionForward>():
     case index_of<DotInteractionBackward>():
       return dense_form();

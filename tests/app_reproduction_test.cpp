@@ -6,6 +6,7 @@
 #include <set>
 
 #include "hw_models/software_profile.hpp"
+#include "sim/app/optex_study.hpp"
 #include "sim/app/speculation_study.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/user_error.hpp"
@@ -37,6 +38,7 @@ const Result kResults[] = {
     {"zero-offload", 6, 6},
     {"zero-infinity", 6, 6},
     {"patrickstar", 80, 71, 4},
+    {"optex", 14, 14},
 };
 
 }  // namespace
@@ -105,7 +107,7 @@ TEST_CASE("an unknown reproduction is refused with those there are") {
   CHECK(user_error([] { find_reproduction("optimos"); }) ==
         "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus, "
         "amp, memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, angel-ptm, zero-offload, "
-        "zero-infinity, patrickstar");
+        "zero-infinity, patrickstar, optex");
 }
 
 TEST_CASE("small models decode as fast as the host starts ops, unless it starts all of them at once") {
@@ -184,4 +186,21 @@ TEST_CASE("a drafter of one layer reads the prompt behind the 32 of its model") 
   CHECK(alone > 15e9 / 3.35e12);  // the weights are read
   CHECK(both / alone > 1 + 0.5 / 32);
   CHECK(both / alone < 1 + 2.0 / 32);
+}
+
+TEST_CASE("the slopes of test functions are those of their values, and one point per iteration is plain Adam") {
+  for (const TestFunction f : {TestFunction::Sphere, TestFunction::Rosenbrock, TestFunction::Ackley}) {
+    INFO(name_of(f));
+    const std::vector<double> x{0.3, -1.2, 0.8, 2.1};
+    std::vector<double> g, unused;
+    evaluate(f, x, g);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      std::vector<double> low = x, high = x;
+      low[i] -= 1e-6, high[i] += 1e-6;
+      CHECK(g[i] == Approx((evaluate(f, high, unused) - evaluate(f, low, unused)) / 2e-6).epsilon(1e-6).margin(1e-8));
+    }
+    const OptexStudy study{.function = f, .dimensions = 20};
+    CHECK(study.iterations_to(study.plain_value(30), 1, 10, 1, 50) == 30);
+    CHECK(study.iterations_to(study.plain_value(30), 2, 10, 1, 3) == 0);
+  }
 }

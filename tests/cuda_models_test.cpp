@@ -276,6 +276,24 @@ TEST_CASE("bags of rows, products of features and the loss of a click", "[cuda]"
   });
 }
 
+TEST_CASE("covariances of points with a history are those of the host, over all or some columns", "[cuda]") {
+  for (const CovarianceKind kind :
+       {CovarianceKind::Matern52, CovarianceKind::Matern32, CovarianceKind::SquaredExponential})
+    compare_with_host(
+        [&](OpTrial& t) {
+          const TensorId a = t.input("a", Shape{2, 300}), h = t.input("h", Shape{5, 300});
+          const TensorId some = t.indices("some", Shape{4}, {299, 0, 7, 150});
+          Covariance c{.kind = kind, .points = 2, .history = 5, .columns = 300, .length = 9, .known = 3};
+          c.dtype = t.dtype();
+          t.add(c, reads(a), reads(h), writes(t.output("k", Shape{2, 5})));
+          c.used = 4, c.known = 8;
+          t.add(c, reads(a), reads(h), reads(some), writes(t.output("k of some", Shape{2, 5})));
+          c.points = 5, c.used = 0, c.known = 4, c.own = true, c.noise = 0.25;
+          t.add(c, reads(h), writes(t.output("own", Shape{5, 5})));
+        },
+        {}, {DType::F32});
+}
+
 TEST_CASE("small positive matrices are factored, and refused when they are not", "[cuda]") {
   const auto describe = [](OpTrial& t, double corner) {
     const TensorId a = t.numbers("a", Shape{3, 3}, {4, 2, 1, 2, 5, 3, 1, 3, corner}, t.dtype());

@@ -262,6 +262,38 @@ TEST_CASE("a factored matrix solves its equations", "[runtime]") {
   CHECK(distance(t.result(x), {1, 2}) < kTight);
 }
 
+TEST_CASE("covariances follow their formulas where rows of a history are known", "[runtime]") {
+  // Points (0, 0) and (3, 4) against rows (0, 0), (3, 4), (1, 1): distances 0, 5, √2 and 5, 0, √13, over a length of 2.
+  const auto matern = [](double d) {
+    const double s = std::sqrt(5.0) * d / 2;
+    return (1 + s + s * s / 3) * std::exp(-s);
+  };
+  HostTrial t;
+  const TensorId a = t.input("a", Shape{2, 2}, List{0, 0, 3, 4}), h = t.input("h", Shape{3, 2}, List{0, 0, 3, 4, 1, 1}),
+                 second = t.indices("second", Shape{1}, {1}), k = t.output("k", Shape{2, 3}),
+                 none = t.output("none", Shape{2, 3}), own = t.output("own", Shape{3, 3}),
+                 one = t.output("one", Shape{2, 3}), rough = t.output("rough", Shape{2, 3});
+  Covariance c{.points = 2, .history = 3, .columns = 2, .length = 2, .known = 2, .dtype = kType};
+  t.add(c, reads(a), reads(h), writes(k));
+  c.known = 1;
+  t.add(c, reads(a), reads(h), writes(none));
+  c.known = 7, c.used = 1, c.kind = CovarianceKind::SquaredExponential;
+  t.add(c, reads(a), reads(h), reads(second), writes(one));
+  c.used = 0, c.kind = CovarianceKind::Matern32;
+  t.add(c, reads(a), reads(h), writes(rough));
+  c = {.points = 3, .history = 3, .columns = 2, .length = 2, .noise = 0.5, .own = true, .known = 2, .dtype = kType};
+  t.add(c, reads(h), writes(own));
+  t.run();
+  CHECK(distance(t.result(k), {1, matern(5), 0, matern(5), 1, 0}) < kTight);
+  CHECK(distance(t.result(none), {0, 0, 0, 0, 0, 0}) < kTight);
+  CHECK(distance(t.result(own), {1.5, matern(5), 0, matern(5), 1.5, 0, 0, 0, 1}) < kTight);
+  // Over the second column alone: differences 0, 4, 1 and 4, 0, 3.
+  const auto square = [](double d) { return std::exp(-d * d / 8); };
+  CHECK(distance(t.result(one), {1, square(4), square(1), square(4), 1, square(3)}) < kTight);
+  const double s = std::sqrt(3.0) * 5 / 2;
+  CHECK(t.result(rough)[1] == Approx((1 + s) * std::exp(-s)));
+}
+
 TEST_CASE("a bias table serves pairs of positions and takes their gradients", "[runtime]") {
   HostTrial t;
   const TensorId table = t.input("table", Shape{2, 2}), index = t.indices("index", Shape{2, 2}, {0, 1, 1, 0}),

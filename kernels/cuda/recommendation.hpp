@@ -205,9 +205,52 @@ struct CholeskySolveKernel {
   }
 };
 
+/// κ of two points at a distance r, given its square in units of the length: Matérn 5/2, Matérn 3/2, squared
+/// exponential.
+KERNELS_GPU_INLINE float covariance_of(int kind, float squared) {
+  if (kind == 2) return expf(-squared / 2);
+  const float s = sqrtf((kind == 0 ? 5.0f : 3.0f) * squared);
+  return (1 + s + (kind == 0 ? s * s / 3 : 0.0f)) * expf(-s);
+}
+
+/// Covariances of points with the rows of a history, see the op: a block per pair.
+struct CovarianceKernel {
+  static constexpr int kThreads = 256;
+  static constexpr bool kCooperates = true;
+  static constexpr std::size_t kShared = kThreads / kWarp * sizeof(float);
+  int kind;
+  std::int64_t points, history, columns, width, known;
+  float scale, noise;
+  bool own;
+  const float *a, *h;
+  const std::int32_t* coordinates;  // null: all
+  float* k;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t w = t.block(); w < points * history; w += t.blocks()) {
+      const std::int64_t i = w / history, j = w % history;
+      float sum = 0;
+      for (std::int64_t c = t.index(); c < width; c += kThreads) {
+        const std::int64_t at = coordinates ? coordinates[c] : c;
+        const float d = a[i * columns + at] - h[j * columns + at];
+        sum += d * d;
+      }
+      sum = block_reduce<kThreads / kWarp>(t, sum, t.template shared<float>(), SumOf{});
+      if (t.index() == 0) k[w] = value(i, j, sum);
+    }
+  }
+
+ private:
+  KERNELS_GPU_INLINE float value(std::int64_t i, std::int64_t j, float squared) const {
+    if (j >= known || (own && i >= known)) return own && i == j ? 1.0f : 0.0f;
+    return covariance_of(kind, scale * squared) + (own && i == j ? noise : 0.0f);
+  }
+};
+
 template <class T>
 using RecommendationKernels = KernelList<BagKernel<T>, BagSlopeKernel<T>, DotInteractionKernel<T>,
                                          DotInteractionSlopeKernel<T>, BinaryCrossEntropyKernel<T>>;
-using FactorKernels = KernelList<CholeskyKernel, CholeskySolveKernel>;
+using FactorKernels = KernelList<CholeskyKernel, CholeskySolveKernel, CovarianceKernel>;
 
 }  // namespace orrery::kernels::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/host/dense.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/host/elementwise.hpp"
@@ -48,6 +49,63 @@ std::int64_t solve_symmetric(const SymmetricSolveArgs<T>& s) {
   return s.n;
 }
 
+double covariance(CovarianceKind kind, double squared_distance) {
+  const double r = std::sqrt(squared_distance);
+  switch (kind) {
+    case CovarianceKind::Matern52: {
+      const double s = std::sqrt(5.0) * r;
+      return (1 + s + s * s / 3) * std::exp(-s);
+    }
+    case CovarianceKind::Matern32: {
+      const double s = std::sqrt(3.0) * r;
+      return (1 + s) * std::exp(-s);
+    }
+    case CovarianceKind::SquaredExponential:
+      return std::exp(-squared_distance / 2);
+  }
+  return 0;
+}
+
+/// Σ (a − h)² over the numbers [first, end) of a row, or over those of the coordinates.
+template <class T>
+static T squared_distance(const CovariancesArgs<T>& s, const T* a, const T* h, std::int64_t first, std::int64_t end) {
+  if (s.coordinates == nullptr)
+    return reduce_add<T>(end - first, [&](auto at) {
+      const auto d = at(a + first) - at(h + first);
+      return d * d;
+    });
+  T sums[4] = {};  // of every fourth
+  for (std::int64_t i = first; i < end; ++i) {
+    const T d = a[s.coordinates[i]] - h[s.coordinates[i]];
+    sums[i % 4] += d * d;
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// All pairs over a stretch of the columns that a cache holds, then over the next.
+template <class T>
+void covariances(const CovariancesArgs<T>& s) {
+  constexpr std::int64_t kStretch = 4096;
+  const bool symmetric = s.a == s.h;
+  const std::int64_t width = s.coordinates ? s.used : s.columns;
+  const auto each_pair = [&](auto&& f) {
+    for (std::int64_t i = 0; i < s.points; ++i)
+      for (std::int64_t j = symmetric ? i : 0; j < s.history; ++j) f(i, j, s.k[i * s.history + j]);
+  };
+  each_pair([](std::int64_t, std::int64_t, T& k) { k = 0; });
+  for (std::int64_t first = 0; first < width; first += kStretch)
+    each_pair([&](std::int64_t i, std::int64_t j, T& k) {
+      k += squared_distance(s, s.a + i * s.columns, s.h + j * s.columns, first, std::min(first + kStretch, width));
+    });
+  const double scale = 1 / (s.length * s.length);
+  each_pair([&](std::int64_t i, std::int64_t j, T& k) {
+    k = static_cast<T>(covariance(s.kind, scale * double(k)));
+    if (symmetric) s.k[j * s.history + i] = k;
+  });
+}
+
+template void covariances<float>(const CovariancesArgs<float>&);
+template void covariances<double>(const CovariancesArgs<double>&);
 template std::int64_t cholesky<float>(std::int64_t, float*, std::int64_t);
 template std::int64_t cholesky<double>(std::int64_t, double*, std::int64_t);
 template void solve_triangular<float>(const TriangularSolveArgs<float>&);

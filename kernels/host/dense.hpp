@@ -40,4 +40,25 @@ struct SymmetricSolveArgs {
 template <class T>
 std::int64_t solve_symmetric(const SymmetricSolveArgs<T>& args);
 
+enum class CovarianceKind { Matern52, Matern32, SquaredExponential };
+
+/// κ of points at a distance r (its square is given), in units of the length.
+double covariance(CovarianceKind kind, double squared_distance);
+
+/// k[i,j] = covariance of rows a_i and h_j of `columns` numbers, over all of them or those that `coordinates` names.
+template <class T>
+struct CovariancesArgs {
+  CovarianceKind kind = CovarianceKind::Matern52;
+  std::int64_t points = 1, history = 1, columns = 0, used = 0;
+  double length = 1;
+  const T* a = nullptr;
+  const T* h = nullptr;
+  const std::int32_t* coordinates = nullptr;  // [used]; null: all
+  T* k = nullptr;
+};
+
+/// Where a is h, half of them are computed and all are written.
+template <class T>
+void covariances(const CovariancesArgs<T>& args);
+
 }  // namespace orrery::kernels

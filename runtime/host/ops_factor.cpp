@@ -34,6 +34,28 @@ void run(const CholeskySolve& w, const OpContext<T>& c) {
   kernels::solve_triangular(a);
 }
 
-Kernel find_factor(const Work& work) { return find_typed<Cholesky, CholeskySolve>(work); }
+template <class T>
+void run(const Covariance& w, const OpContext<T>& c) {
+  const int h = w.own ? 0 : 1;
+  T* k = c.dense(c.output());
+  kernels::covariances(kernels::CovariancesArgs<T>{.kind = static_cast<kernels::CovarianceKind>(w.kind),
+                                                   .points = w.points,
+                                                   .history = w.history,
+                                                   .columns = w.columns,
+                                                   .used = w.used,
+                                                   .length = w.length,
+                                                   .a = c.dense(0),
+                                                   .h = c.dense(h),
+                                                   .coordinates = w.used > 0 ? c.ints(h + 1) : nullptr,
+                                                   .k = k});
+  const std::int64_t known = c.at(w.known) < 2 ? 0 : c.at(w.known);
+  for (std::int64_t i = 0; i < w.points; ++i) {
+    const std::int64_t first = w.own && i >= known ? 0 : std::min(known, w.history);
+    std::fill(k + i * w.history + first, k + (i + 1) * w.history, T(0));
+    if (w.own) k[i * w.history + i] = i < known ? k[i * w.history + i] + static_cast<T>(w.noise) : T(1);
+  }
+}
+
+Kernel find_factor(const Work& work) { return find_typed<Cholesky, CholeskySolve, Covariance>(work); }
 
 }  // namespace orrery

@@ -104,5 +104,6 @@ Reproduction reproduce_angel_ptm(const Reproducer& reproducer);
 Reproduction reproduce_patrickstar(const Reproducer& reproducer);
 Reproduction reproduce_zero_offload(const Reproducer& reproducer);
 Reproduction reproduce_zero_infinity(const Reproducer& reproducer);
+Reproduction reproduce_optex(const Reproducer& reproducer);
 
 }  // namespace orrery

@@ -38,6 +38,8 @@ constexpr ReproductionEntry kReproductions[] = {
      reproduce_zero_infinity},
     {"patrickstar", "the largest models that chunks on device and host train, and how fast", "arXiv 2108.05818",
      reproduce_patrickstar},
+    {"optex", "iterations that gradients at predicted points save, and where they pay", "arXiv 2402.11427",
+     reproduce_optex},
 };
 
 }  // namespace

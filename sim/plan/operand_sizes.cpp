@@ -129,6 +129,15 @@ Sizes sizes_of(const Dropout& d) {
   return sizes;
 }
 
+Sizes sizes_of(const Covariance& c) {
+  Sizes sizes;
+  if (!c.own) sizes.push_back(c.points * c.columns);
+  sizes.push_back(c.history * c.columns);
+  if (c.used > 0) sizes.push_back(c.used);
+  sizes.push_back(c.points * c.history);
+  return sizes;
+}
+
 /// Between the states and `decayed` may stand a squared norm.
 Sizes sizes_of(const Sgd& s) {
   if (!s.partly) return {};

@@ -65,6 +65,10 @@ std::string_view word(ActivationKind k) {
   constexpr std::string_view words[] = {"relu", "gelu_tanh", "gelu_erf", "silu", "tanh", "quick_gelu", "sigmoid"};
   return words[static_cast<int>(k)];
 }
+std::string_view word(CovarianceKind k) {
+  constexpr std::string_view words[] = {"matern52", "matern32", "squared_exponential"};
+  return words[static_cast<int>(k)];
+}
 std::string_view word(Quantised s) {
   constexpr std::string_view words[] = {"none", "f8", "i8", "i4"};
   return words[static_cast<int>(s)];

@@ -33,8 +33,8 @@ using Work =
                  RowMax, CrossEntropySums, CrossEntropyFinish, BinaryCrossEntropyForward, BinaryCrossEntropyBackward,
                  Sample, TopKGate, TopKGateBackward, RouteMap, MergeRoutes, Permute, PermuteBackward, Unpermute,
                  UnpermuteBackward, Patchify, ConcatPrefix, ConcatPrefixBackward, MeanPool, MeanPoolBackward,
-                 SumSquares, Sgd, AdamW, Cholesky, CholeskySolve, Copy, CopyRows, SwapAxes, Alloc, Free, HostWork,
-                 Collective, Send, Recv>;
+                 SumSquares, Sgd, AdamW, Cholesky, CholeskySolve, Covariance, Copy, CopyRows, SwapAxes, Alloc, Free,
+                 HostWork, Collective, Send, Recv>;
 
 constexpr std::size_t kNumKinds = std::variant_size_v<Work>;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/program/programs.hpp"
 
+#include <algorithm>
+
 #include "sim/base/error.hpp"
 #include "sim/program/data.hpp"
 #include "sim/strategy/indices.hpp"
@@ -13,6 +15,7 @@ struct RepeatedStep {
   DataSource::Sizes sizes;
   Targets targets = Targets::Without;
   std::vector<std::string> outputs;
+  std::int64_t points = 1, history = 0;  // of an iteration, and of the ring of a plan that predicts gradients
 };
 
 /// One plan over and over, each time on a new batch.
@@ -28,8 +31,10 @@ class RepeatedPlan final : public Program {
   std::optional<Step> next() override {
     if (done_ == step_.count) return std::nullopt;
     Step s;
-    s.bindings[Symbol::Step] = ++done_;
+    const std::int64_t before = step_.points * done_++;
+    s.bindings[Symbol::Step] = before + 1;
     if (with_samples_) s.inputs = data_.batch(step_.sizes, step_.targets);
+    if (step_.history > 0) add_slots(s, before);
     s.outputs = step_.outputs;
     return s;
   }
@@ -37,12 +42,29 @@ class RepeatedPlan final : public Program {
   void told(const Outcome&) override {}
 
  private:
+  /// The points of an iteration take the places of the oldest ones.
+  void add_slots(Step& s, std::int64_t before) const {
+    s.bindings[Symbol::Context] = std::min(before, step_.history);
+    std::vector<std::int32_t> slots;
+    for (std::int64_t i = 0; i < step_.points; ++i)
+      slots.push_back(static_cast<std::int32_t>((before + i) % step_.history));
+    s.inputs.push_back({"history_slots", std::move(slots), {}});
+  }
+
   std::vector<Plan> plans_;
   DataSource data_;
   RepeatedStep step_;
   std::int64_t done_ = 0;
   bool with_samples_ = true;
 };
+
+/// How many points an iteration of a plan has, and how many its predictions know.
+void find_ring(const Plan& plan, RepeatedStep& step) {
+  if (!plan.has_port("history_slots")) return;
+  step.points = plan.shape(plan.find_port("history_slots")).elements();
+  for (const Work& w : plan.works)
+    if (const auto* c = std::get_if<Covariance>(&w)) step.history = c->history;
+}
 
 template <class Options>
 DataSource::Sizes sizes_of(const Options& o) {
@@ -157,6 +179,7 @@ std::unique_ptr<Program> training_program(const Model& model, const TrainOptions
                                           std::vector<std::int32_t> text) {
   RepeatedStep step{options.steps, sizes_of(options), Targets::With, {"loss"}};
   if (plan.has_port("grad_norm2")) step.outputs.push_back("grad_norm2");
+  find_ring(plan, step);
   return std::make_unique<RepeatedPlan>(
       std::move(plan), DataSource{model, std::move(text), static_cast<std::uint64_t>(options.seed)}, std::move(step));
 }

@@ -74,9 +74,10 @@ void ParameterStorage::make_units(const Options& o) {
   std::int64_t filled = 0;
   for (const HeldPart& part : o.parts) {
     const Arrangement* arrangement = &arrangements_->of(part.part);
-    const bool joins = !separate_ && !units_.empty() && part.part >= 0 && units_.back().first >= 0 &&
-                       units_.back().chunk == part.chunk && units_.back().arrangement == arrangement &&
-                       filled < o.data.bucket;
+    const bool apart = part.part < 0 || (!units_.empty() && units_.back().first < 0);
+    const bool joins = !separate_ && !units_.empty() && units_.back().chunk == part.chunk &&
+                       units_.back().arrangement == arrangement &&
+                       (o.data.predict || (!apart && filled < o.data.bucket));
     if (!joins) {
       units_.push_back({.arrangement = arrangement,
                         .chunk = part.chunk,
@@ -92,8 +93,9 @@ void ParameterStorage::make_units(const Options& o) {
     unit_of_part_[part.part] = units_.size() - 1;
     add_part(unit, part);
     filled += gradient_bytes(part);
-    if (part.shares_embedding) units_[unit_of_part_.at(kEmbeddingPart)].left += part.passes;
-    shares_embedding_ = shares_embedding_ || part.shares_embedding;
+    const bool shares = part.shares_embedding && !o.data.predict;  // there all parts are one unit
+    if (shares) units_[unit_of_part_.at(kEmbeddingPart)].left += part.passes;
+    shares_embedding_ = shares_embedding_ || shares;
   }
 }
 

@@ -16,6 +16,16 @@
 
 namespace orrery {
 
+/// Gradients of which a step computes several at a time, each on a rank and at a point of its own, the next ones at
+/// points that a prediction of gradients leads to (OptEx, arXiv 2402.11427).
+struct PredictOptions {
+  std::int64_t points = 1;    // N: points of a step
+  std::int64_t history = 20;  // T0: latest points and gradients that predictions are made from
+  CovarianceKind kernel = CovarianceKind::Matern52;
+  double length_scale = 1, noise = 1e-3;
+  std::int64_t kernel_elements = 0;  // weights that distances are over; 0: all
+};
+
 /// What replicas do with what they share.
 struct DataOptions {
   DataKind kind = DataKind::Ddp;
@@ -25,6 +35,7 @@ struct DataOptions {
   bool reshard = true;
   bool overlap = true;
   bool owners = false;
+  std::optional<PredictOptions> predict = {};  // not an option: see the strategy optex
 
   template <class V>
   void visit(V& v) {
@@ -108,6 +119,9 @@ class ParameterStorage {
   /// A backward pass of a chunk went by that repeats another one, so that `before` and `after` were not told.
   void skip_pass(int chunk);
 
+  /// With predictions: emits the way to the points of a step. From here on weights of a rank are those of its point.
+  void begin_points(const OptimizerOptions& options);
+
   /// Emits the update of every parameter: the global norm if it is clipped, then one op per bucket. Adds the optimizer
   /// states. Parameters that no gradient reached (selection biases, unused embeddings) stay as they are.
   void update(const OptimizerOptions& options);
@@ -150,6 +164,22 @@ class ParameterStorage {
     Bucket all;                      // what is updated
     std::vector<Operand> gradients;  // all of them
     TensorId nothing;                // zeros: gradients of parts that are not there
+  };
+  /// What an update keeps from step to step, and how many of its elements have weight decay where not all have.
+  struct UpdateState {
+    std::vector<Operand> states;
+    TensorId decayed;
+  };
+  /// One update: of these weights with this gradient, so many updates behind the first of a step.
+  struct UpdateStep {
+    std::string name;
+    TensorId weight, gradient, norm2;
+    std::int64_t ahead = 0;
+  };
+  /// Where predictions come from and lead to.
+  struct Points {
+    TensorId points, slots, history, gradients;  // [N, d]; rows of the history that they go to; [T0, d] each
+    UpdateState update;
   };
   using Used = std::vector<std::vector<TensorId>>;  // per bucket of a unit and piece: the weight that a pass has read
   struct Unit {
@@ -229,11 +259,21 @@ class ParameterStorage {
   void copy_layer(Bucket& b, TensorId from, TensorId to, std::string_view what);
   // update.cpp
   void read_gradients(const OptimizerOptions& options);
-  DType type_read(const Bucket& b) const { return builder_->plan().tensors[b.read_gradient.index()].dtype; }
+  DType type_of_tensor(TensorId t) const { return builder_->plan().tensors[t.index()].dtype; }
   TensorId sum_norm();
+  UpdateState update_state(const Bucket& b, const OptimizerOptions& options);
+  void emit_update(const Bucket& b, const UpdateState& state, const UpdateStep& step, const OptimizerOptions& options);
   void update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& options);
   std::vector<Bucket*> updated();
   TensorId decayed_elements(const Bucket& b, std::int64_t own);
+  // predicted_points.cpp: gradients at several points
+  void make_points(const OptimizerOptions& options);
+  TensorId point(TensorId all, std::int64_t i);
+  TensorId kernel_coordinates();
+  TensorId factor_history(const Covariance& kernel, TensorId coordinates);
+  TensorId predict(const Covariance& kernel, TensorId coordinates, TensorId factor, std::int64_t from);
+  TensorId norm_of(TensorId gradient, const std::string& name, const OptimizerOptions& options);
+  void finish_points(const OptimizerOptions& options);
 
   PlanBuilder* builder_;
   const Model* model_;
@@ -252,6 +292,7 @@ class ParameterStorage {
   std::vector<Unit> units_;
   std::vector<Bucket> buckets_;
   std::vector<Owned> owned_;
+  std::optional<Points> points_;
   OpId gather_limit_;  // gathers ahead start behind this op
 };
 

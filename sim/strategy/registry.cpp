@@ -4,6 +4,7 @@
 
 #include "sim/strategy/energonai.hpp"
 #include "sim/strategy/offload/strategies.hpp"
+#include "sim/strategy/optex.hpp"
 #include "sim/strategy/parallel.hpp"
 #include "sim/strategy/presets_data.hpp"
 #include "sim/strategy/presets_expert.hpp"
@@ -61,6 +62,8 @@ constexpr StrategyEntry kStrategies[] = {
      make_angel_ptm, angel_ptm_options},
     {"memo", "activations of blocks in two buffers; part of the tokens waits on the host, the rest is computed again",
      make_memo, memo_options},
+    {"optex", "steps at several points at once, which predicted gradients lead to; a rank per point", make_optex,
+     optex_options},
 };
 
 }  // namespace

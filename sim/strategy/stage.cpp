@@ -171,13 +171,15 @@ void StageLowering::make_ports() {
 void StageLowering::lower_loss(Layers& layers, TensorId logits, std::int64_t microbatch) {
   const TrainOptions& o = step_.train;
   const NetworkSizes all{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
+  const auto& predict = step_.parallel.data.predict;
+  const double points = predict ? double(predict->points) : 1;  // each is over a part of the batch of its own
   layers.add_loss(logits, targets_[static_cast<std::size_t>(microbatch)], loss_, output_classes(step_.model),
-                  1.0 / double(output_rows(step_.model, all)));
+                  points / double(output_rows(step_.model, all)));
 }
 
 /// Each replica has added up the loss of its own rows.
 void StageLowering::finish_loss() {
-  if (loss_.is_none()) return;
+  if (loss_.is_none() || step_.parallel.data.predict) return;  // a rank tells that of its own point
   const Roles& r = step_.roles();
   std::vector<std::int8_t> axes = step_.slices().of_logits().sample_axes();
   if (r.cp) axes.push_back(r.cp.axes.front());
@@ -223,6 +225,7 @@ void StageLowering::run_whole() {
 
 void StageLowering::run() {
   make_ports();
+  weights_->begin_points(step_.train.optimizer);
   if (step_.schedule)
     run_schedule();
   else

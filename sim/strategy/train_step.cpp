@@ -80,7 +80,8 @@ Flops model_flops(const Plan& plan) {
     const auto works_of = [&](const Stretch& s) {  // that count
       std::vector<WorkId> works;
       for (std::size_t i = s.first; i < s.first + s.num_ops; ++i)
-        if (const Op& op = plan.ops[i]; op.phase != Phase::Recompute && counted[op.work.index()] > Flops{})
+        if (const Op& op = plan.ops[i];
+            op.phase != Phase::Recompute && op.phase != Phase::Optimizer && counted[op.work.index()] > Flops{})
           works.push_back(op.work);
       return works;
     };

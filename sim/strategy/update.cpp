@@ -45,7 +45,7 @@ TensorId ParameterStorage::sum_norm() {
       builder_->add("grad_norm",
                     SumSquares{.elements = builder_->plan().shape(b.own_gradient).elements(),
                                .weight = 1 / b.copies,
-                               .dtype = type_read(b)},
+                               .dtype = type_of_tensor(b.read_gradient)},
                     {reads(b.read_gradient), updates(norm2)});
   for (const Owned& o : owned_)
     if (o.all.has_gradient) add_norm(o, norm2);
@@ -70,19 +70,30 @@ TensorId ParameterStorage::decayed_elements(const Bucket& b, std::int64_t own) {
   return t;
 }
 
-void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& o) {
-  Plan& plan = builder_->plan();
-  const std::int64_t n = plan.shape(b.own_weight).elements();
-  const bool partly = o.decay != 0 && b.decayed > 0 && b.decayed < b.elements;
-  const bool master = is_low_precision(dtype_) && o.kind == OptimizerKind::AdamW;
-  const DType state = is_low_precision(dtype_) ? DType::F32 : dtype_;
-  std::vector<Operand> operands{updates(b.own_weight), reads(b.read_gradient)};
-  const DType moments = o.narrow_moments ? dtype_ : state;
+ParameterStorage::UpdateState ParameterStorage::update_state(const Bucket& b, const OptimizerOptions& o) {
+  const DType wide = is_low_precision(dtype_) ? DType::F32 : dtype_;
+  const DType moments = o.narrow_moments ? dtype_ : wide;
+  const Shape shape = builder_->plan().shape(b.own_weight);
+  UpdateState state;
   const auto add_state = [&](std::string_view what, DType type) {
-    operands.push_back(
-        updates(builder_->tensor(b.name + std::string{what}, plan.shape(b.own_weight),
-                                 {.dtype = type, .role = TensorRole::OptimizerState, .persistent = true})));
+    state.states.push_back(updates(builder_->tensor(
+        b.name + std::string{what}, shape, {.dtype = type, .role = TensorRole::OptimizerState, .persistent = true})));
   };
+  if (o.kind == OptimizerKind::Sgd) {
+    if (o.momentum != 0) add_state(".velocity", wide);
+  } else {
+    add_state(".m", moments);
+    add_state(".v", moments);
+    if (is_low_precision(dtype_)) add_state(".master", wide);
+  }
+  if (o.decay != 0 && b.decayed > 0 && b.decayed < b.elements) state.decayed = decayed_elements(b, shape.elements());
+  return state;
+}
+
+void ParameterStorage::emit_update(const Bucket& b, const UpdateState& state, const UpdateStep& step,
+                                   const OptimizerOptions& o) {
+  const std::int64_t n = builder_->plan().shape(step.weight).elements();
+  const bool partly = !state.decayed.is_none();
   const double decay = b.decayed > 0 ? o.decay : 0.0;
   Work work = Sgd{.elements = n,
                   .rate = o.rate,
@@ -91,9 +102,7 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
                   .max_norm = o.clip,
                   .partly = partly,
                   .dtype = dtype_};
-  if (o.kind == OptimizerKind::Sgd) {
-    if (o.momentum != 0) add_state(".velocity", state);
-  } else {
+  if (o.kind == OptimizerKind::AdamW)
     work = AdamW{.elements = n,
                  .rate = o.rate,
                  .beta1 = o.beta1,
@@ -101,25 +110,28 @@ void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerO
                  .epsilon = o.epsilon,
                  .decay = decay,
                  .max_norm = o.clip,
-                 .step = Extent{0, Symbol::Step},
-                 .master = master,
+                 .step = Extent{step.ahead, Symbol::Step},
+                 .master = is_low_precision(dtype_),
                  .partly = partly,
                  .dtype = dtype_,
-                 .gradient = type_read(b),
-                 .state = state,
+                 .gradient = type_of_tensor(step.gradient),
+                 .state = is_low_precision(dtype_) ? DType::F32 : dtype_,
                  .narrow_moments = o.narrow_moments};
-    add_state(".m", moments);
-    add_state(".v", moments);
-    if (master) add_state(".master", state);
-  }
-  if (!norm2.is_none()) operands.push_back(reads(norm2));
-  if (partly) operands.push_back(reads(decayed_elements(b, n)));
-  builder_->add("update." + b.name, work, operands);
+  std::vector<Operand> operands{updates(step.weight), reads(step.gradient)};
+  operands.insert(operands.end(), state.states.begin(), state.states.end());
+  if (!step.norm2.is_none()) operands.push_back(reads(step.norm2));
+  if (partly) operands.push_back(reads(state.decayed));
+  builder_->add(step.name, work, operands);
+}
+
+void ParameterStorage::update_bucket(Bucket& b, TensorId norm2, const OptimizerOptions& o) {
+  emit_update(b, update_state(b, o), {"update." + b.name, b.own_weight, b.read_gradient, norm2}, o);
   if (kind_of(b) == DataKind::Zero1 || kind_of(b) == DataKind::Zero2)
     collect(CollectiveKind::AllGather, "gather." + b.name, b.scatter, b.own_weight, b.weight, b.elements);
 }
 
 void ParameterStorage::update(const OptimizerOptions& options) {
+  if (points_) return finish_points(options);
   if (!data_.overlap)
     for (Bucket& b : buckets_)
       if (b.has_gradient && (kind_of(b) == DataKind::Ddp || kind_of(b) == DataKind::Zero1)) sum_whole(b);

@@ -3,8 +3,7 @@
 
 #include <span>
 
-#include "sim/strategy/strategy.hpp"
-#include "sim/strategy/train_step.hpp"
+#include "sim/strategy/training_strategy.hpp"
 
 namespace orrery {
 
@@ -25,31 +24,16 @@ inline std::span<const EnumName<Store>> enum_names(Store) {
 constexpr Tier tier_of(Store s, HostMemory m) { return s == Store::Disk ? Tier::Disk : tier_of(m); }
 
 /// A training step as `parallel` lowers it, of which a pass then moves tensors to other tiers.
-class TierStrategy : public Strategy {
+class TierStrategy : public TrainingStrategy {
  public:
-  TierStrategy(std::string_view name, ParallelOptions parallel) : name_{name}, parallel_{std::move(parallel)} {}
+  using TrainingStrategy::TrainingStrategy;
 
   Plan train_step(const Model& model, const TrainOptions& options, const WorkspaceModel* workspaces) const final;
-  GenerationPlans generation(const Model&, const GenerateOptions&, const WorkspaceModel*) const final;
-  Plan serving_step(const Model&, const ServingStepOptions&, const WorkspaceModel*) const final;
-  Plan serving_swap(const Model&, const ServingStepOptions&, const ServingSwapOptions&,
-                    const WorkspaceModel*) const final;
-  Plan inference(const Model&, const InferOptions&, const WorkspaceModel*) const final;
-  Mesh mesh() const final;
-  std::optional<Schedule> schedule(const TrainOptions& options) const final;
 
  protected:
   /// Throws UserError for what the strategy cannot do.
   virtual void check(const TrainOptions&) const {}
   virtual Plan move_tensors(const Plan& plan, const TrainOptions& options, const WorkspaceModel* workspaces) const = 0;
-  const ParallelOptions& parallel() const { return parallel_; }
-  std::string_view name() const { return name_; }
-
- private:
-  [[noreturn]] void refuse(std::string_view what) const;
-
-  std::string_view name_;
-  ParallelOptions parallel_;
 };
 
 constexpr std::string_view kParallelHelp =
