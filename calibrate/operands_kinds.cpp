@@ -305,6 +305,12 @@ bool add(OperandMaker& m, const RouteMap& r) {
                     m.result({choices}, DType::I32), m.result({choices}, DType::I32)}),
          true;
 }
+/// Nobody has rows.
+bool add(OperandMaker& m, const SplitRoutes& s) {
+  return m.emit(s, {m.random_indices(s.experts + 1, 1), m.counting(SplitRoutes::kColumns * s.parts, 1, 1),
+                    m.result({s.parts, 2}, DType::I32)}),
+         true;
+}
 /// Nobody sends anything.
 bool add(OperandMaker& m, const MergeRoutes& r) {
   return m.emit(r, {m.random_indices(2 * r.ranks * r.experts, 1), m.result({r.ranks, r.experts, 2}, DType::I32),

@@ -74,6 +74,7 @@ constexpr Suite kSuites[] = {
     {"gate", "gate", draw_gate, 16},
     {"gate_backward", "gate backward", draw_gate_backward, 16},
     {"route", "route", draw_route, 16},
+    {"split_routes", "split routes", draw_split_routes, 16},
     {"merge_routes", "merge routes", draw_merge_routes, 16},
     {"permute", "permute", draw_permute, 16},
     {"permute_backward", "permute backward", draw_permute_backward, 16},

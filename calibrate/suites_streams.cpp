@@ -227,6 +227,10 @@ Work draw_gate_backward(Random& r) {
 Work draw_route(Random& r) {
   return RouteMap{.tokens = draw_tokens(r), .top_k = log_integer(r, 1, 4), .experts = log_integer(r, 4, 64)};
 }
+Work draw_split_routes(Random& r) {
+  const std::int64_t experts = log_integer(r, 4, 64);
+  return SplitRoutes{.experts = experts, .parts = experts * log_integer(r, 1, 4)};
+}
 Work draw_merge_routes(Random& r) {
   const std::int64_t ranks = log_integer(r, 2, 16), experts = log_integer(r, 1, 64);
   return MergeRoutes{.ranks = ranks, .experts = experts, .max_rows = ranks * experts};

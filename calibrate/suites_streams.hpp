@@ -54,6 +54,7 @@ Work draw_drawn(Random&);
 Work draw_gate(Random&);
 Work draw_gate_backward(Random&);
 Work draw_route(Random&);
+Work draw_split_routes(Random&);
 Work draw_merge_routes(Random&);
 Work draw_permute(Random&);
 Work draw_permute_backward(Random&);

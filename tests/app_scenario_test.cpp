@@ -106,7 +106,7 @@ TEST_CASE("errors say file, line and column, and what would be right") {
             "waits_for_experts, weigh_inside, copied_values, narrow, keep_narrow, "
             "frozen, "
             "dropout, attention_dropout, dropout_masks, "
-            "capacity_factor, capacity_groups, optimizer, "
+            "capacity_factor, capacity_groups, routing, optimizer, "
             "steps, seed, text");
   const auto of_value = [&](const std::string& option, const std::string& value) {
     const std::string file =

@@ -279,6 +279,18 @@ TEST_CASE("spans of rows are neighbours among the offsets: rows of a copy that o
       {}, {DType::F32});
 }
 
+TEST_CASE("rows of an expert are cut into parts for its replicas", "[cuda]") {
+  compare_with_host(
+      [&](OpTrial& t) {
+        const TensorId offsets = t.indices("offsets", Shape{4}, {0, 7, 7, 12});
+        const TensorId parts = t.indices("parts", Shape{6, 5}, {0, 0, 1, 3, 1, 0, 1, 3, 3, 1, 1, 0, 1, 1, 0,
+                                                                2, 0, 1, 2, 1, 2, 1, 2, 2, 1, 0, 0, 0, 1, 0});
+        t.add(SplitRoutes{3, 6}, reads(offsets), reads(parts),
+              writes(t.typed_output("spans", Shape{6, 2}, DType::I32)));
+      },
+      {}, {DType::F32});
+}
+
 TEST_CASE("ways of rows to the experts of a rank are merged, and too many of them are an error", "[cuda]") {
   const auto describe = [](OpTrial& t, std::int64_t room) {
     const TensorId sent = t.indices("sent", Shape{2, 3, 2}, {0, 2, 2, 5, 5, 5, 4, 4, 4, 5, 5, 9});

@@ -31,6 +31,7 @@ constexpr Case kCases[] = {
     {"ring-attention", "{mesh: cp2, zigzag: false}", "{mesh: cp2, context: ring, zigzag: false}"},
     {"ulysses", "{mesh: cp2}", "{mesh: cp2, context: ulysses}"},
     {"expert", "{mesh: ep2, expert_buffer: 4}", "{mesh: ep2, expert_buffer: 4}", "mixtral"},
+    {"flexmoe", "{mesh: ep2, expert_slots: 3}", "{mesh: ep2, expert_slots: 3}", "mixtral"},
     {"layerwise", "{mesh: pp2 dp2, kind: zero1, layers: [{blocks: 1-2, mesh: tp2, recompute: full}]}",
      "{mesh: pp2 dp2, data: {kind: zero1}, layers: [{blocks: 1-2, mesh: tp2, recompute: full}]}"},
     {"gpipe", "{mesh: pp2}", "{mesh: pp2, schedule: gpipe}"},

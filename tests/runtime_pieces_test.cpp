@@ -157,6 +157,18 @@ TEST_CASE("sampling at temperature 0 takes the largest logit, also of a view", "
   CHECK(t.result(tokens) == List{2, 0});
 }
 
+// Experts 0 and 2 have rows 0–6 and 7–11. A third of 7 rows from remainder 1 is ⌊(7·a + 1)/3⌋: 0, 2, 5, 7.
+TEST_CASE("rows of an expert are cut into equal parts, odd ones here or there", "[runtime]") {
+  HostTrial t;
+  const TensorId offsets = t.indices("offsets", Shape{4}, {0, 7, 7, 12});
+  const TensorId parts = t.indices(
+      "parts", Shape{6, 5}, {0, 0, 1, 3, 1, 0, 1, 3, 3, 1, 1, 0, 1, 1, 0, 2, 0, 1, 2, 0, 2, 1, 2, 2, 0, 2, 0, 1, 2, 1});
+  const TensorId spans = t.output("spans", Shape{6, 2}, DType::I32);
+  t.add(SplitRoutes{.experts = 3, .parts = 6}, reads(offsets), reads(parts), writes(spans));
+  t.run();
+  CHECK(t.result(spans) == List{0, 2, 2, 7, 7, 7, 7, 9, 9, 12, 7, 10});
+}
+
 TEST_CASE("experts get the rows that chose them and the weighted rows come back", "[runtime]") {
   // Top 1 of 2 experts by logit; tokens 0 and 2 choose expert 1: sorted rows are tokens 1, 0, 2.
   HostTrial t;

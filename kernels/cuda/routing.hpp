@@ -97,6 +97,25 @@ struct PlaceChoicesKernel {
   }
 };
 
+/// See SplitRoutes of the plan. A thread per part.
+struct SplitRoutesKernel {
+  static constexpr int kThreads = kRouteThreads;
+  static constexpr bool kCooperates = false;
+  std::int64_t parts;
+  const std::int32_t *offsets, *part;  // five numbers each: expert, a, b, n, r
+  std::int32_t* spans;
+
+  template <class Thread>
+  KERNELS_GPU void operator()(const Thread& t) const {
+    for (std::int64_t i = t.block() * kThreads + t.index(); i < parts; i += t.blocks() * kThreads) {
+      const std::int32_t* p = part + 5 * i;
+      const std::int64_t first = offsets[p[0]], rows = offsets[p[0] + 1] - first;
+      spans[2 * i] = static_cast<std::int32_t>(first + (rows * p[1] + p[4]) / p[3]);
+      spans[2 * i + 1] = static_cast<std::int32_t>(first + (rows * p[2] + p[4]) / p[3]);
+    }
+  }
+};
+
 /// See MergeRoutes of the plan; rows beyond max_rows are a fault, and none comes then. One thread.
 struct MergeRoutesKernel {
   static constexpr int kThreads = kWarp;
@@ -261,7 +280,7 @@ struct FetchRowsKernel {
 
 template <class T>
 using RoutingKernels = KernelList<CollectRowsKernel<T>, UnpermuteSlopeKernel<T>>;
-using RouteKernels =
-    KernelList<CountChoicesKernel, RouteOffsetsKernel, PlaceChoicesKernel, MergeRoutesKernel, FetchRowsKernel>;
+using RouteKernels = KernelList<CountChoicesKernel, RouteOffsetsKernel, PlaceChoicesKernel, SplitRoutesKernel,
+                                MergeRoutesKernel, FetchRowsKernel>;
 
 }  // namespace orrery::kernels::cuda

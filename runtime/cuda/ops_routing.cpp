@@ -82,6 +82,13 @@ static void run(const RouteMap& r, const GpuContext<void>& c) {
              r.experts * (r.capacity > 0 ? r.groups : 1), kRouteShared);
 }
 
+static void run(const SplitRoutes& s, const GpuContext<void>& c) {
+  c.over(
+      gpu::SplitRoutesKernel{
+          .parts = s.parts, .offsets = c.ints(0), .part = c.ints(1), .spans = c.elements_of<std::int32_t>(2)},
+      s.parts);
+}
+
 static void run(const MergeRoutes& m, const GpuContext<void>& c) {
   c.launch(gpu::MergeRoutesKernel{.ranks = m.ranks,
                                   .experts = m.experts,
@@ -162,7 +169,7 @@ void run(const UnpermuteBackward& u, const GpuContext<T>& c) {
 }
 
 Kernel find_gpu_routing(const Work& work) {
-  if (const Kernel k = find_gpu_untyped<RouteMap, MergeRoutes>(work)) return k;
+  if (const Kernel k = find_gpu_untyped<RouteMap, SplitRoutes, MergeRoutes>(work)) return k;
   return find_gpu_typed<TopKGate, TopKGateBackward, Permute, PermuteBackward, Unpermute, UnpermuteBackward>(work);
 }
 

@@ -80,6 +80,16 @@ static void run(const RouteMap& r, const OpContext<void>& c) {
     if (source[i] >= 0) source[i] /= static_cast<std::int32_t>(r.top_k);
 }
 
+static void run(const SplitRoutes& s, const OpContext<void>& c) {
+  const std::int32_t *offsets = c.ints(0), *part = c.ints(1);
+  auto* spans = c.elements_of<std::int32_t>(2);
+  for (std::int64_t i = 0; i < s.parts; ++i, part += SplitRoutes::kColumns) {
+    const std::int64_t first = offsets[part[0]], rows = offsets[part[0] + 1] - first;
+    for (std::int64_t end = 0; end < 2; ++end)
+      spans[2 * i + end] = static_cast<std::int32_t>(first + (rows * part[1 + end] + part[4]) / part[3]);
+  }
+}
+
 static void run(const MergeRoutes& m, const OpContext<void>& c) {
   const std::int32_t* sent = c.ints(0);
   auto *place = c.elements_of<std::int32_t>(1), *offsets = c.elements_of<std::int32_t>(2);
@@ -138,7 +148,7 @@ void run(const UnpermuteBackward& u, const OpContext<T>& c) {
 }
 
 Kernel find_routing(const Work& work) {
-  if (const Kernel k = find_untyped<RouteMap, MergeRoutes>(work)) return k;
+  if (const Kernel k = find_untyped<RouteMap, SplitRoutes, MergeRoutes>(work)) return k;
   return find_typed<TopKGate, TopKGateBackward, Permute, PermuteBackward, Unpermute, UnpermuteBackward>(work);
 }
 

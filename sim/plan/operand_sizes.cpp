@@ -115,6 +115,7 @@ Sizes sizes_of(const RouteMap& r) {
   const std::int64_t choices = r.tokens * r.top_k;
   return {choices, r.experts + 1, r.rows(), choices};
 }
+Sizes sizes_of(const SplitRoutes& s) { return {s.experts + 1, SplitRoutes::kColumns * s.parts, 2 * s.parts}; }
 Sizes sizes_of(const MergeRoutes& m) {
   const std::int64_t spans = 2 * m.ranks * m.experts;
   return {spans, spans, m.experts + 1};

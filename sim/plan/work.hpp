@@ -31,8 +31,8 @@ using Work =
                  Gather, ScatterAdd, ScatterRows, RotaryEmbedding, EmbeddingBagForward, EmbeddingBagBackward,
                  DotInteractionForward, DotInteractionBackward, CrossEntropyForward, CrossEntropyBackward, MaskColumns,
                  RowMax, CrossEntropySums, CrossEntropyFinish, BinaryCrossEntropyForward, BinaryCrossEntropyBackward,
-                 Sample, TopKGate, TopKGateBackward, RouteMap, MergeRoutes, Permute, PermuteBackward, Unpermute,
-                 UnpermuteBackward, Patchify, ConcatPrefix, ConcatPrefixBackward, MeanPool, MeanPoolBackward,
+                 Sample, TopKGate, TopKGateBackward, RouteMap, SplitRoutes, MergeRoutes, Permute, PermuteBackward,
+                 Unpermute, UnpermuteBackward, Patchify, ConcatPrefix, ConcatPrefixBackward, MeanPool, MeanPoolBackward,
                  SumSquares, Sgd, AdamW, Cholesky, CholeskySolve, Covariance, Copy, CopyRows, SwapAxes, Alloc, Free,
                  HostWork, Collective, Send, Recv>;
 

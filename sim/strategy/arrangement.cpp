@@ -8,6 +8,8 @@
 
 #include "sim/base/option_error.hpp"
 #include "sim/plan/placement.hpp"
+#include "sim/strategy/expert_placement.hpp"
+#include "sim/strategy/model_parts.hpp"
 #include "sim/strategy/train_step.hpp"
 
 namespace orrery {
@@ -68,6 +70,7 @@ void complete(Roles& r, PlanBuilder& b, const ParallelOptions& p, bool sequence_
     throw OptionError{{"keep_gathered", "tp_comm_overlap"},
                       "keep_gathered keeps rows that tp_comm_overlap does not gather",
                       "leave one of them out"};
+  r.placed_experts = p.expert_slots > 0;
   r.sequence_parallel = sequence_parallel && r.tp;
   r.data_attention = p.data_attention && r.tp;
   r.tp_comm_overlap = p.tp_comm_overlap && r.sequence_parallel;
@@ -173,6 +176,45 @@ void check_owners(const ParallelOptions& p, const std::vector<Roles>& roles, con
                       "use a mesh of dp and fsdp alone, without `layers`, or leave `owners` out"};
 }
 
+void check_slots(const Model& model, const TrainOptions& o, const ParallelOptions& p, const std::vector<Roles>& roles) {
+  const auto refuse = [](std::vector<std::string> keys, std::string what, std::string hint) {
+    throw OptionError{std::move(keys), std::move(what), std::move(hint)};
+  };
+  const std::int64_t ranks = roles.front().ep.ranks, slots = p.expert_slots;
+  if (!roles.front().ep)
+    refuse({"expert_slots"}, "expert_slots are for replicas of experts on an axis ep", "leave it out, or use one");
+  if (p.whole_experts || roles.size() > 1)
+    refuse({"expert_slots", p.whole_experts ? "whole_experts" : "layers"},
+           "replicas of experts lie on the ranks of ep alone, in all layers", "leave one of them out");
+  if (o.capacity_factor > 0)
+    refuse({"expert_slots", "capacity_factor"}, "replicas of experts take all rows, and capacity_factor drops some",
+           "leave one of them out");
+  for_each_experts(model, [&](int, const MoE& m) {
+    const std::int64_t n = std::ssize(m.experts);
+    if (ranks * slots < n)
+      refuse({"expert_slots"}, fmt::format("{} ranks of {} expert_slots have no room for {} experts", ranks, slots, n),
+             fmt::format("expert_slots can be {} or more", share(n, ranks)));
+  });
+}
+
+/// Of each block; empty where it has no experts.
+std::vector<ExpertLayout> layouts_of(const Model& model, const Arrangements& arrangements,
+                                     const RoutingOptions& routing, std::int64_t slots) {
+  std::vector<ExpertLayout> out(static_cast<std::size_t>(block_count(model)));
+  for_each_experts(model, [&](int block, const MoE& m) {
+    const std::int64_t ranks = arrangements.of(block).roles().experts.ranks;
+    std::vector<double> shares = expert_shares(routing, m, block);
+    ExpertLayout& layout = out[static_cast<std::size_t>(block)];
+    if (slots == 0) {
+      layout = whole_layout(std::move(shares), ranks);
+      return;
+    }
+    ExpertPlaces places = place_experts(expert_shares(routing.placing(), m, block), ranks, slots);
+    layout = {std::move(shares), std::move(places)};
+  });
+  return out;
+}
+
 }  // namespace
 
 std::int64_t block_count(const Model& model) {
@@ -183,6 +225,11 @@ std::int64_t block_count(const Model& model) {
 Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOptions& o, const ParallelOptions& p,
                                std::vector<Roles> roles) {
   Arrangements out;
+  check_routing(model, o);
+  if (!o.routing.placed_by.empty() && p.expert_slots == 0)
+    throw OptionError{
+        {"routing.placed_by"}, "routing.placed_by is for replicas of experts in expert_slots", "leave it out"};
+  if (p.expert_slots > 0) check_slots(model, o, p, roles);
   check_owners(p, roles, b.plan().mesh);
   for (std::size_t i = 0; i < roles.size(); ++i) {
     const LayerOptions layer = i == 0 ? LayerOptions{} : p.layers[i - 1];
@@ -213,7 +260,14 @@ Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOp
                           "say once what each block does"};
       out.of_block[block] = i + 1;
     }
+  out.experts = layouts_of(model, out, o.routing, p.expert_slots);
   return out;
+}
+
+std::int64_t place_of_class(const Plan& plan, const Split& split) {
+  std::vector<std::int64_t> first;
+  for (const CoordRange& r : plan.classes.back().ranges) first.push_back(r.first);
+  return position(plan.mesh, split.axes, first).at;
 }
 
 }  // namespace orrery

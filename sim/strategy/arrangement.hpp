@@ -10,6 +10,7 @@
 #include "sim/model/model.hpp"
 #include "sim/plan/builder.hpp"
 #include "sim/strategy/distribution.hpp"
+#include "sim/strategy/expert_layout.hpp"
 #include "sim/strategy/workload.hpp"
 
 namespace orrery {
@@ -70,6 +71,7 @@ struct Arrangements {
   /// All axes that split rows between blocks somewhere. Rows of a microbatch lie in an order in which the first of
   /// these varies slowest; a rank has, in this order, those whose place on its row axes is the rank's.
   std::vector<std::int8_t> row_order;
+  std::vector<ExpertLayout> experts = {};  // by block; of ranks over which they lie
 
   const Arrangement& outside() const { return all.front(); }
   /// What tells constants of an arrangement from those of others: nothing for the first.
@@ -100,6 +102,9 @@ struct StageMeshes {
   std::vector<Roles> roles;
 };
 StageMeshes stage_meshes(const ParallelOptions& parallel);
+
+/// The place on a split of the class whose ops are being added: that of its first rank.
+std::int64_t place_of_class(const Plan& plan, const Split& split);
 
 /// Throws UserError with the legal values where something does not divide.
 Arrangements make_arrangements(PlanBuilder& builder, const Model& model, const TrainOptions& train,

@@ -208,6 +208,7 @@ void ParameterStorage::reduce(Bucket& b, bool last) {
 /// ddp and zero1: sums the gradients of all passes at once.
 void ParameterStorage::sum_whole(Bucket& b) {
   const std::string name = "sum." + b.name;
+  if (b.is_placed) sum_replicas(b);
   if (kind_of(b) == DataKind::Ddp) {
     TensorId filled = b.gradient;
     if (b.filled < b.elements)

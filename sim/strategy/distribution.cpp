@@ -122,7 +122,8 @@ class Localiser {
   void localise(MoE& m) {
     whole(m.router, true);
     const auto n = static_cast<std::int64_t>(m.experts.size()), each = n / roles_.experts.ranks;
-    require_divides(roles_.fold_experts() ? "ep and tp together" : "ep", roles_.experts.ranks, n, "experts");
+    if (!roles_.placed_experts)
+      require_divides(roles_.fold_experts() ? "ep and tp together" : "ep", roles_.experts.ranks, n, "experts");
     for (std::int64_t e = 0; e < n; ++e) {
       Mlp& x = m.experts[static_cast<std::size_t>(e)];
       if (!roles_.fold_experts()) localise(x);
@@ -130,7 +131,7 @@ class Localiser {
         for (const ParameterId id : {l ? l->weight : ParameterId{}, l ? l->bias : ParameterId{}}) {
           if (id.is_none()) continue;
           cut(id).expert = true;
-          if (roles_.experts) cut(id).held_at = static_cast<std::int32_t>(e / each);
+          if (roles_.experts && !roles_.placed_experts) cut(id).held_at = static_cast<std::int32_t>(e / each);
         }
     }
     if (m.shared) localise(*m.shared);

@@ -37,6 +37,7 @@ struct Roles {
   /// Over which experts lie, each whole on one rank: ep, or ep and tp together (in order of the mesh), whose ranks then
   /// route the rows that they have between blocks.
   Split experts;
+  bool placed_experts = false;     // not E / ranks on each rank: see ExpertLayout
   bool sequence_parallel = false;  // between blocks the rows of an activation are split over tp
   ContextKind context = ContextKind::Ring;
   bool zigzag = true;            // ring: a rank holds chunks r and 2n − 1 − r, so that all see equally many keys

@@ -9,7 +9,8 @@ namespace orrery {
 struct ExpertRows {
   TensorId x, offsets;       // offsets[e]: the first row of an expert
   std::int64_t experts = 0;  // that are here
-  std::int64_t rows = 0;     // as expected: every expert is chosen equally often
+  std::int64_t rows = 0;     // as expected, from how often each expert is chosen
+  double skew = 1;           // rows of the fullest expert over their mean
   std::int64_t buffer = 0;   // rows that x has
   bool counted = false;      // how many rows there are is known at run time, from the offsets
   TensorId weights;          // of each row, where rows are weighted at the experts
@@ -18,13 +19,15 @@ struct ExpertRows {
 /// The rows of a layer: the `top_k` of a token go to different experts.
 struct ExpertTraffic {
   std::int64_t tokens = 0, top_k = 1, experts = 0, cols = 0;
-  std::int64_t capacity = 0;  // rows that each rank sends to each expert; 0: as many as have chosen it
+  std::int64_t capacity = 0;             // rows that each rank sends to each expert; 0: as many as have chosen it
+  const ExpertLayout* layout = nullptr;  // that of the layer
 };
 
 /// The way of rows to the ranks of ep that hold their experts, and back: expert parallelism as in GShard (arXiv
 /// 2006.16668). Without a capacity (dropless, as in MegaBlocks, arXiv 2211.15841) the ranks first tell one another
-/// which rows they send; what arrives finds room in a buffer of `expert_buffer` times the rows of even experts. With a
-/// capacity all messages have one size.
+/// which rows they send; what arrives finds room in a buffer of `expert_buffer` times the rows that are expected. An
+/// exchange has the bytes of the rank that is busiest, which the others wait for. With a capacity all messages have one
+/// size.
 class ExpertExchange {
  public:
   ExpertExchange(Layers& layers, std::string_view name, const ExpertTraffic& traffic);
@@ -38,12 +41,16 @@ class ExpertExchange {
 
  private:
   std::string part(std::string_view suffix) const;
-  std::int64_t held() const { return traffic_.experts / ep_.ranks; }
+  /// Of the rank that has most experts, and of this one.
+  std::int64_t held() const { return traffic_.layout->most_held(); }
+  std::int64_t here() const { return std::ssize(traffic_.layout->held(place_)); }
   std::int64_t sent() const;
+  std::int64_t expected() const;
   Stream stream() const { return l_.sizes().expert_overlap ? Stream::Ring : Stream::Compute; }
   Collective all_to_all(std::int64_t cols) const;
   TensorId arrange(std::string_view suffix, TensorId arrived, std::int64_t cols);
   void agree(TensorId offsets);
+  TensorId parts();
   TensorId exchange_rows(std::string_view suffix, TensorId x, const Shape& out, TensorId from, TensorId to);
   TensorId exchange_equal(std::string_view suffix, TensorId x, std::int64_t cols);
 
@@ -51,6 +58,7 @@ class ExpertExchange {
   std::string name_;
   ExpertTraffic traffic_;
   Split ep_;
+  std::int64_t place_ = 0;  // of this class
   std::int64_t buffer_ = 0;
   TensorId home_, away_, offsets_;  // spans of the rows where their tokens and where their experts are
 };

@@ -24,6 +24,7 @@ void check_mesh(const Mesh& mesh, const ParallelOptions& p) {
         {"sequence_parallel"}, "sequence_parallel is for training", "leave it out, or use data_attention"};
   for (const auto& [name, on] : {std::pair{"whole_experts", p.whole_experts},
                                  {"expert_overlap", p.expert_overlap},
+                                 {"expert_slots", p.expert_slots > 0},
                                  {"tp_comm_overlap", p.tp_comm_overlap}})
     if (on) throw OptionError{{std::string{name}}, fmt::format("{} is for training", name), "leave it out"};
 }

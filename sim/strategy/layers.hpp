@@ -132,6 +132,10 @@ class Layers {
     sizes_.sequence = tokens;
   }
 
+  /// Of the block whose ops are being added.
+  const ExpertLayout& expert_layout() const {
+    return arrangements_.experts[static_cast<std::size_t>(tape_.builder().layer())];
+  }
   /// Groups of tokens that a rank has, each with a capacity of its own at every expert.
   std::int64_t capacity_groups() const {
     return sizes_.room.capacity_groups > 0 ? sizes_.room.capacity_groups / slices().replicas() : 1;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "sim/strategy/parameters.hpp"
 
 namespace orrery {
 
+/// Calls f(number of the block, its experts) for each block that has some.
+void for_each_experts(const Model& model, const std::function<void(int, const MoE&)>& f);
 /// Whether any block is one of experts.
 bool has_experts(const Model& model);
 /// Whether any of them attends through latents.

@@ -27,7 +27,7 @@ class MoeLowering {
     if (!l_.roles().experts && capacity() == 0) l_.wait_for_rows(name_, home.offsets);
     TensorId y;
     if (l_.roles().experts) {
-      ExpertExchange ranks{l_, name_, {rows_, m_.top_k, experts(), hidden(), capacity() * groups()}};
+      ExpertExchange ranks{l_, name_, {rows_, m_.top_k, experts(), hidden(), capacity() * groups(), &layout()}};
       ExpertRows away = ranks.dispatch(home);
       if (!home.weights.is_none()) away.weights = ranks.dispatch_weights(home.weights);
       y = ranks.combine(compute(away));
@@ -43,6 +43,7 @@ class MoeLowering {
   std::int64_t experts() const { return static_cast<std::int64_t>(m_.experts.size()); }
   std::int64_t hidden() const { return m_.router.in; }
   std::int64_t groups() const { return l_.capacity_groups(); }
+  const ExpertLayout& layout() const { return l_.expert_layout(); }
   /// Rows of an expert for a group of tokens; 0: as many as choose it.
   std::int64_t capacity() const {
     const double factor = l_.sizes().room.capacity_factor;
@@ -88,7 +89,9 @@ class MoeLowering {
     const TensorId sorted = l_.activation_tensor(part("permute"), Shape{n, hidden()});
     l_.tape().add(part("permute"), Permute{rows_, m_.top_k, hidden(), dtype_, padded_rows()},
                   {reads(x), reads(source_), reads(row_), writes(sorted)});
-    return {.x = sorted, .offsets = offsets, .experts = experts(), .rows = n, .buffer = n, .counted = false};
+    const double skew = capacity() > 0 || l_.roles().experts ? 1 : layout().skew(0);
+    return {
+        .x = sorted, .offsets = offsets, .experts = experts(), .rows = n, .skew = skew, .buffer = n, .counted = false};
   }
 
   /// The weights of the choices in order of the rows; 0 for rows without a choice.
@@ -166,6 +169,7 @@ class MoeLowering {
                      .transpose_b = first.layout == WeightLayout::OutIn,
                      .narrow = l_.sizes().narrow,
                      .dtype = dtype_,
+                     .skew = e.skew,
                      .max_rows = e.counted ? e.buffer : 0,
                      .weights = l_.quantised_weights()};
     const TensorId weight = weights_.stack(first.weight);

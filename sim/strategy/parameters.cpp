@@ -7,28 +7,24 @@
 #include <algorithm>
 
 #include "sim/plan/placement.hpp"
+#include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
 namespace {
 
-/// Calls f(experts of one matrix) for every matrix of every mixture-of-experts layer of a model.
+/// Calls f(number of the block, experts of one matrix) for every matrix of every mixture-of-experts layer of a model.
 template <class F>
 void for_each_stack(const Model& model, F f) {
-  const auto* t = std::get_if<Transformer>(&model.network);
-  if (!t) return;
-  for (const auto* blocks : {&t->encoder, &t->decoder})
-    for (const Block& b : *blocks) {
-      const auto* moe = std::get_if<MoE>(&b.ffn);
-      if (!moe) continue;
-      std::vector<ParameterId> gate, up, down;
-      for (const Mlp& e : moe->experts) {
-        if (e.gate) gate.push_back(e.gate->weight);
-        up.push_back(e.up.weight);
-        down.push_back(e.down.weight);
-      }
-      for (const auto* experts : {&gate, &up, &down})
-        if (!experts->empty()) f(*experts);
+  for_each_experts(model, [&](int block, const MoE& moe) {
+    std::vector<ParameterId> gate, up, down;
+    for (const Mlp& e : moe.experts) {
+      if (e.gate) gate.push_back(e.gate->weight);
+      up.push_back(e.up.weight);
+      down.push_back(e.down.weight);
     }
+    for (const auto* experts : {&gate, &up, &down})
+      if (!experts->empty()) f(block, *experts);
+  });
 }
 
 bool same_group(const Group* a, const Group* b) {
@@ -117,13 +113,13 @@ void ParameterStorage::add_part(Unit& unit, const HeldPart& part) {
 }
 
 void ParameterStorage::add_stacks(Unit& unit, const HeldPart& part) {
-  for_each_stack(*model_, [&](const std::vector<ParameterId>& experts) {
+  for_each_stack(*model_, [&](int block, const std::vector<ParameterId>& experts) {
     if (std::find(part.parameters.begin(), part.parameters.end(), experts.front()) == part.parameters.end()) return;
-    add_piece(unit, experts);
+    add_piece(unit, experts, block);
   });
 }
 
-void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids) {
+void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids, int block) {
   Bucket& b = bucket_of(unit, ids.front());
   Piece p{.parameter = ids.front(),
           .experts = {},
@@ -131,9 +127,15 @@ void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids) {
           .first = 0,
           .decay = (*model_)[ids.front()].decay};
   if (unit.arrangement->local.cuts[ids.front().index()].expert) {
-    const auto held = static_cast<std::int64_t>(ids.size()) / unit.arrangement->roles().experts.ranks;
+    p.block = block;
+    auto held = static_cast<std::int64_t>(ids.size()) / unit.arrangement->roles().experts.ranks;
+    if (b.is_placed) {
+      for (const HeldExpert& h : held_experts(b, p)) p.experts.push_back(ids[static_cast<std::size_t>(h.expert)]);
+      held = std::ssize(p.experts);
+    } else {
+      p.experts = std::move(ids);
+    }
     p.shape = Shape{held, p.shape[0], p.shape[1]};
-    p.experts = std::move(ids);
   }
   b.pieces.push_back(std::move(p));
 }
@@ -144,6 +146,7 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   const Cut& cut = unit.arrangement->local.cuts[id.index()];
   Bucket wanted;
   wanted.arrangement = unit.arrangement;
+  wanted.is_placed = cut.expert && unit.arrangement->roles().placed_experts;
   set_axes(wanted, cut);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   wanted.frozen = frozen_ && (*model_)[id].decay;
@@ -153,7 +156,7 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
   const auto shares = [&](std::size_t i) {
     return buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
            same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies &&
-           buckets_[i].is_rest == wanted.is_rest;
+           buckets_[i].is_rest == wanted.is_rest && buckets_[i].is_placed == wanted.is_placed;
   };
   const auto last = std::find_if(unit.buckets.rbegin(), unit.buckets.rend(), shares);
   if (!separate_ && last != unit.buckets.rend() && has_room(buckets_[*last], id)) return buckets_[*last];
@@ -194,7 +197,7 @@ void ParameterStorage::set_axes(Bucket& b, const Cut& cut) const {
   if (!cut.expert) add(roles.ep, b.sum);
   b.sum.insert(b.sum.end(), cut.partial.begin(), cut.partial.end());
   std::sort(b.sum.begin(), b.sum.end());
-  const bool splits = b.arrangement->data != DataKind::Ddp;
+  const bool splits = b.arrangement->data != DataKind::Ddp && !b.is_placed;
   for (const std::int8_t a : b.sum) {
     const auto& fsdp = roles.fsdp.axes;
     const bool inner = !roles.fsdp || std::find(fsdp.begin(), fsdp.end(), a) != fsdp.end();

@@ -129,7 +129,8 @@ class ParameterStorage {
  private:
   struct Piece {
     ParameterId parameter;             // of a stack: the first expert
-    std::vector<ParameterId> experts;  // of a stack
+    std::vector<ParameterId> experts;  // of a stack: of all ranks, or where they are placed of this class
+    int block = -1;                    // of a stack
     Shape shape;                       // as a rank holds it
     std::int64_t first = 0;            // element of the bucket
     bool decay = true;
@@ -143,6 +144,7 @@ class ParameterStorage {
     std::vector<std::int8_t> sum, scatter, replicate;  // axes: gradients add up over; split over; both but split
     const Group* tie = nullptr;
     bool frozen = false;
+    bool is_placed = false;                  // experts with replicas on some ranks: see ExpertLayout
     double copies = 1;                       // ranks of the mesh that hold the same part of the complete gradient
     std::optional<std::int64_t> root;        // zero3: who of those that share it keeps all of it, if not all a part
     bool is_owned = false, is_rest = false;  // see Owned; rest: what has no weight decay, of all units
@@ -196,7 +198,7 @@ class ParameterStorage {
   std::int64_t gradient_bytes(const HeldPart& part) const;
   void add_part(Unit& unit, const HeldPart& part);
   void add_stacks(Unit& unit, const HeldPart& part);
-  void add_piece(Unit& unit, std::vector<ParameterId> ids);
+  void add_piece(Unit& unit, std::vector<ParameterId> ids, int block = -1);
   Bucket& bucket_of(Unit& unit, ParameterId id);
   Bucket& used_by(Unit& unit, std::size_t bucket);
   bool has_room(const Bucket& b, ParameterId id) const;
@@ -227,6 +229,11 @@ class ParameterStorage {
   void lay_out_gradients(Owned& o);
   void add_norm(const Owned& o, TensorId norm2);
   void broadcast_owned(const Owned& o);
+  // placed_experts.cpp: experts that some ranks have
+  const std::vector<HeldExpert>& held_experts(const Bucket& b, const Piece& p) const;
+  TensorId expert_of(const Bucket& b, const Piece& p, TensorId base, std::size_t at);
+  void sum_replicas(const Bucket& b);
+  void add_norm_of_placed(const Bucket& b, TensorId norm2);
   // data_parallel.cpp: what is communicated when
   DataKind kind_of(const Bucket& b) const {
     return b.scatter.empty() || b.is_owned ? DataKind::Ddp : b.arrangement->data;

@@ -18,4 +18,17 @@ inline constexpr Preset kExpert{
     .options = "expert_buffer",
 };
 
+/// The same, with several replicas of hot experts: each rank has slots for so many, replicas of an expert share its
+/// rows, and their gradients are summed over the ranks that have it. Where they go follows from how often the workload
+/// says that experts are chosen; what is computed does not. Source: FlexMoE, arXiv 2304.03946.
+inline constexpr Preset kFlexMoe{
+    .name = "flexmoe",
+    .summary = "replicas of hot experts on several ranks share their rows",
+    .splits = "ep",
+    .also = "dp",
+    .mesh = "ranks that hold experts: `ep4`; `dp2 ep4` with replicas of them",
+    .options = "expert_slots expert_buffer",
+    .fix = [](ParallelOptions& p) { p.expert_slots = 2; },
+};
+
 }  // namespace orrery

@@ -32,6 +32,7 @@ constexpr StrategyEntry kStrategies[] = {
     named<kRingAttention>(),
     named<kUlysses>(),
     named<kExpert>(),
+    named<kFlexMoe>(),
     named<kLayerwise>(),
     {"energonai", "inference: non-blocking stages, packed rows, layers on a neighbour's memory", make_energonai,
      energonai_options},

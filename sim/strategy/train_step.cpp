@@ -236,23 +236,37 @@ std::vector<OwnerClass> owner_classes(const Mesh& mesh, const Roles& roles, cons
   return out;
 }
 
-/// A class per stage of the pipeline, and there per rank of cp where these differ.
-std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Roles& roles) {
+/// Whether ranks that experts lie on have different ones, or different numbers of rows.
+bool experts_are_uneven(const Arrangements& a) {
+  if (std::all_of(a.experts.begin(), a.experts.end(), [](const ExpertLayout& e) { return e.is_even(); })) return false;
+  const auto differs = [&](const Arrangement& s) { return s.roles().experts.axes != a.outside().roles().experts.axes; };
+  if (std::any_of(a.all.begin(), a.all.end(), differs))
+    throw OptionError{{"routing", "layers"},
+                      "uneven experts lie on the same ranks in all layers",
+                      "leave out `mesh` of the layers, or routing"};
+  return true;
+}
+
+/// A class per stage of the pipeline, and there per rank of cp, and per rank of those with experts, where these differ.
+std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const Arrangements& arrangements) {
+  const Roles& roles = arrangements.outside().roles();
   const Split one;
   const Split& own = ring_is_uneven(model, roles) ? roles.cp : one;
+  const Split& experts = experts_are_uneven(arrangements) ? roles.experts : one;
   std::vector<ClassSpec> out;
-  for (std::int64_t s = 0; s < roles.pp.ranks; ++s)
-    for (std::int64_t c = 0; c < own.ranks; ++c) {
-      ClassSpec spec{static_cast<int>(s), "", all_of(mesh)};
-      const auto take = [&](const Split& split, std::string_view what, std::int64_t at) {
-        spec.name += fmt::format("{}{} {}", spec.name.empty() ? "" : " ", what, at);
-        narrow(spec.ranges, mesh, split, at);
-      };
-      if (roles.pp) take(roles.pp, "stage", s);
-      if (own) take(own, "chunk", c);
-      if (spec.name.empty()) spec.name = "all";
-      out.push_back(std::move(spec));
-    }
+  for (std::int64_t k = 0; k < roles.pp.ranks * own.ranks * experts.ranks; ++k) {
+    const std::int64_t e = k % experts.ranks, c = k / experts.ranks % own.ranks, s = k / experts.ranks / own.ranks;
+    ClassSpec spec{static_cast<int>(s), "", all_of(mesh)};
+    const auto take = [&](const Split& split, std::string_view what, std::int64_t at) {
+      spec.name += fmt::format("{}{} {}", spec.name.empty() ? "" : " ", what, at);
+      narrow(spec.ranges, mesh, split, at);
+    };
+    if (roles.pp) take(roles.pp, "stage", s);
+    if (own) take(own, "chunk", c);
+    if (experts) take(experts, "experts", e);
+    if (spec.name.empty()) spec.name = "all";
+    out.push_back(std::move(spec));
+  }
   return out;
 }
 
@@ -321,7 +335,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_pieces(p, step.arrangements);
   check_experts(o, p, step.slices());
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
-  std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.roles());
+  std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.arrangements);
   for (ClassSpec& c : classes) {
     b.begin_class(std::move(c.name), std::move(c.ranges));
     StageLowering{b, step, c.stage}.run();

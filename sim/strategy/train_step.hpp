@@ -29,6 +29,7 @@ struct ParallelOptions {
   std::int64_t chunks = 0;
   std::vector<std::int64_t> stage_layers;
   double expert_buffer = 0;
+  std::int64_t expert_slots = 0;
   bool whole_experts = false, expert_overlap = false, data_attention = false, blocking = false;
   std::vector<LayerOptions> layers;
 
@@ -60,8 +61,13 @@ struct ParallelOptions {
             at_least(0));
     v.field(
         "expert_buffer", expert_buffer,
-        "ep: rows that there is room for at the experts of a rank, over those of even experts; 0: for the worst case",
+        "ep: rows that there is room for at the experts of a rank, over those that `routing` sends there; 0: for the "
+        "worst case",
         at_least(0));
+    v.field("expert_slots", expert_slots,
+            "ep: replicas of experts that a rank has room for: the hotter an expert by `routing`, the more replicas "
+            "share its rows (FlexMoE); 0: each expert once, as many on each rank",
+            between(0, 4096));
     v.field("whole_experts", whole_experts,
             "sequence_parallel: experts lie whole on the ranks of ep and tp together, which route the rows that they "
             "have between blocks, where otherwise ranks of tp have stripes of the same experts (MoE parallel folding)");

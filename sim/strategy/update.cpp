@@ -40,13 +40,17 @@ TensorId ParameterStorage::sum_norm() {
       builder_->tensor("grad_norm2", Shape{1}, {.dtype = DType::F64, .role = TensorRole::Result, .persistent = true});
   builder_->port("grad_norm2", norm2);
   builder_->add("grad_norm.zero", Fill{.elements = 1, .dtype = DType::F64}, {writes(norm2)});
-  for (const Bucket& b : buckets_)
-    if (b.has_gradient && !b.is_owned)
+  for (const Bucket& b : buckets_) {
+    if (!b.has_gradient || b.is_owned) continue;
+    if (b.is_placed)
+      add_norm_of_placed(b, norm2);
+    else
       builder_->add("grad_norm",
                     SumSquares{.elements = builder_->plan().shape(b.own_gradient).elements(),
                                .weight = 1 / b.copies,
                                .dtype = type_of_tensor(b.read_gradient)},
                     {reads(b.read_gradient), updates(norm2)});
+  }
   for (const Owned& o : owned_)
     if (o.all.has_gradient) add_norm(o, norm2);
   std::vector<std::int8_t> all(builder_->plan().mesh.axes.size());

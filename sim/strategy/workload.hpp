@@ -129,6 +129,34 @@ struct OptimizerOptions {
   }
 };
 
+/// How often the experts of a layer are chosen. Predictions go by it; an executed step counts its own choices.
+struct RoutingOptions {
+  double skew = 0;
+  std::int64_t seed = 0;
+  std::vector<double> shares, placed_by;
+
+  bool is_even() const { return skew == 0 && shares.empty(); }
+  /// What replicas of experts are placed by.
+  RoutingOptions placing() const {
+    return placed_by.empty() ? *this : RoutingOptions{.shares = placed_by, .placed_by = {}};
+  }
+
+  template <class V>
+  void visit(V& v) {
+    v.field("skew", skew,
+            "Zipf exponent: the k-th hottest expert of a layer is chosen in proportion to k^-skew, at most once by a "
+            "token; 0: all equally often",
+            at_least(0));
+    v.field("seed", seed, "draws the order of experts by heat, anew for each layer; 0: expert 0 is the hottest in all",
+            at_least(0));
+    v.field("shares", shares, "how often each expert was chosen, in any unit, in all layers; in place of skew",
+            at_least(0));
+    v.field("placed_by", placed_by,
+            "the shares that `expert_slots` were placed by, where others hold by now; empty: those that hold",
+            at_least(0));
+  }
+};
+
 /// One training step: `batch` samples in `microbatches` passes, then the update.
 struct TrainOptions {
   std::int64_t batch = 8, microbatches = 1, sequence = 128;
@@ -150,6 +178,7 @@ struct TrainOptions {
   bool dropout_masks = false;
   double capacity_factor = 0;
   std::int64_t capacity_groups = 0;
+  RoutingOptions routing;
   OptimizerOptions optimizer;
   std::int64_t steps = 3;
   std::int64_t seed = 1;
@@ -215,7 +244,7 @@ struct TrainOptions {
     v.field("seed", seed, "of initial weights, data order and dropout");
     v.field("text", text, "file to train on, relative to the scenario; empty: random tokens");
   }
-  /// What is left out at random, and what does not fit.
+  /// What is left out at random, what experts are chosen, and what does not fit.
   template <class V>
   void visit_dropped(V& v) {
     v.field("dropout", dropout, "probability, behind embeddings and each half of a block", less_than(1));
@@ -229,6 +258,7 @@ struct TrainOptions {
     v.field("capacity_groups", capacity_groups,
             "runs of samples of a microbatch whose tokens share the capacity; 0: one per replica of the mesh",
             at_least(0));
+    v.field("routing", routing, "how often experts are chosen, for predictions (and for `expert_slots`)");
   }
 };
 

@@ -106,6 +106,31 @@ struct RouteMap {
   bool operator==(const RouteMap&) const = default;
 };
 
+/// Rows sorted by expert, cut into parts for replicas: a row of `parts` [parts, 5] is (expert, a, b, n, r), a part that
+/// has the a-th to before the b-th of n equal pieces of the rows of an expert, rows [o + ⌊(m·a + r)/n⌋, o + ⌊(m·b +
+/// r)/n⌋) of its m rows from o on. With another r < n the odd rows go to other replicas. Spans are a first row and an
+/// end.  Operands: offsets parts → spans.
+struct SplitRoutes {
+  std::int64_t experts = 0;
+  std::int64_t parts = 0;
+
+  static constexpr std::int64_t kColumns = 5;
+  static constexpr std::string_view kName = "split_routes";
+  static constexpr OpClass kClass = OpClass::Routing;
+  template <class V>
+  void visit(V&& v) const {
+    v("experts", experts);
+    v("parts", parts);
+  }
+  Amount amount(const Bindings&) const {
+    return {Flops{double(6 * parts)},
+            size_of(DType::I32, experts + 1 + kColumns * parts),
+            size_of(DType::I32, 2 * parts),
+            {}};
+  }
+  bool operator==(const SplitRoutes&) const = default;
+};
+
 /// Where the ranks of an expert axis send rows: `sent` [ranks, experts, 2] has the first row and the end of what each
 /// rank sends to each expert of this one, in rows of that rank. They shall lie here in order of the experts, of each
 /// in order of the ranks: `place` has the same in rows of this rank, offsets[e] the first row of an expert. At run time
