@@ -30,6 +30,7 @@ class OpenTable {
     Entry& there = places_[place_of(key)];
     return there.is_free() ? nullptr : &there;
   }
+  const Entry* find(std::uint64_t key) const { return const_cast<OpenTable*>(this)->find(key); }
 
   /// Takes an entry out; a free one where there is none.
   Entry take(std::uint64_t key) {
