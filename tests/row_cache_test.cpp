@@ -64,7 +64,7 @@ TEST_CASE("a cache keeps the rows that looking through all of them would keep", 
   const CachePolicy policy = GENERATE(CachePolicy::Lru, CachePolicy::Lfu, CachePolicy::LightLfu);
   const std::int32_t slots = GENERATE(1, 2, 7, 40);
   const double exponent = GENERATE(0.0, 0.8, 3.0);
-  INFO(policy_name(policy) << ", " << slots << " slots, exponent " << exponent);
+  INFO(enum_name(policy) << ", " << slots << " slots, exponent " << exponent);
   RowCache cache{policy, slots};
   StraightCache straight{policy, static_cast<std::size_t>(slots)};
   const BoundedZipf rows{100, exponent};

@@ -54,6 +54,7 @@ class IdStream {
   std::int64_t fields() const { return static_cast<std::int64_t>(zipf_.size()); }
   std::int64_t rows() const { return first_.back(); }
   std::int64_t first_row(std::int64_t field) const { return first_[static_cast<std::size_t>(field)]; }
+  std::int64_t field_of(std::int64_t row) const;
 
   /// The ids of one sample, a number for each field.
   void sample(std::int64_t index, std::span<std::int64_t> ids) const;
@@ -68,7 +69,6 @@ class IdStream {
   double probability(std::int64_t row) const;
 
  private:
-  std::int64_t field_of(std::int64_t row) const;
   std::vector<std::int64_t> ranks_above(double probability) const;
 
   std::vector<BoundedZipf> zipf_;

@@ -5,18 +5,6 @@
 
 namespace orrery {
 
-std::string_view policy_name(CachePolicy policy) {
-  switch (policy) {
-    case CachePolicy::Lru:
-      return "lru";
-    case CachePolicy::Lfu:
-      return "lfu";
-    case CachePolicy::LightLfu:
-      return "light_lfu";
-  }
-  bug("a cache policy without a name");
-}
-
 RowCache::RowCache(CachePolicy policy, std::int32_t slots) : policy_{policy}, slots_{slots} {
   if (slots < 1) bug("a cache without slots");
 }

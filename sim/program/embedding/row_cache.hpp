@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
+#include <span>
 #include <vector>
 
 #include "sim/base/open_table.hpp"
+#include "sim/base/options.hpp"
 
 namespace orrery {
 
@@ -17,7 +18,11 @@ enum class CachePolicy {
   LightLfu,  ///< as LFU, but a row used ten times stays for good and is counted no further
 };
 
-std::string_view policy_name(CachePolicy policy);
+inline std::span<const EnumName<CachePolicy>> enum_names(CachePolicy) {
+  static constexpr EnumName<CachePolicy> names[] = {
+      {CachePolicy::Lru, "lru"}, {CachePolicy::Lfu, "lfu"}, {CachePolicy::LightLfu, "light_lfu"}};
+  return names;
+}
 
 /// Which rows of a table are in so many slots; what the slots hold is the caller's. Every operation takes constant
 /// time: rows with one count are a list in order of use, and counts that some row has are a list in order (Shah, Mitra
