@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "sim/base/error.hpp"
+#include "sim/program/arrivals.hpp"
 #include "sim/program/serving/request.hpp"
 
 namespace orrery {
@@ -14,21 +15,6 @@ namespace {
 
 constexpr int kMostDraws = 1000;  // of lengths that do not fit into the context
 constexpr std::uint64_t kArrivals = 1, kLengths = 2, kGroups = 3;
-
-/// Gamma with this shape and mean 1, by Marsaglia and Tsang's rejection ("A simple method for generating gamma
-/// variables", ACM TOMS 26, 2000); shapes below 1 through one above.
-double gamma_of_mean_one(double shape, Random& random) {
-  if (shape < 1) {
-    const double u = random.uniform();
-    return gamma_of_mean_one(shape + 1, random) * (shape + 1) / shape * std::pow(1 - u, 1 / shape);
-  }
-  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
-  for (;;) {
-    const double x = random.normal(), v = std::pow(1 + c * x, 3);
-    if (v <= 0) continue;
-    if (std::log(1 - random.uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v / shape;
-  }
-}
 
 std::vector<std::int64_t> read_lengths(const std::string& path) {
   std::ifstream in{path};
@@ -57,7 +43,8 @@ class GeneratedRequests final : public RequestSource {
         context_{context},
         prompt_{o.prompt},
         output_{o.output},
-        arrivals_{static_cast<std::uint64_t>(o.seed), kArrivals},
+        arrivals_{{o.arrival, o.rate, o.cv, o.burst, o.period.base()},
+                  Random{static_cast<std::uint64_t>(o.seed), kArrivals}},
         lengths_{static_cast<std::uint64_t>(o.seed), kLengths},
         groups_{static_cast<std::uint64_t>(o.seed), kGroups} {
     if (o.groups > 0 && o.shared < 1)
@@ -68,7 +55,7 @@ class GeneratedRequests final : public RequestSource {
     if (made_ == o_.requests) return std::nullopt;
     Request r;
     r.id = made_++;
-    r.arrival = now_ = r.id == 0 && o_.arrival != Arrival::Bursty ? 0 : arrive();
+    r.arrival = arrivals_.next();
     draw_lengths(r);
     if (o_.groups > 0) {
       r.group = static_cast<std::int64_t>(groups_.below(static_cast<std::uint64_t>(o_.groups)));
@@ -78,33 +65,6 @@ class GeneratedRequests final : public RequestSource {
   }
 
  private:
-  double arrive() {
-    const double gap = 1 / o_.rate;
-    switch (o_.arrival) {
-      case Arrival::AllAtOnce:
-        return now_;
-      case Arrival::Even:
-        return now_ + gap;
-      case Arrival::Poisson:
-        return now_ + arrivals_.exponential(gap);
-      case Arrival::Gamma:
-        return now_ + gap * gamma_of_mean_one(1 / (o_.cv * o_.cv), arrivals_);
-      case Arrival::Bursty:
-        return bursty();
-    }
-    bug("an arrival that is no arrival");
-  }
-
-  /// A Poisson stream by thinning: half of all requests in the first 1/(2·burst) of each period.
-  double bursty() {
-    const double on = 0.5 / o_.burst, peak = o_.rate * o_.burst, low = 0.5 * o_.rate / (1 - on);
-    for (double t = now_;;) {
-      t += arrivals_.exponential(1 / std::max(peak, low));
-      const double phase = std::fmod(t, o_.period.base()) / o_.period.base();
-      if (arrivals_.uniform() * std::max(peak, low) < (phase < on ? peak : low)) return t;
-    }
-  }
-
   void draw_lengths(Request& r) {
     for (int i = 0; i < kMostDraws; ++i) {
       r.prompt = prompt_.draw(lengths_);
@@ -118,9 +78,9 @@ class GeneratedRequests final : public RequestSource {
   TrafficOptions o_;
   std::int64_t context_;
   LengthSampler prompt_, output_;
-  Random arrivals_, lengths_, groups_;
+  ArrivalTimes arrivals_;
+  Random lengths_, groups_;
   std::int64_t made_ = 0;
-  double now_ = 0;
 };
 
 }  // namespace

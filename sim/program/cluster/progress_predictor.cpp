@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "sim/program/cluster/ones.hpp"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kFeatures = 5, kUnits = 64, kBatch = 8;
+constexpr std::size_t kBiases = kFeatures * kUnits, kOut = kBiases + kUnits, kLast = kOut + kUnits;
+constexpr double kRate = 1e-4, kDecay = 1e-4, kBeta1 = 0.9, kBeta2 = 0.999, kTiny = 1e-8;
+constexpr double kMostDone = 0.99;  // a density at 1 is none
+
+using Parameters = std::array<double, kLast + 1>;  // of units, feature by feature; theirs alone; outputs; its constant
+using Units = std::array<double, kUnits>;
+
+std::array<double, kFeatures> features(const ProgressRecord& r) {
+  return {std::log(r.samples), r.initial_loss, r.epochs, 1 - r.loss / r.initial_loss, r.accuracy};
+}
+
+/// By its continued fraction, cut where it leaves [-1, 1]: off by 1e-4 at most, and loops over it are vectors.
+double tanh_of(double x) {
+  const double c = std::clamp(x, -4.97, 4.97), q = c * c;
+  return c * (135135 + q * (17325 + q * (378 + q))) / (135135 + q * (62370 + q * (3150 + 28 * q)));
+}
+
+Units units_of(const Parameters& p, const std::array<double, kFeatures>& f) {
+  Units h;
+  for (std::size_t u = 0; u < kUnits; ++u) h[u] = p[kBiases + u];
+  for (std::size_t i = 0; i < kFeatures; ++i)
+    for (std::size_t u = 0; u < kUnits; ++u) h[u] += p[i * kUnits + u] * f[i];
+  for (double& x : h) x = tanh_of(x);
+  return h;
+}
+
+double output_of(const Parameters& p, const Units& h) {
+  double z = p[kLast];
+  for (std::size_t u = 0; u < kUnits; ++u) z += p[kOut + u] * h[u];
+  return z;
+}
+
+/// Adds the gradient of −log of the Beta density at what was done.
+void add_gradient(const Parameters& p, const ProgressRecord& r, Parameters& gradient) {
+  const auto f = features(r);
+  const Units h = units_of(p, f);
+  const double z = output_of(p, h);
+  if (z <= 0) return;
+  const double beta = 1 + z, x = std::min(r.done, kMostDone);
+  const double d = digamma(beta) - digamma(r.epochs + beta) - std::log1p(-x);
+  gradient[kLast] += d;
+  Units dh;
+  for (std::size_t u = 0; u < kUnits; ++u) {
+    gradient[kOut + u] += d * h[u];
+    dh[u] = d * p[kOut + u] * (1 - h[u] * h[u]);
+    gradient[kBiases + u] += dh[u];
+  }
+  for (std::size_t i = 0; i < kFeatures; ++i)
+    for (std::size_t u = 0; u < kUnits; ++u) gradient[i * kUnits + u] += dh[u] * f[i];
+}
+
+}  // namespace
+
+double digamma(double x) {
+  double sum = 0;
+  for (; x < 6; x += 1) sum -= 1 / x;
+  const double q = 1 / (x * x);
+  return sum + std::log(x) - 0.5 / x - q * (1.0 / 12 - q * (1.0 / 120 - q * (1.0 / 252 - q * (1.0 / 240 - q / 132))));
+}
+
+struct ProgressPredictor::Network {
+  Parameters p{}, m{}, v{};
+  double power1 = 1, power2 = 1;
+  bool is_started = false;
+
+  explicit Network(Random& random) {
+    const double first = 1 / std::sqrt(double(kFeatures)), second = 1 / std::sqrt(double(kUnits));
+    for (std::size_t i = 0; i < kLast; ++i)
+      p[i] = i < kOut ? random.uniform(-first, first) : random.uniform(-second, second);
+  }
+
+  void step(Parameters& gradient, std::size_t records) {
+    power1 *= kBeta1, power2 *= kBeta2;
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double g = gradient[i] / double(records) + kDecay * p[i];
+      m[i] = kBeta1 * m[i] + (1 - kBeta1) * g;
+      v[i] = kBeta2 * v[i] + (1 - kBeta2) * g * g;
+      p[i] -= kRate * m[i] / (1 - power1) / (std::sqrt(v[i] / (1 - power2)) + kTiny);
+    }
+    gradient.fill(0);
+  }
+};
+
+ProgressPredictor::ProgressPredictor(const OnesOptions& options, std::uint64_t seed)
+    : options_{options}, random_{seed, 11}, network_{std::make_unique<Network>(random_)} {}
+ProgressPredictor::~ProgressPredictor() = default;
+
+void ProgressPredictor::add(const std::vector<ProgressRecord>& records) {
+  records_.insert(records_.end(), records.begin(), records.end());
+}
+
+void ProgressPredictor::learn() {
+  if (records_.empty()) return;
+  if (!std::exchange(network_->is_started, true)) {
+    double to_come = 0;
+    for (const ProgressRecord& r : records_) to_come += r.epochs * (1 / r.done - 1);
+    network_->p[kLast] = to_come / double(records_.size());
+  }
+  // The records of a pass: all, or as many as it may have by chance; in a new order each time.
+  const std::size_t taken = std::min(records_.size(), std::size_t(options_.records));
+  Parameters gradient{};
+  for (std::int64_t pass = 0; pass < options_.passes; ++pass) {
+    for (std::size_t i = 0; i < taken; ++i) std::swap(records_[i], records_[i + random_.below(records_.size() - i)]);
+    for (std::size_t first = 0; first < taken; first += kBatch) {
+      const std::size_t end = std::min(taken, first + kBatch);
+      for (std::size_t i = first; i < end; ++i) add_gradient(network_->p, records_[i], gradient);
+      network_->step(gradient, end - first);
+    }
+  }
+}
+
+double ProgressPredictor::beta(const ProgressRecord& now) const {
+  return 1 + std::max(0.0, output_of(network_->p, units_of(network_->p, features(now))));
+}
+
+double ProgressPredictor::loss(const std::vector<ProgressRecord>& records) const {
+  double sum = 0;
+  for (const ProgressRecord& r : records) {
+    const double a = r.epochs, b = beta(r), x = std::min(r.done, kMostDone);
+    sum -= (a - 1) * std::log(x) + (b - 1) * std::log1p(-x) + std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b);
+  }
+  return sum / double(records.size());
+}
+
+}  // namespace orrery
