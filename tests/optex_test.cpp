@@ -233,11 +233,10 @@ struct Executed {
 
 Executed execute(const Model& model, const TrainOptions& o, const Strategy& strategy) {
   Executed e;
-  auto program = training_program(model, o, strategy.train_step(model, o, &host_workspaces()), {});
+  const auto program = training_program(model, o, strategy.train_step(model, o, &host_workspaces()), {});
   while (auto step = program->next()) e.inputs.push_back(step->inputs);
-  TrainOptions none = o;
+  const Plan& plan = program->plans().front();
   const auto executor = make_host_executor();
-  const Plan plan = strategy.train_step(model, none, &host_workspaces());
   executor->prepare(plan);
   fill(*executor, plan, model, 3, 0.02);
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
