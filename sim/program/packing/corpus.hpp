@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/base/options.hpp"
+#include "sim/base/random.hpp"
+
+namespace orrery {
+
+/// What the shares of a histogram of lengths are shares of: the figure does not say.
+enum class ShareOf : std::uint8_t { Tokens, Documents };
+inline std::span<const EnumName<ShareOf>> enum_names(ShareOf) {
+  static constexpr EnumName<ShareOf> names[] = {{ShareOf::Tokens, "tokens"}, {ShareOf::Documents, "documents"}};
+  return names;
+}
+
+/// Lengths of documents that come to `tokens` tokens or just more, drawn from the corpus that DataSculpt was trained on
+/// (arXiv 2409.00997, figures of its repository: shares of eight domains, and of six ranges of lengths in each). Shares
+/// of domains are of tokens. Within a range lengths are log-uniform, the shortest 200 tokens and the longest 200,000,
+/// and 4k is 4,096: that is not published.
+std::vector<std::int64_t> datasculpt_lengths(ShareOf shares, std::int64_t tokens, Random& random);
+
+}  // namespace orrery
