@@ -17,6 +17,8 @@ constexpr ReproductionEntry kReproductions[] = {
     {"optimus", "matrices in squares against matrices in stripes on RTX 5000", "arXiv 2104.05343", reproduce_optimus},
     {"amp", "ways to split a GPT-2 over 16 T4, and over V100 and T4, in their order", "arXiv 2210.07297",
      reproduce_amp},
+    {"galvatron", "ways of their own for layers of BERT, ViT, T5 and Swin on 8 RTX TITAN", "arXiv 2211.13878",
+     reproduce_galvatron},
     {"memo", "a million tokens on eight A800 by swapping and running again token by token", "arXiv 2407.12117",
      reproduce_memo},
     {"kraken", "first token of networks of sub-layers side by side on A100", "arXiv 2408.07802", reproduce_kraken},
