@@ -26,6 +26,7 @@ const Result kResults[] = {
     {"optimus", 3, 2},
     {"amp", 8, 3, 2},
     {"galvatron", 26, 26},
+    {"sky-computing", 13, 13},
     {"memo", 3, 3},
     {"kraken", 4, 4},
     {"energonai", 6, 6},
@@ -107,8 +108,8 @@ TEST_CASE("a question is answered once, and refused again as it was") {
 TEST_CASE("an unknown reproduction is refused with those there are") {
   CHECK(user_error([] { find_reproduction("optimos"); }) ==
         "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus, "
-        "amp, galvatron, memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, angel-ptm, "
-        "zero-offload, zero-infinity, patrickstar, optex");
+        "amp, galvatron, sky-computing, memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, "
+        "angel-ptm, zero-offload, zero-infinity, patrickstar, optex");
 }
 
 TEST_CASE("small models decode as fast as the host starts ops, unless it starts all of them at once") {

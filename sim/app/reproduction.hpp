@@ -92,6 +92,7 @@ Reproduction reproduce_ring_self_attention(const Reproducer& reproducer);
 Reproduction reproduce_optimus(const Reproducer& reproducer);
 Reproduction reproduce_amp(const Reproducer& reproducer);
 Reproduction reproduce_galvatron(const Reproducer& reproducer);
+Reproduction reproduce_sky_computing(const Reproducer& reproducer);
 Reproduction reproduce_memo(const Reproducer& reproducer);
 Reproduction reproduce_kraken(const Reproducer& reproducer);
 Reproduction reproduce_energonai(const Reproducer& reproducer);

@@ -19,6 +19,8 @@ constexpr ReproductionEntry kReproductions[] = {
      reproduce_amp},
     {"galvatron", "ways of their own for layers of BERT, ViT, T5 and Swin on 8 RTX TITAN", "arXiv 2211.13878",
      reproduce_galvatron},
+    {"sky-computing", "layers of BERT on workers of different speed, evenly and in balance", "arXiv 2202.11836",
+     reproduce_sky_computing},
     {"memo", "a million tokens on eight A800 by swapping and running again token by token", "arXiv 2407.12117",
      reproduce_memo},
     {"kraken", "first token of networks of sub-layers side by side on A100", "arXiv 2408.07802", reproduce_kraken},
