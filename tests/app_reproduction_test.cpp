@@ -40,6 +40,8 @@ const Result kResults[] = {
     {"zero-offload", 6, 6},
     {"zero-infinity", 6, 6},
     {"patrickstar", 80, 71, 4},
+    {"datasculpt", 16, 16},
+    {"baichuan-seed", 3, 3},
     {"optex", 14, 14},
 };
 
@@ -109,7 +111,7 @@ TEST_CASE("an unknown reproduction is refused with those there are") {
   CHECK(user_error([] { find_reproduction("optimos"); }) ==
         "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus, "
         "amp, galvatron, sky-computing, memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, "
-        "angel-ptm, zero-offload, zero-infinity, patrickstar, optex");
+        "angel-ptm, zero-offload, zero-infinity, patrickstar, datasculpt, baichuan-seed, optex");
 }
 
 TEST_CASE("small models decode as fast as the host starts ops, unless it starts all of them at once") {

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/program/packing/corpus.hpp"
-#include "sim/program/packing/datasculpt.hpp"
-#include "sim/program/packing/packing.hpp"
+#include "sim/strategy/packing/corpus.hpp"
+#include "sim/strategy/packing/datasculpt.hpp"
+#include "sim/strategy/packing/packing.hpp"
 
 using namespace orrery;
 

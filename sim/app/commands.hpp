@@ -8,6 +8,7 @@ namespace orrery {
 // One function per file cmd_*.cpp.
 std::unique_ptr<Command> make_accuracy();
 std::unique_ptr<Command> make_calibrate();
+std::unique_ptr<Command> make_campaign();
 std::unique_ptr<Command> make_fit();
 std::unique_ptr<Command> make_search();
 std::unique_ptr<Command> make_fit_profile();
@@ -21,6 +22,7 @@ std::unique_ptr<Command> make_speculate();
 std::unique_ptr<Command> make_validate();
 std::unique_ptr<Command> make_compare();
 std::unique_ptr<Command> make_sensitivity();
+std::unique_ptr<Command> make_pack();
 std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_list();
 std::unique_ptr<Command> make_model_show();

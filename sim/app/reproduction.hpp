@@ -105,6 +105,8 @@ Reproduction reproduce_elixir(const Reproducer& reproducer);
 Reproduction reproduce_angel_ptm(const Reproducer& reproducer);
 Reproduction reproduce_patrickstar(const Reproducer& reproducer);
 Reproduction reproduce_zero_offload(const Reproducer& reproducer);
+Reproduction reproduce_datasculpt(const Reproducer& reproducer);
+Reproduction reproduce_baichuan_seed(const Reproducer& reproducer);
 Reproduction reproduce_zero_infinity(const Reproducer& reproducer);
 Reproduction reproduce_optex(const Reproducer& reproducer);
 

@@ -42,6 +42,10 @@ constexpr ReproductionEntry kReproductions[] = {
      reproduce_zero_infinity},
     {"patrickstar", "the largest models that chunks on device and host train, and how fast", "arXiv 2108.05818",
      reproduce_patrickstar},
+    {"datasculpt", "documents cut or whole in windows of 16k to 64k tokens, and training on them", "arXiv 2409.00997",
+     reproduce_datasculpt},
+    {"baichuan-seed", "7 billion parameters and 3 trillion tokens on 1,024 A800", "arXiv 2408.15079",
+     reproduce_baichuan_seed},
     {"optex", "iterations that gradients at predicted points save, and where they pay", "arXiv 2402.11427",
      reproduce_optex},
 };

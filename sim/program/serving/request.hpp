@@ -52,17 +52,4 @@ std::unique_ptr<RequestSource> traced_requests(const TrafficOptions& options, st
 /// Either of both: a trace where the options name one.
 std::unique_ptr<RequestSource> make_requests(const TrafficOptions& options, std::int64_t context);
 
-/// Draws lengths of one distribution.
-class LengthSampler {
- public:
-  explicit LengthSampler(const LengthOptions& options);
-  std::int64_t draw(Random& random) const;
-  /// Mean of the distribution, for planning; of bounded ones before they are cut.
-  double mean() const;
-
- private:
-  LengthOptions options_;
-  std::vector<std::int64_t> values_;
-};
-
 }  // namespace orrery

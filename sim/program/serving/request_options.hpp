@@ -7,6 +7,7 @@
 
 #include "sim/base/options.hpp"
 #include "sim/base/units.hpp"
+#include "sim/strategy/lengths.hpp"
 
 namespace orrery {
 
@@ -22,15 +23,6 @@ inline std::span<const EnumName<Arrival>> enum_names(Arrival) {
   return names;
 }
 
-enum class LengthKind : std::uint8_t { Fixed, Uniform, Lognormal, Empirical };
-inline std::span<const EnumName<LengthKind>> enum_names(LengthKind) {
-  static constexpr EnumName<LengthKind> names[] = {{LengthKind::Fixed, "fixed"},
-                                                   {LengthKind::Uniform, "uniform"},
-                                                   {LengthKind::Lognormal, "lognormal"},
-                                                   {LengthKind::Empirical, "empirical"}};
-  return names;
-}
-
 /// What becomes of a request whose prompt and output do not fit into the model's context.
 enum class Overlong : std::uint8_t { Refuse, Cut, LeaveOut };
 inline std::span<const EnumName<Overlong>> enum_names(Overlong) {
@@ -38,24 +30,6 @@ inline std::span<const EnumName<Overlong>> enum_names(Overlong) {
       {Overlong::Refuse, "refuse"}, {Overlong::Cut, "cut"}, {Overlong::LeaveOut, "leave_out"}};
   return names;
 }
-
-struct LengthOptions {
-  LengthKind kind = LengthKind::Fixed;
-  double mean = 512;
-  double deviation = 0;
-  std::int64_t least = 1, most = 0;
-  std::string file;
-
-  template <class V>
-  void visit(V& v) {
-    v.field("kind", kind, "the distribution");
-    v.field("mean", mean, "fixed: the length; lognormal: its mean", at_least(1));
-    v.field("deviation", deviation, "lognormal: standard deviation of the length", at_least(0));
-    v.field("least", least, "uniform: the least; others: shorter ones are drawn as this", at_least(1));
-    v.field("most", most, "uniform: the most; others: longer ones are drawn as this; 0: no limit", at_least(0));
-    v.field("file", file, "empirical: a file with one length a line, drawn with equal chance");
-  }
-};
 
 /// Who asks for what, when: a trace, or requests that are drawn.
 struct TrafficOptions {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/program/packing/packing.hpp"
+#include "sim/strategy/packing/packing.hpp"
 
 namespace orrery {
 

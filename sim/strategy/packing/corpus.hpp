@@ -17,10 +17,14 @@ inline std::span<const EnumName<ShareOf>> enum_names(ShareOf) {
   return names;
 }
 
-/// Lengths of documents that come to `tokens` tokens or just more, drawn from the corpus that DataSculpt was trained on
-/// (arXiv 2409.00997, figures of its repository: shares of eight domains, and of six ranges of lengths in each). Shares
-/// of domains are of tokens. Within a range lengths are log-uniform, the shortest 200 tokens and the longest 200,000,
-/// and 4k is 4,096: that is not published.
+/// The length of a document, drawn from the corpus that DataSculpt was trained on (arXiv 2409.00997, figures of its
+/// repository: shares of eight domains, and of six ranges of lengths in each). Shares of domains are of tokens. Within
+/// a range lengths are log-uniform, the shortest 200 tokens and the longest 200,000, and 4k is 4,096: that is not
+/// published.
+std::int64_t datasculpt_length(ShareOf shares, Random& random);
+/// The mean of all.
+double datasculpt_mean(ShareOf shares);
+/// Lengths of documents that come to `tokens` tokens or just more.
 std::vector<std::int64_t> datasculpt_lengths(ShareOf shares, std::int64_t tokens, Random& random);
 
 }  // namespace orrery

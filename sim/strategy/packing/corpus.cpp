@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/program/packing/corpus.hpp"
+#include "sim/strategy/packing/corpus.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,16 +47,25 @@ std::array<double, kRanges.size()> documents_of_ranges(ShareOf shares) {
 
 }  // namespace
 
-std::vector<std::int64_t> datasculpt_lengths(ShareOf shares, std::int64_t tokens, Random& random) {
+std::int64_t datasculpt_length(ShareOf shares, Random& random) {
   std::array<double, kRanges.size()> until = documents_of_ranges(shares);
   for (std::size_t i = 1; i < until.size(); ++i) until[i] += until[i - 1];
+  const double drawn = random.uniform(0, until.back());
+  const auto at = static_cast<std::size_t>(std::upper_bound(until.begin(), until.end(), drawn) - until.begin());
+  const LengthRange& range = kRanges[std::min(at, kRanges.size() - 1)];
+  return std::llround(std::exp(random.uniform(std::log(range.from), std::log(range.to))));
+}
+
+double datasculpt_mean(ShareOf shares) {
+  const std::array<double, kRanges.size()> documents = documents_of_ranges(shares);
+  double sum = 0, all = 0;
+  for (std::size_t i = 0; i < kRanges.size(); ++i) sum += documents[i] * kRanges[i].mean(), all += documents[i];
+  return sum / all;
+}
+
+std::vector<std::int64_t> datasculpt_lengths(ShareOf shares, std::int64_t tokens, Random& random) {
   std::vector<std::int64_t> lengths;
-  for (std::int64_t sum = 0; sum < tokens; sum += lengths.back()) {
-    const double drawn = random.uniform(0, until.back());
-    const auto at = static_cast<std::size_t>(std::upper_bound(until.begin(), until.end(), drawn) - until.begin());
-    const LengthRange& range = kRanges[std::min(at, kRanges.size() - 1)];
-    lengths.push_back(std::llround(std::exp(random.uniform(std::log(range.from), std::log(range.to)))));
-  }
+  for (std::int64_t sum = 0; sum < tokens; sum += lengths.back()) lengths.push_back(datasculpt_length(shares, random));
   return lengths;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/program/packing/packing.hpp"
+#include "sim/strategy/packing/packing.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
-#include "sim/program/packing/datasculpt.hpp"
+#include "sim/strategy/packing/datasculpt.hpp"
 
 namespace orrery {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/program/packing/datasculpt.hpp"
+#include "sim/strategy/packing/datasculpt.hpp"
 
 #include <algorithm>
 #include <cctype>
