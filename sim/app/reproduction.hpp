@@ -103,6 +103,7 @@ Reproduction reproduce_glide_cape(const Reproducer& reproducer);
 Reproduction reproduce_clover(const Reproducer& reproducer);
 Reproduction reproduce_elixir(const Reproducer& reproducer);
 Reproduction reproduce_angel_ptm(const Reproducer& reproducer);
+Reproduction reproduce_flexmoe(const Reproducer& reproducer);
 Reproduction reproduce_patrickstar(const Reproducer& reproducer);
 Reproduction reproduce_zero_offload(const Reproducer& reproducer);
 Reproduction reproduce_datasculpt(const Reproducer& reproducer);

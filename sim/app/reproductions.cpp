@@ -40,6 +40,7 @@ constexpr ReproductionEntry kReproductions[] = {
      reproduce_zero_offload},
     {"zero-infinity", "a trillion parameters on one DGX-2, and 32 of them", "arXiv 2104.07857",
      reproduce_zero_infinity},
+    {"flexmoe", "replicas of hot experts against experts that stay, on A100", "arXiv 2304.03946", reproduce_flexmoe},
     {"patrickstar", "the largest models that chunks on device and host train, and how fast", "arXiv 2108.05818",
      reproduce_patrickstar},
     {"datasculpt", "documents cut or whole in windows of 16k to 64k tokens, and training on them", "arXiv 2409.00997",
