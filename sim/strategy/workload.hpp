@@ -147,8 +147,7 @@ struct RoutingOptions {
             "Zipf exponent: the k-th hottest expert of a layer is chosen in proportion to k^-skew, at most once by a "
             "token; 0: all equally often",
             at_least(0));
-    v.field("seed", seed, "draws the order of experts by heat, anew for each layer; 0: expert 0 is the hottest in all",
-            at_least(0));
+    v.field("seed", seed, "draws the order of experts by heat, anew for each layer; 0: expert 0 is the hottest in all");
     v.field("shares", shares, "how often each expert was chosen, in any unit, in all layers; in place of skew",
             at_least(0));
     v.field("placed_by", placed_by,
