@@ -151,19 +151,20 @@ OpCost ClusterCostModel::uncertain(Seconds duration, const Groups& groups) const
 
 /// Time of a copy between tiers: by the slowest of what it goes through (node_model.hpp).
 OpCost ClusterCostModel::copy(const Copy& work, const Bindings& bindings, RankId rank) const {
+  const Bytes bytes = work.moved(bindings);
   const std::size_t group = cluster_.group_index(rank);
   const DeviceModel& device = *devices_[group];
   const NodeGroup& node = cluster_.group(group);
   const bool on_host = !device.memory().has_value();
   const bool crosses = (work.from == Tier::Device || work.to == Tier::Device) && (!on_host || node.host_link);
   if (is_inside(work) && work.from != Tier::Device && !on_host)  // by the cores of the node
-    return threads_of_host(HostWork{.bytes = 2 * work.bytes, .waits = false},
-                           device.cost(Work{HostWork{.bytes = 2 * work.bytes, .waits = false}}, bindings, scales_),
+    return threads_of_host(HostWork{.bytes = 2 * bytes, .waits = false},
+                           device.cost(Work{HostWork{.bytes = 2 * bytes, .waits = false}}, bindings, scales_),
                            all_cores(node));
   if (is_inside(work) || (on_host && !crosses && !touches_disk(work))) return device.cost(work, bindings, scales_);
   if (is_peer(work)) {
     const Hop peer = hop_inside({group});
-    OpCost c = uncertain(peer.latency + work.bytes / peer.bandwidth, {group});
+    OpCost c = uncertain(peer.latency + bytes / peer.bandwidth, {group});
     c.demand(Resource::Link, 1);
     return c;
   }
@@ -171,7 +172,7 @@ OpCost ClusterCostModel::copy(const Copy& work, const Bindings& bindings, RankId
     throw UserError{fmt::format("{} has no disk to copy to or from", told(cluster_)),
                     "add `disk: {size: 4 TB, bandwidth: 7 GB/s}`"};
   const CopyPath path = *copy_path(work.from, work.to, rank);
-  OpCost c = uncertain(path.latency + work.bytes / path.bandwidth, {group});
+  OpCost c = uncertain(path.latency + bytes / path.bandwidth, {group});
   for (const Demand& d : path.demands())
     if (!on_host || d.resource != Resource::CpuCores) c.demand(d.resource, d.share);
   if (!on_host) return c;

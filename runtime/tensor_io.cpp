@@ -66,6 +66,8 @@ void with_elements(DType t, std::byte* bytes, std::int64_t offset, V&& visit) {
       return visit(reinterpret_cast<float*>(bytes) + offset);
     case DType::I32:
       return visit(reinterpret_cast<std::int32_t*>(bytes) + offset);
+    case DType::I64:
+      return visit(reinterpret_cast<std::int64_t*>(bytes) + offset);
     case DType::BF16:
       return visit(reinterpret_cast<Stored16<kernels::cuda::bf16>*>(bytes) + offset);
     case DType::F16:

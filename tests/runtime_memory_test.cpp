@@ -168,7 +168,7 @@ TEST_CASE("types that the host cannot compute in are named with the legal ones",
   const Plan plan = b.take(nullptr);
   CHECK_THROWS_WITH(make_host_executor()->prepare(plan),
                     "tensor 'x' of plan 'half' has type bf16, which the host executor cannot hold\n  hint: legal "
-                    "types: f32, f64; i32 for indices");
+                    "types: f32, f64; i32 and i64 for indices");
   CHECK_NOTHROW(make_null_executor()->execute(plan, {}));
 }
 

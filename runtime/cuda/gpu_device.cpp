@@ -114,7 +114,20 @@ class GpuDevice final : public Device {
 
 }  // namespace
 
+/// Rows whose number is bound are the host's so far: kernels take all that there is room for.
+static bool has_bound_rows(const Work& work) {
+  return std::visit(
+      [](const auto& w) {
+        if constexpr (requires { w.used; })
+          return w.used.is_bound();
+        else
+          return false;
+      },
+      work);
+}
+
 Kernel find_gpu_kernel(const Work& work) {
+  if (has_bound_rows(work)) return nullptr;
   if (can_enqueue_meeting(work)) return &enqueued_with_its_meeting;
   if (runs_on_host(work) && !std::holds_alternative<HostWork>(work)) return find_gpu_host_update(work);
   constexpr Kernel (*kFamilies[])(const Work&) = {

@@ -14,13 +14,13 @@
 namespace orrery {
 namespace {
 
-constexpr const char* kLegalTypes = "legal types: f32, f64; i32 for indices";
+constexpr const char* kLegalTypes = "legal types: f32, f64; i32 and i64 for indices";
 
 bool is_float(DType t) { return t == DType::F32 || t == DType::F64; }
 
 bool is_legal(const Tensor& t) {
   const bool is_byte = t.dtype == DType::U8 || (t.dtype == DType::F8E4M3 && t.role == TensorRole::Activation);
-  return is_float(t.dtype) || t.dtype == DType::I32 || is_byte;
+  return is_float(t.dtype) || t.dtype == DType::I32 || t.dtype == DType::I64 || is_byte;
 }
 
 Kernel find(const Work& work) {

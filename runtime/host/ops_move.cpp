@@ -51,8 +51,8 @@ void copy_views(const OpContextBase& c) {
 }  // namespace
 
 static void run(const Copy& w, const OpContext<void>& c) {
-  const auto bytes = static_cast<std::int64_t>(w.bytes.base());
   const OpCall& call = c.call();
+  const auto bytes = static_cast<std::int64_t>(w.moved(*call.bindings).base());
   call.transfers->count(w.from, w.to, bytes);
   const PacedCopy* paced = call.links->find(w.from, w.to);
   TierLinks::Passage passage{*call.links, paced, call.rank};

@@ -9,7 +9,7 @@ void compute_nothing(const OpCall&) {}
 
 void count_copy(const OpCall& call) {
   const Copy& copy = *static_cast<const Copy*>(call.op->work);
-  call.transfers->count(copy.from, copy.to, static_cast<std::int64_t>(copy.bytes.base()));
+  call.transfers->count(copy.from, copy.to, static_cast<std::int64_t>(copy.moved(*call.bindings).base()));
 }
 
 class NullDevice final : public Device {

@@ -169,7 +169,7 @@ class Run final : public Command {
     return report;
   }
 
-  void write_files(AppContext& context, const Scenario& s, const Program& program, const Executor& executor,
+  void write_files(AppContext& context, const Scenario& s, const Program& program, Executor& executor,
                    const Recording& recording, const PlanDigests& digests) const {
     const auto lock = context.interrupt.writing();
     if (!logits_.empty()) {

@@ -137,7 +137,22 @@ std::string one_line(std::string_view text, std::size_t letters) {
   return out;
 }
 
-void save_weights(const Scenario& s, const Program& program, const Executor& executor, const std::string& path) {
+namespace {
+
+/// Weights that are newer elsewhere come to where the plan places them.
+void bring_home(const Program& program, Executor& executor) {
+  std::optional<WriteBack> last = program.write_back();
+  if (!last) return;
+  executor.prepare(last->plan);
+  for (const PortValues& input : last->step.inputs)
+    write_port(executor, last->plan, input.port, std::span<const std::int32_t>{input.indices});
+  executor.execute(last->plan, last->step.bindings);
+}
+
+}  // namespace
+
+void save_weights(const Scenario& s, const Program& program, Executor& executor, const std::string& path) {
+  bring_home(program, executor);
   const Plan& plan = program.plans()[0];
   std::vector<std::vector<float>> contents;
   std::vector<TensorToWrite> tensors;

@@ -38,7 +38,7 @@ std::string decoded(const Tokenizer& tokenizer, std::span<const std::int32_t> to
 std::string one_line(std::string_view text, std::size_t letters);
 
 /// Writes the parameters as they are after a run, as float32 under their Hugging Face names.
-void save_weights(const Scenario& scenario, const Program& program, const Executor& executor, const std::string& path);
+void save_weights(const Scenario& scenario, const Program& program, Executor& executor, const std::string& path);
 /// The part of a process in that when another one writes the file.
 void send_weights(const Scenario& scenario, const Program& program, const Executor& executor);
 

@@ -91,6 +91,7 @@ const ReproductionEntry& find_reproduction(std::string_view name);
 Reproduction reproduce_ring_self_attention(const Reproducer& reproducer);
 Reproduction reproduce_optimus(const Reproducer& reproducer);
 Reproduction reproduce_amp(const Reproducer& reproducer);
+Reproduction reproduce_cached_embedding(const Reproducer& reproducer);
 Reproduction reproduce_galvatron(const Reproducer& reproducer);
 Reproduction reproduce_sky_computing(const Reproducer& reproducer);
 Reproduction reproduce_memo(const Reproducer& reproducer);

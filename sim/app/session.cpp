@@ -350,7 +350,8 @@ Simulation simulate_scenario(const Scenario& s, const Machine& machine, const Wi
   ProgramRequest request{.workspaces = machine.workspaces, .steps = steps, .fused = fused};
   const Workload& w = s.options.workload;
   const std::int64_t asked = w.train ? w.train->steps : w.infer ? w.infer->steps : 0;
-  if (!steps && asked > kTellingSteps) request.steps = kTellingSteps;
+  if (!steps && asked > kTellingSteps && wiring.strategy(s.strategy, s.strategy_options)->steps_repeat())
+    request.steps = kTellingSteps;
   Simulation out;
   out.program = make_program(s, wiring, request);
   for (const Plan& plan : out.program->plans()) check_fits(machine.cluster(), plan.mesh.size());

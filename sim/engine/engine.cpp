@@ -57,12 +57,12 @@ void tell_standing(const Fleet& fleet, const Plan& plan, std::vector<Standing>& 
 }
 
 /// Adds what the ranks of an execution have copied between tiers: every copy of a plan happens once.
-void count_copies(const Fleet& fleet, const Plan& plan, std::vector<Transfers>& all) {
+void count_copies(const Fleet& fleet, const Plan& plan, const Bindings& bindings, std::vector<Transfers>& all) {
   std::vector<std::int64_t> bytes(plan.works.size(), -1);  // of copies
   bool any = false;
   for (std::size_t w = 0; w < bytes.size(); ++w)
     if (const auto* copy = std::get_if<Copy>(&plan.works[w])) {
-      bytes[w] = static_cast<std::int64_t>(copy->bytes.base());
+      bytes[w] = static_cast<std::int64_t>(copy->moved(bindings).base());
       any = true;
     }
   for (std::uint32_t s = 0; any && s < fleet.size(); ++s)
@@ -138,7 +138,7 @@ ExecutionTotals Engine::execute(const Plan& plan, const Bindings& bindings) {
   if (context.memory != nullptr) e.memory.end(end_ps);
   if (e.timeline.plan_name.empty()) e.timeline.plan_name = plan.name;
   tell_standing(fleet, plan, e.timeline.standing);
-  count_copies(fleet, plan, e.timeline.transfers);
+  count_copies(fleet, plan, bindings, e.timeline.transfers);
   e.timeline.num_ranks = std::max(e.timeline.num_ranks, plan.mesh.size());
   e.timeline.makespan_ps = end_ps;
   e.timeline.instance_ends_ps.push_back(end_ps);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -10,7 +11,7 @@ struct Reuse;
 
 /// Numbers that a template leaves open until a Program binds them: context length, step, seed …; of sequences in pages
 /// how many decode and the keys they see together, how many are prompts, and of these the new rows, keys and visible
-/// pairs together.
+/// pairs together; rows that come into a cache of rows, and rows that leave it.
 enum class Symbol : std::uint8_t {
   None,
   Context,
@@ -21,9 +22,11 @@ enum class Symbol : std::uint8_t {
   Prompts,
   PromptRows,
   PromptKeys,
-  PromptPairs
+  PromptPairs,
+  CacheMisses,
+  CacheVictims
 };
-constexpr int kNumSymbols = 10;
+constexpr int kNumSymbols = 12;
 
 /// What other plans touched before an execution of a plan, and how often it has been executed since.
 struct Interlude {
@@ -63,5 +66,10 @@ struct Extent {
   bool is_bound() const { return symbol != Symbol::None; }
   bool operator==(const Extent&) const = default;
 };
+
+/// Of what there is `room` for as much as is bound, where something is: none below 0, all at most.
+inline std::int64_t used_of(std::int64_t room, const Extent& used, const Bindings& b) {
+  return used.is_bound() ? std::clamp<std::int64_t>(used.at(b), 0, room) : room;
+}
 
 }  // namespace orrery

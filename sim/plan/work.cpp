@@ -85,14 +85,15 @@ std::string_view word(InputCast c) {
   constexpr std::string_view words[] = {"none", "written_cast", "read_cast"};
   return words[static_cast<int>(c)];
 }
+std::string_view word(EvictionPolicy p) { return p == EvictionPolicy::Dataset ? "dataset" : "lfu"; }
 std::string_view word(KeptMask m) {
   constexpr std::string_view words[] = {"none", "written", "read"};
   return words[static_cast<int>(m)];
 }
 std::string_view word(Symbol s) {
   constexpr std::string_view words[] = {
-      "",        "context",     "step",        "position",    "decodes", "decode_keys",
-      "prompts", "prompt_rows", "prompt_keys", "prompt_pairs"};
+      "",        "context",     "step",        "position",     "decodes",      "decode_keys",
+      "prompts", "prompt_rows", "prompt_keys", "prompt_pairs", "cache_misses", "cache_victims"};
   static_assert(std::size(words) == kNumSymbols);
   return words[static_cast<int>(s)];
 }

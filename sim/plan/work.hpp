@@ -28,7 +28,7 @@ using Work =
                  RelativeBiasBackward, NormForward, NormBackward, NormSums, NormApply, NormBackwardSums,
                  NormBackwardApply, ActivationForward, ActivationBackward, GatedForward, GatedBackward, Add, Multiply,
                  ScaleRows, RowDot, AddRows, SumRows, Fill, BroadcastHeads, SumHeads, Dropout, Cast, LocalIndices,
-                 Gather, ScatterAdd, ScatterRows, RotaryEmbedding, EmbeddingBagForward, EmbeddingBagBackward,
+                 Gather, ScatterAdd, ScatterRows, AdmitRows, RotaryEmbedding, EmbeddingBagForward, EmbeddingBagBackward,
                  DotInteractionForward, DotInteractionBackward, CrossEntropyForward, CrossEntropyBackward, MaskColumns,
                  RowMax, CrossEntropySums, CrossEntropyFinish, BinaryCrossEntropyForward, BinaryCrossEntropyBackward,
                  Sample, TopKGate, TopKGateBackward, RouteMap, SplitRoutes, MergeRoutes, Permute, PermuteBackward,

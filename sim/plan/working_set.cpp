@@ -62,8 +62,8 @@ struct Picks {
   DType dtype = DType::F32;
 };
 
-Picks picks_of(const Work& work) {
-  if (const auto* g = std::get_if<Gather>(&work)) return {0, g->rows, g->table_rows, g->cols, g->dtype};
+Picks picks_of(const Work& work, const Bindings& b) {
+  if (const auto* g = std::get_if<Gather>(&work)) return {0, g->used_rows(b), g->table_rows, g->cols, g->dtype};
   if (const auto* s = std::get_if<ScatterAdd>(&work)) return {2, s->rows, s->table_rows, s->cols, s->dtype};
   if (const auto* e = std::get_if<EmbeddingBagForward>(&work)) return {0, e->lookups, e->table_rows, e->cols, e->dtype};
   if (const auto* e = std::get_if<EmbeddingBagBackward>(&work))
@@ -76,7 +76,7 @@ Picks picks_of(const Work& work) {
 Reach::Reach(const Work& work, const Bindings& bindings) {
   const Amount a = amount(work, bindings);
   each_ = a.message > Bytes{0} ? Bytes{std::numeric_limits<double>::infinity()} : a.read + a.written;
-  const Picks p = picks_of(work);
+  const Picks p = picks_of(work, bindings);
   if (p.table_rows < 1) return;
   table_ = p.table;
   row_ = size_of(p.dtype, p.cols);

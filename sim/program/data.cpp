@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/base/option_error.hpp"
 #include "sim/strategy/workload.hpp"
 
 namespace orrery {
@@ -19,13 +20,48 @@ std::int64_t vocabulary_of(const Model& model) {
   return t && t->tokens ? t->tokens->vocab : 0;
 }
 
-DataSource::DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed)
+IdStream id_stream(const Dlrm& model, const std::vector<double>& id_skew, std::uint64_t seed) {
+  if (id_skew.size() > 1 && id_skew.size() != model.tables.size())
+    throw OptionError{{"train.id_skew"},
+                      fmt::format("{} exponents for {} embedding tables", id_skew.size(), model.tables.size()),
+                      "give one for each table, or one for all"};
+  std::vector<CategoricalField> fields;
+  for (std::size_t t = 0; t < model.tables.size(); ++t)
+    fields.push_back({model.tables[t].vocab, id_skew.empty() ? 0 : id_skew[id_skew.size() == 1 ? 0 : t]});
+  return {fields, seed};
+}
+
+DataSource::DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed,
+                       const std::vector<double>& id_skew)
     : model_{model}, tokens_{std::move(tokens)}, vocabulary_{vocabulary_of(model)}, random_{seed, 1} {
   for (std::int32_t t : tokens_)
     if (t < 0 || t >= vocabulary_)
       throw UserError{
           fmt::format("token {} is outside of the vocabulary of {}, which has {} tokens", t, model.name, vocabulary_),
           "use the tokenizer of the model"};
+  if (id_skew.empty()) return;
+  const auto* d = std::get_if<Dlrm>(&model.network);
+  if (!d)
+    throw OptionError{{"train.id_skew"},
+                      fmt::format("{} has no embedding tables whose ids are drawn", model.name),
+                      "leave out id_skew"};
+  ids_ = id_stream(*d, id_skew, seed);
+}
+
+/// The look-ups of a sample are as many samples of the stream.
+void DataSource::bags(const Dlrm& d, std::int64_t samples, std::vector<PortValues>& out) {
+  const std::int64_t each = d.lookups_per_table;
+  for (std::size_t t = 0; t < d.tables.size(); ++t)
+    out.push_back(
+        {fmt::format("bag.{}", t), ids_ ? std::vector<std::int32_t>{} : labels(samples * each, d.tables[t].vocab), {}});
+  if (!ids_) return;
+  std::vector<std::int64_t> rows(d.tables.size());
+  for (std::int64_t i = 0; i < samples * each; ++i) {
+    ids_->sample(samples_++, rows);
+    for (std::size_t t = 0; t < rows.size(); ++t)
+      out[out.size() - rows.size() + t].indices.push_back(
+          static_cast<std::int32_t>(rows[t] - ids_->first_row(static_cast<std::int64_t>(t))));
+  }
 }
 
 std::vector<std::int32_t> DataSource::window(std::int64_t length) {
@@ -97,8 +133,7 @@ std::vector<PortValues> DataSource::batch(const Sizes& sizes, Targets targets) {
   const std::int64_t n = sizes.samples;
   if (const auto* d = std::get_if<Dlrm>(&model_.network)) {
     out.push_back({"dense", {}, noise(n * d->dense_features)});
-    for (std::size_t t = 0; t < d->tables.size(); ++t)
-      out.push_back({fmt::format("bag.{}", t), labels(n * d->lookups_per_table, d->tables[t].vocab), {}});
+    bags(*d, n, out);
     if (targets == Targets::With) {
       const auto clicks = labels(n, 2);
       out.push_back({"targets", {}, {clicks.begin(), clicks.end()}});

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/random.hpp"
 #include "sim/model/model.hpp"
+#include "sim/program/embedding/id_stream.hpp"
 #include "sim/program/program.hpp"
 
 namespace orrery {
@@ -22,7 +24,8 @@ class DataSource {
  public:
   /// Tokens of a text in order; empty: uniform random tokens. Throws UserError when a token is outside of the model's
   /// vocabulary or there are fewer than a sample needs.
-  DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed);
+  DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed,
+             const std::vector<double>& id_skew = {});
 
   struct Sizes {
     std::int64_t samples = 1, sequence = 1, target_sequence = 1;
@@ -37,6 +40,7 @@ class DataSource {
   std::vector<std::int32_t> window(std::int64_t length);
   std::vector<double> noise(std::int64_t count);
   std::vector<std::int32_t> labels(std::int64_t count, std::int64_t classes);
+  void bags(const Dlrm& d, std::int64_t samples, std::vector<PortValues>& out);
   void causal(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
   void masked(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
   void paired(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
@@ -45,7 +49,13 @@ class DataSource {
   std::vector<std::int32_t> tokens_;
   std::int64_t vocabulary_ = 0;
   Random random_;
+  std::optional<IdStream> ids_;  // of skewed look-ups
+  std::int64_t samples_ = 0;     // drawn so far
 };
+
+/// The rows of the tables of a recommendation model, as look-ups ask for them: by exponents, one for each table or one
+/// for all; none: all rows alike. Throws UserError when there are others.
+IdStream id_stream(const Dlrm& model, const std::vector<double>& id_skew, std::uint64_t seed);
 
 /// The prompts of a batch, one behind the other: random ones where none are given. Throws UserError when there are not
 /// as many tokens as the options say.

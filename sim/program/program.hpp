@@ -34,6 +34,12 @@ struct Outcome {
   double seconds = 0;  // that the step took, by the clock of whoever executed it
 };
 
+/// A plan that brings weights to where plans place them from where they are newer, and its inputs.
+struct WriteBack {
+  Plan plan;
+  Step step;
+};
+
 /// Emits work step by step from what happened before. The simulator and the runtime drive the same program.
 class Program {
  public:
@@ -46,6 +52,8 @@ class Program {
   virtual void leave_out_samples() {}
   /// What the step that `next` gave last came to.
   virtual void told(const Outcome& outcome) = 0;
+  /// Ahead of reading weights, behind the last step; nothing where they are in their place.
+  virtual std::optional<WriteBack> write_back() const { return std::nullopt; }
 };
 
 /// Where outcomes come from when nothing is executed.

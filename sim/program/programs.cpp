@@ -5,7 +5,9 @@
 
 #include "sim/base/error.hpp"
 #include "sim/program/data.hpp"
+#include "sim/program/embedding/cached_rows.hpp"
 #include "sim/strategy/indices.hpp"
+#include "sim/strategy/offload/cached_embedding.hpp"
 
 namespace orrery {
 namespace {
@@ -179,9 +181,12 @@ std::unique_ptr<Program> training_program(const Model& model, const TrainOptions
                                           std::vector<std::int32_t> text) {
   RepeatedStep step{options.steps, sizes_of(options), Targets::With, {"loss"}};
   if (plan.has_port("grad_norm2")) step.outputs.push_back("grad_norm2");
-  find_ring(plan, step);
-  return std::make_unique<RepeatedPlan>(
-      std::move(plan), DataSource{model, std::move(text), static_cast<std::uint64_t>(options.seed)}, std::move(step));
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  auto repeated = find_ring(plan, step);
+  std::make_unique<RepeatedPlan>(std::move(plan), DataSource{model, std::move(text), seed, options.id_skew},
+                                 std::move(step));
+  if (cache_of(repeated->plans().front()) == nullptr) return repeated;
+  return with_cached_rows(std::move(repeated), id_stream(std::get<Dlrm>(model.network), options.id_skew, seed));
 }
 
 std::unique_ptr<Program> generation_program(const Model& model, const GenerateOptions& options, GenerationPlans plans,

@@ -61,6 +61,8 @@ constexpr StrategyEntry kStrategies[] = {
     {"angel-ptm",
      "pages that move by one schedule over all life-times; states on the host or a disk, updated lock-free",
      make_angel_ptm, angel_ptm_options},
+    {"cached-embedding", "embedding tables on the host, the rows of frequent ids in a cache on the device",
+     make_cached_embedding, cached_embedding_options},
     {"memo", "activations of blocks in two buffers; part of the tokens waits on the host, the rest is computed again",
      make_memo, memo_options},
     {"optex", "steps at several points at once, which predicted gradients lead to; a rank per point", make_optex,

@@ -44,6 +44,8 @@ class Strategy {
   virtual Plan inference(const Model& model, const InferOptions& options, const WorkspaceModel* workspaces) const = 0;
   /// The ranks of its training steps; one without axes.
   virtual Mesh mesh() const { return {}; }
+  /// Whether training steps do equal work: a few of them tell as much as many.
+  virtual bool steps_repeat() const { return true; }
   /// What the stages of a training step do, in order; nothing without a pipeline.
   virtual std::optional<Schedule> schedule(const TrainOptions&) const { return {}; }
 };

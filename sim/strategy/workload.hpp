@@ -181,6 +181,7 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   std::int64_t steps = 3;
   std::int64_t seed = 1;
+  std::vector<double> id_skew;
   std::string text;
 
   template <class V>
@@ -241,6 +242,11 @@ struct TrainOptions {
     v.field("optimizer", optimizer, "the update");
     v.field("steps", steps, "steps to run", at_least(1));
     v.field("seed", seed, "of initial weights, data order and dropout");
+    v.field(
+        "id_skew", id_skew,
+        "exponents of the Zipf distributions that ids of embedding tables are drawn from, one for each table or one "
+        "for all; row 0 comes most often; empty: all rows alike",
+        at_least(0));
     v.field("text", text, "file to train on, relative to the scenario; empty: random tokens");
   }
   /// What is left out at random, what experts are chosen, and what does not fit.

@@ -5,8 +5,9 @@
 
 namespace orrery {
 
-/// out[r,:] = table[index[r],:]; an index outside [first, last) gives zeros (vocabulary shards; −1 pads).
-/// Operands: table index → out.
+/// out[r,:] = table[index[r],:]; an index outside [first, last) gives zeros (vocabulary shards; −1 pads). Where `used`
+/// is bound, the first rows only (see used_of). With `on_host` the cores of the node do it in its memory. Operands:
+/// table index → out.
 struct Gather {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -14,6 +15,10 @@ struct Gather {
   std::int64_t first = 0;
   std::int64_t last = 0;
   DType dtype = DType::F32;
+  Extent used;
+  bool on_host = false;
+
+  std::int64_t used_rows(const Bindings& b) const { return used_of(rows, used, b); }
 
   static constexpr std::string_view kName = "gather";
   static constexpr OpClass kClass = OpClass::Embedding;
@@ -25,9 +30,12 @@ struct Gather {
     v("first", first);
     v("last", last);
     v("dtype", dtype);
+    v("used", used);
+    v("on_host", on_host);
   }
-  Amount amount(const Bindings&) const {
-    return {{}, size_of(dtype, rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}};
+  Amount amount(const Bindings& b) const {
+    const std::int64_t n = used_rows(b);
+    return {{}, size_of(dtype, n * cols) + size_of(DType::I32, n), size_of(dtype, n * cols), {}};
   }
   bool operator==(const Gather&) const = default;
 };
@@ -59,6 +67,52 @@ struct ScatterAdd {
             {}};
   }
   bool operator==(const ScatterAdd&) const = default;
+};
+
+/// Which rows leave a cache for others: the least frequent of the data set, or those that were used least since they
+/// came.
+enum class EvictionPolicy : std::uint8_t { Dataset, Lfu };
+
+/// Brings the maps of a cache of rows up to a batch and finds the slots of its ids (the frequency-aware cache of arXiv
+/// 2208.05321): victims give up their slots, missed rows take slots, then slots[i] is where row ids[i] lies; an id
+/// without a slot is an error. A row has a rank by how often it is used, the most frequent one 0. Who leaves and what
+/// comes is the Program's: `policy`, `warm` (rows that the first step loads ahead, the most frequent ones) and
+/// `batches` (steps whose rows come together) are what it goes by. With Lfu `uses` counts the lookups of each slot
+/// since its row came. Work: ids and maps read once, and sorted once as unique ids are found so; the policy reads its
+/// map of slots where rows leave. Operands: ids[lookups] ranks[rows] missed[slots] missed_slots[slots]
+/// victim_slots[slots] → slot_of_rank[rows] rank_of_slot[slots] [uses[slots]] slots[lookups]; the maps, of 64-bit
+/// integers counted from 1 (0: none), are updated.
+struct AdmitRows {
+  std::int64_t lookups = 0;
+  std::int64_t rows = 0;
+  std::int64_t slots = 0;
+  EvictionPolicy policy = EvictionPolicy::Dataset;
+  std::int64_t warm = 0;
+  std::int64_t batches = 1;
+  Extent misses{0, Symbol::CacheMisses}, victims{0, Symbol::CacheVictims};
+
+  static constexpr std::string_view kName = "admit_rows";
+  static constexpr OpClass kClass = OpClass::Embedding;
+  template <class V>
+  void visit(V&& v) const {
+    v("lookups", lookups);
+    v("rows", rows);
+    v("slots", slots);
+    v("policy", policy);
+    v("warm", warm);
+    v("batches", batches);
+    v("misses", misses);
+    v("victims", victims);
+  }
+  Amount amount(const Bindings& b) const {
+    const std::int64_t come = misses.at(b), leave = victims.at(b);
+    return {Flops{double(lookups + come + leave)},
+            size_of(DType::I32, lookups + 2 * come + leave) +
+                size_of(DType::I64, 4 * lookups + come + leave + (leave > 0 ? slots : 0)),
+            size_of(DType::I32, lookups) + size_of(DType::I64, 2 * lookups + 2 * come + 2 * leave),
+            {}};
+  }
+  bool operator==(const AdmitRows&) const = default;
 };
 
 /// Rotates, in place, pairs of the first rot_dim of head_dim numbers by the angle of the position start + r mod

@@ -6,11 +6,16 @@
 
 namespace orrery {
 
-/// Moves a tensor between tiers.  Operands: from → to.
+/// Moves a tensor between tiers: `rows` rows of `bytes`, where `used` is bound the first of them only (see used_of).
+/// Operands: from → to.
 struct Copy {
   Bytes bytes;
   Tier from = Tier::Device;
   Tier to = Tier::Device;
+  std::int64_t rows = 1;
+  Extent used;
+
+  Bytes moved(const Bindings& b) const { return double(used_of(rows, used, b)) * bytes; }
 
   static constexpr std::string_view kName = "copy";
   static constexpr OpClass kClass = OpClass::Copy;
@@ -19,8 +24,10 @@ struct Copy {
     v("bytes", bytes);
     v("from", from);
     v("to", to);
+    v("rows", rows);
+    v("used", used);
   }
-  Amount amount(const Bindings&) const { return {{}, bytes, bytes, bytes}; }
+  Amount amount(const Bindings& b) const { return {{}, moved(b), moved(b), moved(b)}; }
   bool operator==(const Copy&) const = default;
 };
 

@@ -99,10 +99,14 @@ struct PagedAttention {
 };
 
 /// table[index[r],:] = x[r,:] in order of r; −1 is left out. Keys and values of new rows go to their slots of a pool
-/// so.  Operands: x index → table (updated).
+/// so. `used` and `on_host` as in Gather.  Operands: x index → table (updated).
 struct ScatterRows {
   std::int64_t rows = 0, cols = 0, table_rows = 0;
   DType dtype = DType::F32;
+  Extent used;
+  bool on_host = false;
+
+  std::int64_t used_rows(const Bindings& b) const { return used_of(rows, used, b); }
 
   static constexpr std::string_view kName = "scatter_rows";
   static constexpr OpClass kClass = OpClass::Embedding;
@@ -112,9 +116,12 @@ struct ScatterRows {
     v("cols", cols);
     v("table_rows", table_rows);
     v("dtype", dtype);
+    v("used", used);
+    v("on_host", on_host);
   }
-  Amount amount(const Bindings&) const {
-    return {{}, size_of(dtype, rows * cols) + size_of(DType::I32, rows), size_of(dtype, rows * cols), {}};
+  Amount amount(const Bindings& b) const {
+    const std::int64_t n = used_rows(b);
+    return {{}, size_of(dtype, n * cols) + size_of(DType::I32, n), size_of(dtype, n * cols), {}};
   }
   bool operator==(const ScatterRows&) const = default;
 };

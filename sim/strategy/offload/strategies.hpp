@@ -33,6 +33,9 @@ std::vector<OptionInfo> elixir_v1_options();
 std::unique_ptr<Strategy> make_angel_ptm(const Node& options);
 std::vector<OptionInfo> angel_ptm_options();
 
+std::unique_ptr<Strategy> make_cached_embedding(const Node& options);
+std::vector<OptionInfo> cached_embedding_options();
+
 std::unique_ptr<Strategy> make_memo(const Node& options);
 std::vector<OptionInfo> memo_options();
 
