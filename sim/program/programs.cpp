@@ -182,9 +182,9 @@ std::unique_ptr<Program> training_program(const Model& model, const TrainOptions
   RepeatedStep step{options.steps, sizes_of(options), Targets::With, {"loss"}};
   if (plan.has_port("grad_norm2")) step.outputs.push_back("grad_norm2");
   const auto seed = static_cast<std::uint64_t>(options.seed);
-  auto repeated = find_ring(plan, step);
-  std::make_unique<RepeatedPlan>(std::move(plan), DataSource{model, std::move(text), seed, options.id_skew},
-                                 std::move(step));
+  find_ring(plan, step);
+  auto repeated = std::make_unique<RepeatedPlan>(
+      std::move(plan), DataSource{model, std::move(text), seed, options.id_skew}, std::move(step));
   if (cache_of(repeated->plans().front()) == nullptr) return repeated;
   return with_cached_rows(std::move(repeated), id_stream(std::get<Dlrm>(model.network), options.id_skew, seed));
 }
