@@ -11,6 +11,7 @@
 #include "sim/base/table.hpp"
 #include "sim/model/load.hpp"
 #include "sim/model/print.hpp"
+#include "sim/program/cluster/cluster_scheduler.hpp"
 #include "sim/program/serving/scheduler.hpp"
 
 namespace orrery {
@@ -102,13 +103,20 @@ Rows scheduler_rows(const Locations&) {
   return rows;
 }
 
+Rows cluster_policy_rows(const Locations&) {
+  Rows rows = Rows::array();
+  for (const ClusterPolicy& p : cluster_policies()) rows.push_back({{"name", p.name}, {"summary", p.summary}});
+  return rows;
+}
+
 struct Kind {
   std::string_view name;
   Rows (*rows)(const Locations&);
 };
-constexpr Kind kKinds[] = {{"strategies", strategy_rows},  {"models", model_rows},        {"clusters", cluster_rows},
-                           {"devices", device_rows},       {"profiles", profile_rows},    {"scenarios", scenario_rows},
-                           {"benchmarks", benchmark_rows}, {"schedulers", scheduler_rows}};
+constexpr Kind kKinds[] = {
+    {"strategies", strategy_rows},  {"models", model_rows},         {"clusters", cluster_rows},
+    {"devices", device_rows},       {"profiles", profile_rows},     {"scenarios", scenario_rows},
+    {"benchmarks", benchmark_rows}, {"schedulers", scheduler_rows}, {"cluster-schedulers", cluster_policy_rows}};
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
@@ -120,7 +128,8 @@ class List final : public Command {
  public:
   std::string_view name() const override { return "list"; }
   std::string_view summary() const override {
-    return "strategies, models, clusters, devices, profiles, scenarios, schedulers or benchmarks";
+    return "strategies, models, clusters, devices, profiles, scenarios, benchmarks or schedulers of servers and "
+           "clusters";
   }
   std::string_view arguments() const override { return "KIND"; }
   Arity arity() const override { return {1, 1}; }

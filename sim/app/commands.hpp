@@ -16,6 +16,7 @@ std::unique_ptr<Command> make_simulate();
 std::unique_ptr<Command> make_memory();
 std::unique_ptr<Command> make_serve();
 std::unique_ptr<Command> make_serve_plan();
+std::unique_ptr<Command> make_schedule();
 std::unique_ptr<Command> make_reproduce();
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_speculate();

@@ -25,22 +25,6 @@ std::string file_of(const std::string& name, const Locations& locations,
   return std::filesystem::is_directory(path) ? path + "/config.json" : path;
 }
 
-/// So many devices of a cluster: nodes with fewer of them, or fewer nodes.
-void use_devices(Node& document, const Cluster& cluster, std::int64_t devices) {
-  if (cluster.is_heterogeneous())
-    throw UserError{"a part of a cluster with nodes of several kinds is not one thing", "leave --devices out"};
-  if (devices > cluster.num_ranks())
-    throw UserError{fmt::format("--devices {} is more than the {} of {}", devices, cluster.num_ranks(), cluster.name)};
-  const std::int64_t nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
-  if (devices % nodes != 0)
-    throw UserError{fmt::format("--devices {} are not as many on each of {} nodes", devices, nodes),
-                    fmt::format("use a multiple of {}", cluster.devices_per_node)};
-  set_path(document, fmt::format("nodes={}", nodes), {});
-  set_path(document, fmt::format("devices_per_node={}", devices / nodes), {});
-  if (devices / nodes != cluster.devices_per_node && cluster.layout != NodeLayout::Pcie)
-    set_path(document, "layout=switch", {});  // a part of a cube mesh is none
-}
-
 /// bf16, or f16 on devices that have no matrix arithmetic in bf16.
 std::string usual_type(const DeviceModel& device) {
   try {
@@ -81,6 +65,21 @@ std::string slowed_by(const Report& r) {
 }
 
 }  // namespace
+
+void use_devices(Node& document, const Cluster& cluster, std::int64_t devices) {
+  if (cluster.is_heterogeneous())
+    throw UserError{"a part of a cluster with nodes of several kinds is not one thing", "leave --devices out"};
+  if (devices > cluster.num_ranks())
+    throw UserError{fmt::format("--devices {} is more than the {} of {}", devices, cluster.num_ranks(), cluster.name)};
+  const std::int64_t nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  if (devices % nodes != 0)
+    throw UserError{fmt::format("--devices {} are not as many on each of {} nodes", devices, nodes),
+                    fmt::format("use a multiple of {}", cluster.devices_per_node)};
+  set_path(document, fmt::format("nodes={}", nodes), {});
+  set_path(document, fmt::format("devices_per_node={}", devices / nodes), {});
+  if (devices / nodes != cluster.devices_per_node && cluster.layout != NodeLayout::Pcie)
+    set_path(document, "layout=switch", {});  // a part of a cube mesh is none
+}
 
 std::vector<Flag> TrainingTarget::flags() {
   return {

@@ -76,6 +76,10 @@ struct TrainingTrial {
   bool is_better_than(const TrainingTrial& other) const;
 };
 
+/// So many devices of a cluster: nodes with fewer of them, or fewer nodes. Throws UserError where they are not as many on
+/// each node, or more than there are.
+void use_devices(Node& document, const Cluster& cluster, std::int64_t devices);
+
 /// The scenario file of a training step: `strategy` as one entry of its list, `recompute` as a value or with more keys
 /// behind it ("full, microbatches: 8").
 std::string training_scenario(const TrainingRequest& request, const std::string& strategy,
