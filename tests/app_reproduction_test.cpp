@@ -96,8 +96,8 @@ TEST_CASE("an unknown reproduction is refused with those there are") {
   CHECK(user_error([] { find_reproduction("optimos"); }) ==
         "unknown reproduction 'optimos'; did you mean 'optimus'? known reproductions: ring-self-attention, optimus, "
         "amp, galvatron, sky-computing, memo, kraken, energonai, leviathan, medusa, eagle, glide-cape, clover, elixir, "
-        "angel-ptm, zero-offload, zero-infinity, flexmoe, patrickstar, cached-embedding, datasculpt, baichuan-seed, "
-        "optex");
+        "angel-ptm, zero-offload, zero-infinity, flexmoe, patrickstar, ones, cached-embedding, het, datasculpt, "
+        "baichuan-seed, optex");
 }
 
 TEST_CASE("small models decode as fast as the host starts ops, unless it starts all of them at once") {

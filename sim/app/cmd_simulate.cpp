@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/app/cached_training.hpp"
 #include "sim/app/commands.hpp"
 #include "sim/app/expectations.hpp"
 #include "sim/app/report.hpp"
@@ -41,6 +42,7 @@ class Simulate final : public Command {
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
+    if (scenario.options.workload.cached_training) return run_cached(context, scenario);
     const Machine machine = context.wiring.machine(scenario.options, scenario.cluster);
     if (!machine.doubt.empty()) context.console.warn(machine.doubt);
     const auto before_step = [&](std::size_t step) {
@@ -73,6 +75,17 @@ class Simulate final : public Command {
   }
 
  private:
+  /// Steps whose messages differ have no timeline.
+  int run_cached(AppContext& context, const Scenario& scenario) const {
+    if (!trace_.empty() || !changes_.empty() || steps_ || !out_.path.empty())
+      throw UserError{"a cached training has no timeline: --trace, --what-if, --steps and --out do not apply",
+                      "set workload.cached_training.steps"};
+    const CachedTrainingReport report =
+        simulate_cached_training(scenario, context.wiring, [&] { context.interrupt.check(); });
+    context.console.out(context.json ? to_json(report).dump(2) + "\n" : to_text(report));
+    return exit_code::kOk;
+  }
+
   static void add_expectations(nlohmann::json& document, const std::vector<ExpectationResult>& expectations) {
     for (const ExpectationResult& e : expectations)
       document["expectations"].push_back({{"metric", e.metric},

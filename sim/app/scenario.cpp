@@ -17,12 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kWorkloads = "train, generate, infer or serve";
+constexpr std::string_view kWorkloads = "train, generate, infer, serve or cached_training";
 
 void check_workload(const Scenario& s) {
   const Workload& w = s.options.workload;
-  const int count =
-      int(w.train.has_value()) + int(w.generate.has_value()) + int(w.infer.has_value()) + int(w.serve.has_value());
+  const int count = int(w.train.has_value()) + int(w.generate.has_value()) + int(w.infer.has_value()) +
+                    int(w.serve.has_value()) + int(w.cached_training.has_value());
   if (count == 1) return;
   throw UserError{at(*s.document.find("workload"), fmt::format("a scenario has one workload, this one has {}", count),
                      fmt::format("give one of {}", kWorkloads))};
@@ -257,12 +257,16 @@ std::span<const EnumName<Expansion>> enum_names(Expansion) {
 
 std::string_view Scenario::workload_name() const {
   const Workload& w = options.workload;
-  return w.train ? "train" : w.generate ? "generate" : w.infer ? "infer" : "serve";
+  return w.train ? "train" : w.generate ? "generate" : w.infer ? "infer" : w.serve ? "serve" : "cached_training";
 }
 
 std::int64_t Scenario::seed() const {
   const Workload& w = options.workload;
-  return w.train ? w.train->seed : w.generate ? w.generate->seed : w.infer ? w.infer->seed : w.serve->traffic.seed;
+  return w.train      ? w.train->seed
+         : w.generate ? w.generate->seed
+         : w.infer    ? w.infer->seed
+         : w.serve    ? w.serve->traffic.seed
+                      : w.cached_training->seed;
 }
 
 Scenario make_scenario(Node document, std::string name, const Locations& locations) {

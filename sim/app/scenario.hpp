@@ -11,6 +11,7 @@
 #include "sim/engine/engine.hpp"
 #include "sim/machine/cluster.hpp"
 #include "sim/model/model.hpp"
+#include "sim/program/embedding/cached_options.hpp"
 #include "sim/program/serving/serving_options.hpp"
 #include "sim/strategy/speculation/drafter.hpp"
 #include "sim/strategy/speculation/token_tree.hpp"
@@ -56,6 +57,7 @@ struct Workload {
   std::optional<GenerateOptions> generate;
   std::optional<InferOptions> infer;
   std::optional<ServeOptions> serve;
+  std::optional<CachedTrainingOptions> cached_training;
 
   template <class V>
   void visit(V& v) {
@@ -63,6 +65,7 @@ struct Workload {
     v.field("generate", generate, "prefill and decode steps");
     v.field("infer", infer, "forward passes");
     v.field("serve", serve, "requests that come and are answered (`orrery serve`)");
+    v.field("cached_training", cached_training, "training steps with embeddings on parameter servers, and caches");
   }
 };
 
@@ -129,7 +132,7 @@ struct Scenario {
   // Empty where there is none.
   std::string model_path, cluster_path, weights_path, tokenizer_path, text_path, trace_path;
 
-  /// "train", "generate", "infer" or "serve".
+  /// "train", "generate", "infer", "serve" or "cached_training".
   std::string_view workload_name() const;
   std::int64_t seed() const;
   bool speculates() const { return options.workload.generate && options.workload.generate->speculate; }

@@ -230,6 +230,10 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Scenario& s) {
 static std::unique_ptr<Program> program_of(const Scenario& s, const Wiring& wiring, const ProgramRequest& request) {
   if (s.options.workload.serve)
     throw UserError{fmt::format("the workload of {} is `serve`", orrery::quoted(s.name)), "use `orrery serve`"};
+  if (s.options.workload.cached_training)
+    throw UserError{
+        fmt::format("the workload of {} is `cached_training`, which is simulated only", orrery::quoted(s.name)),
+        "use `orrery simulate`"};
   const std::unique_ptr<Strategy> strategy = wiring.strategy(s.strategy, s.strategy_options);
   if (s.options.workload.train) {
     TrainOptions o = *s.options.workload.train;
