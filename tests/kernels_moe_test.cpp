@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <numeric>
 
 #include "kernels/host/indexing.hpp"
@@ -121,6 +122,109 @@ TEST_CASE("gradients of the gate equal differences", "[kernels]") {
                        return dot(x.weights, w) + dot(x.scores, ws);
                      })) < 1e-7);
     }
+}
+
+namespace {
+
+/// A gate of every expert above a threshold.
+struct Threshold {
+  Values scores, weights;
+  Ids indices;
+
+  explicit Threshold(ThresholdGateArgs<double> args)
+      : scores(poison(args.tokens * args.experts)),
+        weights(poison(args.tokens * args.choices)),
+        indices(static_cast<std::size_t>(args.tokens * args.choices), -7) {
+    Workspace workspace{gate_workspace(args.experts, 1, sizeof(double))};
+    args.scores = scores.data(), args.weights = weights.data(), args.indices = indices.data();
+    args.workspace = workspace.data();
+    run([&] { threshold_gate(args); });
+    CHECK(workspace.intact());
+  }
+};
+
+constexpr PhiloxKey kNoise{9, 4};
+
+}  // namespace
+
+TEST_CASE("a gate with a threshold visits the experts whose noisy softmax is above it", "[kernels]") {
+  const Values logits{0.5, -1, 2, 0, 0, 1};
+  const Ids numbers{7, 3};
+  const bool plain = GENERATE(false, true), hard = GENERATE(false, true), listed = GENERATE(false, true);
+  const std::int64_t choices = hard ? 1 : 3;
+  const Threshold gate{{.tokens = 2,
+                        .experts = 3,
+                        .choices = choices,
+                        .temperature = 0.7,
+                        .threshold = 0.2,
+                        .hard = hard,
+                        .weighs_plain = plain,
+                        .key = kNoise,
+                        .first_token = 5,
+                        .token_ids = listed ? numbers.data() : nullptr,
+                        .logits = logits.data()}};
+  for (std::int64_t t = 0; t < 2; ++t) {
+    const std::int64_t number = listed ? numbers[std::size_t(t)] : 5 + t;
+    Values noisy, scores;
+    double sum = 0, plain_sum = 0;
+    for (std::int64_t e = 0; e < 3; ++e) {
+      const double u = philox_uniform(philox_word(kNoise, std::uint64_t(number * 3 + e)));
+      sum += noisy.emplace_back(std::exp((logits[std::size_t(3 * t + e)] - std::log(-std::log(u))) / 0.7));
+      plain_sum += scores.emplace_back(std::exp(logits[std::size_t(3 * t + e)]));
+    }
+    const double most = *std::max_element(noisy.begin(), noisy.end());
+    std::size_t slot = std::size_t(t * choices);
+    for (std::size_t e = 0; e < 3; ++e) {
+      const double score = plain ? scores[e] / plain_sum : noisy[e] / sum;
+      CHECK(gate.scores[std::size_t(3 * t) + e] == Approx(score));
+      if (hard ? noisy[e] < most : noisy[e] / sum <= 0.2) continue;
+      CHECK(gate.indices[slot] == std::int32_t(e));
+      CHECK(gate.weights[slot++] == Approx(score));
+    }
+    for (; slot < std::size_t((t + 1) * choices); ++slot) {
+      CHECK(gate.indices[slot] == -1);
+      CHECK(gate.weights[slot] == 0);
+    }
+  }
+}
+
+TEST_CASE("gradients of a gate with a threshold equal differences while no expert comes or goes", "[kernels]") {
+  const std::int64_t tokens = 6, experts = 8;
+  const bool plain = GENERATE(false, true), hard = GENERATE(false, true);
+  const std::int64_t choices = hard ? 1 : experts;
+  const double temperature = 0.6;
+  Values logits = random_values(tokens * experts, 1, -2, 2);
+  const Values w = random_values(tokens * choices, 2);
+  const auto args = [&] {
+    return ThresholdGateArgs<double>{.tokens = tokens,
+                                     .experts = experts,
+                                     .choices = choices,
+                                     .temperature = temperature,
+                                     .threshold = 0.05,
+                                     .hard = hard,
+                                     .weighs_plain = plain,
+                                     .key = kNoise,
+                                     .logits = logits.data()};
+  };
+  const Threshold gate{args()};
+  CHECK((hard || (std::count(gate.indices.begin(), gate.indices.end(), -1) > tokens &&
+                  std::count(gate.indices.begin(), gate.indices.end(), -1) < tokens * (experts - 1))));
+  Values dlogits = poison(tokens * experts);
+  run([&] {
+    gate_backward<double>({.tokens = tokens,
+                           .experts = experts,
+                           .top_k = choices,
+                           .factor = plain ? 1 : 1 / temperature,
+                           .scores = gate.scores.data(),
+                           .indices = gate.indices.data(),
+                           .dweights = w.data(),
+                           .dlogits = dlogits.data()});
+  });
+  CHECK(distance(dlogits, numeric_gradient(logits, [&] {
+                   const Threshold x{args()};
+                   REQUIRE(x.indices == gate.indices);
+                   return dot(x.weights, w);
+                 })) < 1e-7);
 }
 
 TEST_CASE("routing sorts choices by expert, stably", "[kernels]") {

@@ -4,6 +4,7 @@
 // names.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -281,7 +282,6 @@ inline void turn(Vec& x, const ReferenceSizes& s, int heads, int d, double theta
         b = a0 * std::sin(angle) + b0 * std::cos(angle);
       }
 }
-
 /// Llama (RMSNorm, rotary positions, grouped key/value heads, SwiGLU, untied head).
 class LlamaReference {
  public:
@@ -290,6 +290,7 @@ class LlamaReference {
     g.clear();
     for (const auto& [name, values] : w) g[name].assign(values.size(), 0.0);
   }
+  virtual ~LlamaReference() = default;
 
   double run(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets) {
     Vec x(static_cast<std::size_t>(n * h));
@@ -308,12 +309,47 @@ class LlamaReference {
     return loss;
   }
 
+ protected:
+  struct Inner {
+    Vec b, gate, up, z;
+  };
+  /// SwiGLU of `rows` rows, whose matrices are called gate, up, down; and its gradients: of b returned.
+  Vec swiglu(const std::array<std::string, 3>& names, const Vec& b, int rows, Inner& t) const {
+    t.b = b;
+    t.gate = affine(b, w.at(names[0]), nullptr, rows, h, f, true);
+    t.up = affine(b, w.at(names[1]), nullptr, rows, h, f, true);
+    t.z = t.up;
+    for (std::size_t i = 0; i < t.z.size(); ++i) t.z[i] *= t.gate[i] / (1 + std::exp(-t.gate[i]));
+    return affine(t.z, w.at(names[2]), nullptr, rows, f, h, true);
+  }
+  Vec swiglu_back(const std::array<std::string, 3>& names, const Vec& dy, int rows, const Inner& t) {
+    const Vec dz = affine_back(t.z, w.at(names[2]), dy, g[names[2]], nullptr, rows, f, h, true);
+    Vec dgate(dz.size()), dup(dz.size());
+    for (std::size_t i = 0; i < dz.size(); ++i) {
+      const double sig = 1 / (1 + std::exp(-t.gate[i]));
+      dup[i] = dz[i] * t.gate[i] * sig;
+      dgate[i] = dz[i] * t.up[i] * sig * (1 + t.gate[i] * (1 - sig));
+    }
+    Vec db = affine_back(t.b, w.at(names[0]), dgate, g[names[0]], nullptr, rows, h, f, true);
+    add_to(db, affine_back(t.b, w.at(names[1]), dup, g[names[1]], nullptr, rows, h, f, true));
+    return db;
+  }
+  virtual Vec feed_forward(int l, const Vec& b) { return swiglu(mlp_names(l), b, n, inner[l]); }
+  virtual Vec feed_forward_back(int l, const Vec& dy) { return swiglu_back(mlp_names(l), dy, n, inner[l]); }
+  const ReferenceSizes s;
+  const Values& w;
+  Values& g;
+  const int n = s.batch * s.sequence, h = s.hidden, f = s.inner;
+
  private:
   struct Kept {
-    Vec x, a, q, k, v, o, x2, b, gate, up, z;
+    Vec x, a, q, k, v, o, x2;
     CausalAttention att;
   };
-
+  static std::array<std::string, 3> mlp_names(int l) {
+    const std::string p = "model.layers." + std::to_string(l) + ".mlp.";
+    return {p + "gate_proj.weight", p + "up_proj.weight", p + "down_proj.weight"};
+  }
   void forward(int l, Vec& x) {
     const std::string p = "model.layers." + std::to_string(l) + ".";
     Kept t{.x = x, .att = {s, d, {}}};
@@ -325,30 +361,14 @@ class LlamaReference {
     t.o = t.att.forward(t.q, t.k, t.v);
     add_to(x, affine(t.o, w.at(p + "self_attn.o_proj.weight"), nullptr, n, h, h, true));
     t.x2 = x;
-    t.b = normed(x, w.at(p + "post_attention_layernorm.weight"), nullptr, n, h, eps);
-    t.gate = affine(t.b, w.at(p + "mlp.gate_proj.weight"), nullptr, n, h, f, true);
-    t.up = affine(t.b, w.at(p + "mlp.up_proj.weight"), nullptr, n, h, f, true);
-    t.z = t.up;
-    for (std::size_t i = 0; i < t.z.size(); ++i) t.z[i] *= t.gate[i] / (1 + std::exp(-t.gate[i]));
-    add_to(x, affine(t.z, w.at(p + "mlp.down_proj.weight"), nullptr, n, f, h, true));
+    add_to(x, feed_forward(l, normed(x, w.at(p + "post_attention_layernorm.weight"), nullptr, n, h, eps)));
     kept.push_back(std::move(t));
   }
 
   void backward(int l, Vec& dx) {
     const std::string p = "model.layers." + std::to_string(l) + ".";
     const Kept& t = kept[l];
-    const Vec dz =
-        affine_back(t.z, w.at(p + "mlp.down_proj.weight"), dx, g[p + "mlp.down_proj.weight"], nullptr, n, f, h, true);
-    Vec dgate(dz.size()), dup(dz.size());
-    for (std::size_t i = 0; i < dz.size(); ++i) {
-      const double sig = 1 / (1 + std::exp(-t.gate[i]));
-      dup[i] = dz[i] * t.gate[i] * sig;
-      dgate[i] = dz[i] * t.up[i] * sig * (1 + t.gate[i] * (1 - sig));
-    }
-    Vec db = affine_back(t.b, w.at(p + "mlp.gate_proj.weight"), dgate, g[p + "mlp.gate_proj.weight"], nullptr, n, h, f,
-                         true);
-    add_to(db,
-           affine_back(t.b, w.at(p + "mlp.up_proj.weight"), dup, g[p + "mlp.up_proj.weight"], nullptr, n, h, f, true));
+    const Vec db = feed_forward_back(l, dx);
     add_to(dx, normed_back(t.x2, w.at(p + "post_attention_layernorm.weight"), db,
                            g[p + "post_attention_layernorm.weight"], nullptr, n, h, eps));
     const Vec d_o = affine_back(t.o, w.at(p + "self_attn.o_proj.weight"), dx, g[p + "self_attn.o_proj.weight"], nullptr,
@@ -365,12 +385,9 @@ class LlamaReference {
     add_to(dx, normed_back(t.x, w.at(p + "input_layernorm.weight"), da, g[p + "input_layernorm.weight"], nullptr, n, h,
                            eps));
   }
-
-  const ReferenceSizes s;
-  const Values& w;
-  Values& g;
   std::vector<Kept> kept;
-  const int n = s.batch * s.sequence, h = s.hidden, f = s.inner, d = h / s.heads, kv = s.kv_heads * d;
+  std::vector<Inner> inner = std::vector<Inner>(static_cast<std::size_t>(s.layers));
+  const int d = h / s.heads, kv = s.kv_heads * d;
   const double eps = 1e-5, theta = 10000;
 };
 

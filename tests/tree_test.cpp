@@ -70,6 +70,7 @@ const std::vector<StrategyFiles>& named_otherwise() {
   static const std::vector<StrategyFiles> table = {
       {"single", "single_device", "single", "parity"},
       {"zero-offload", "offload/zero_offload", "zero-offload", "zero_offload"},
+      {"cached-embedding", "offload/cached_embedding", "cached-embedding", "cached_embedding"},
       {"zero-infinity", "offload/zero_infinity", "zero-infinity", "zero_infinity"},
       {"patrickstar", "offload/patrickstar", "patrickstar", "patrickstar"},
       {"gemini", "offload/gemini", "gemini", "gemini"},
@@ -389,7 +390,6 @@ TEST_CASE("every registered strategy has its source, its scenario with a page, a
     if (!complaints.empty()) continue;
     if (read(root() / folder / "scenario.yaml").find("- " + name + ":") == std::string::npos)
       complaints.push_back(folder + "/scenario.yaml does not use the strategy '" + name + "'");
-    // The shared test has a mesh for each preset: {"zero3", "{mesh: fsdp2}", …}.
     if (expected.test == "tests/parallel_presets_test.cpp" &&
         read(root() / expected.test).find("{\"" + name + "\", ") == std::string::npos)
       complaints.push_back(expected.test + " does not name the strategy '" + name + "'");

@@ -67,15 +67,35 @@ void weights_gradient(const GateBackwardArgs<T>& a, std::int64_t t, T* ds) {
   const T *scores = a.scores + t * a.experts, *dw = a.dweights + t * a.top_k;
   const std::int32_t* index = a.indices + t * a.top_k;
   T sum = T(kTiny), dot = 0;
-  for (std::int64_t j = 0; j < a.top_k; ++j) {
+  for (std::int64_t j = 0; j < a.top_k && index[j] >= 0; ++j) {
     sum += scores[index[j]];
     dot += dw[j] * scores[index[j]];
   }
-  for (std::int64_t j = 0; j < a.top_k; ++j)
+  for (std::int64_t j = 0; j < a.top_k && index[j] >= 0; ++j)
     ds[index[j]] += a.normalise ? a.factor * (dw[j] - dot / sum) / sum : a.factor * dw[j];
 }
 
+/// `g` holds the noisy softmax of the token.
+template <class T>
+void visit_active(const ThresholdGateArgs<T>& a, std::int64_t t, const T* g) {
+  const std::int64_t best = a.hard ? largest(a.experts, g) : -1;
+  std::int32_t* index = a.indices + t * a.choices;
+  T* weights = a.weights + t * a.choices;
+  std::int64_t j = 0;
+  for (std::int64_t e = 0; e < a.experts && j < a.choices; ++e) {
+    if (a.hard ? e != best : !(g[e] > T(a.threshold))) continue;
+    index[j] = static_cast<std::int32_t>(e);
+    weights[j++] = a.scores[t * a.experts + e];
+  }
+  std::fill(index + j, index + a.choices, -1);
+  std::fill(weights + j, weights + a.choices, T(0));
+}
+
 }  // namespace
+
+double gumbel_noise(PhiloxKey key, std::uint64_t element) {
+  return -std::log(-std::log(philox_uniform(philox_word(key, element))));
+}
 
 std::size_t gate_workspace(std::int64_t experts, std::int64_t groups, std::size_t element_size) {
   return cache_lines(static_cast<std::size_t>(experts) * element_size) +
@@ -91,6 +111,25 @@ void gate(const GateArgs<T>& a) {
   Arena arena{a.workspace};
   T *choice = arena.take<T>(a.experts), *groups = arena.take<T>(a.groups);
   for (std::int64_t t = 0; t < a.tokens; ++t) gate_token(a, t, choice, groups);
+}
+
+template <class T>
+void threshold_gate(const ThresholdGateArgs<T>& a) {
+  T* g = Arena{a.workspace}.take<T>(a.experts);
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const std::int64_t token = a.token_ids ? a.token_ids[t] : a.first_token + t;
+    const T* logits = a.logits + t * a.experts;
+    T* scores = a.scores + t * a.experts;
+    for (std::int64_t e = 0; e < a.experts; ++e)
+      g[e] = T((double(logits[e]) + gumbel_noise(a.key, static_cast<std::uint64_t>(token * a.experts + e))) /
+               a.temperature);
+    softmax<T>({.rows = 1, .cols = a.experts, .x = g, .y = g});
+    if (a.weighs_plain)
+      softmax<T>({.rows = 1, .cols = a.experts, .x = logits, .y = scores});
+    else
+      std::copy_n(g, a.experts, scores);
+    visit_active(a, t, g);
+  }
 }
 
 template <class T>
@@ -110,8 +149,9 @@ void gate_backward(const GateBackwardArgs<T>& a) {
   }
 }
 
-#define KERNELS_INSTANTIATE(T)               \
-  template void gate<T>(const GateArgs<T>&); \
+#define KERNELS_INSTANTIATE(T)                                  \
+  template void gate<T>(const GateArgs<T>&);                    \
+  template void threshold_gate<T>(const ThresholdGateArgs<T>&); \
   template void gate_backward<T>(const GateBackwardArgs<T>&);
 KERNELS_INSTANTIATE(float)
 KERNELS_INSTANTIATE(double)

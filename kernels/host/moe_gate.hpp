@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/host/common.hpp"
+#include "kernels/philox.hpp"
 
 namespace orrery::kernels {
 
@@ -33,9 +34,36 @@ std::size_t gate_workspace(std::int64_t experts, std::int64_t groups, std::size_
 template <class T>
 void gate(const GateArgs<T>& args);
 
-/// dlogits from dweights and an optional gradient on all scores (auxiliary losses); the choice has no gradient.
-/// With σ = Σ s[chosen]: ds_i = factor·(dw_i − Σ_j dw_j·s_j/σ)/σ if normalised, else factor·dw_i; plus dscores.
-/// Softmax: dlogits = s·(ds − Σ ds·s); sigmoid: dlogits = ds·s·(1 − s).
+/// The noise of a global element: −ln(−ln u), with u uniform in (0, 1).
+double gumbel_noise(PhiloxKey key, std::uint64_t element);
+
+/// Threshold gate: g = softmax((logits + noise)/temperature), noise of element token·experts + expert. A token visits
+/// the experts with g > threshold, or the one with the largest g (`hard`; of equals the first): in order of the
+/// experts, index −1 and weight 0 in what choices are left. Scores are g, or softmax(logits) (`weighs_plain`); weights
+/// are those of the visited experts. As gate_backward of softmax scores with factor 1/temperature (weighs_plain: 1)
+/// gives dlogits.
+template <class T>
+struct ThresholdGateArgs {
+  std::int64_t tokens = 0, experts = 0;
+  std::int64_t choices = 0;  ///< of a token: experts, or less where no token has more
+  double temperature = 1, threshold = 0;
+  bool hard = false, weighs_plain = false;
+  PhiloxKey key;
+  std::int64_t first_token = 0;             ///< number of token 0 in the whole batch
+  const std::int32_t* token_ids = nullptr;  ///< [tokens] or null: their numbers
+  const T* logits = nullptr;
+  T* scores = nullptr;
+  std::int32_t* indices = nullptr;  ///< [tokens,choices]
+  T* weights = nullptr;             ///< [tokens,choices]
+  void* workspace = nullptr;        ///< gate_workspace(experts, 1, sizeof(T)) bytes
+};
+
+template <class T>
+void threshold_gate(const ThresholdGateArgs<T>& args);
+
+/// dlogits from dweights and an optional gradient on all scores (auxiliary losses); the choice has no gradient. Choices
+/// of no expert (index −1) stand behind the others. With σ = Σ s[chosen]: ds_i = factor·(dw_i − Σ_j dw_j·s_j/σ)/σ if
+/// normalised, else factor·dw_i; plus dscores. Softmax: dlogits = s·(ds − Σ ds·s); sigmoid: dlogits = ds·s·(1 − s).
 template <class T>
 struct GateBackwardArgs {
   std::int64_t tokens = 0, experts = 0, top_k = 1;

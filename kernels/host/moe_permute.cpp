@@ -40,11 +40,12 @@ void route(const RouteArgs& a) {
   const std::int64_t choices = a.tokens * a.top_k;
   const bool padded = a.layout == RouteLayout::Padded;
   const std::int64_t room = padded ? a.groups * *a.capacity : 0;  // of an expert
-  std::fill_n(a.choice_of_row, padded ? a.experts * room : choices, -1);
+  std::fill_n(a.choice_of_row, padded ? a.experts * room : a.room.value_or(choices), -1);
   count_choices(a);
   a.offsets[0] = 0;
   for (std::int64_t e = 0; e < a.experts; ++e)
     a.offsets[e + 1] = a.offsets[e] + (padded ? static_cast<std::int32_t>(room) : kept(a, a.counts[e]));
+  if (!padded && a.offsets[a.experts] > a.room.value_or(choices)) return;
   for (std::int64_t g = 0; g < a.groups; ++g)
     place_choices(a, choices * g / a.groups, choices * (g + 1) / a.groups,
                   g > 0 ? static_cast<std::int32_t>(g * *a.capacity) : 0);

@@ -16,6 +16,7 @@ enum class RouteLayout {
 struct RouteArgs {
   std::int64_t tokens = 0, experts = 0, top_k = 1;
   std::optional<std::int64_t> capacity = {};  ///< rows an expert takes at most; absent: all. Padded needs it.
+  std::optional<std::int64_t> room = {};      ///< Compact: of choice_of_row; absent: one for each choice
   RouteLayout layout = RouteLayout::Compact;
   std::int64_t groups = 1;                ///< Compact has one
   const std::int32_t* indices = nullptr;  ///< [tokens,top_k]
@@ -25,6 +26,7 @@ struct RouteArgs {
   std::int32_t* choice_of_row = nullptr;  ///< [tokens·top_k], Padded [experts·groups·capacity]: t·top_k + j, or −1
 };
 
+/// With more rows than room only counts and offsets are written.
 void route(const RouteArgs& args);
 
 /// Moves token rows x[tokens,cols] to expert rows [rows,cols] and back, by the maps of `route`.

@@ -168,7 +168,9 @@ void run(const UnpermuteBackward& u, const GpuContext<T>& c) {
              choices, kRouteShared);
 }
 
+/// Gates that get sparse run on the host alone.
 Kernel find_gpu_routing(const Work& work) {
+  if (const auto* gate = std::get_if<TopKGate>(&work); gate && gate->sparse) return nullptr;
   if (const Kernel k = find_gpu_untyped<RouteMap, SplitRoutes, MergeRoutes>(work)) return k;
   return find_gpu_typed<TopKGate, TopKGateBackward, Permute, PermuteBackward, Unpermute, UnpermuteBackward>(work);
 }

@@ -16,12 +16,39 @@ kernels::GateScore score_of(RouterScore s) {
   return s == RouterScore::Softmax ? kernels::GateScore::Softmax : kernels::GateScore::Sigmoid;
 }
 
+/// The key of an execution as of dropouts: its stream in the upper, its update in the lower half.
+template <class T>
+void run_sparse(const TopKGate& g, const OpContext<T>& c) {
+  const SparseGate& s = g.sparse;
+  const std::int64_t update = c.at(s.update);
+  const int out = s.by_row ? 2 : 1;
+  kernels::ThresholdGateArgs<T> a;
+  a.tokens = g.tokens;
+  a.experts = g.experts;
+  a.choices = g.top_k;
+  a.temperature = s.temperature(update);
+  a.threshold = s.threshold;
+  a.hard = s.is_hard(update);
+  a.weighs_plain = s.weighs_plain;
+  a.key = {static_cast<std::uint64_t>(s.seed),
+           static_cast<std::uint64_t>(s.stream) << 32 | static_cast<std::uint32_t>(update)};
+  a.first_token = s.first_row;
+  a.token_ids = s.by_row ? c.ints(1) : nullptr;
+  a.logits = c.dense(0);
+  a.scores = c.dense(out);
+  a.weights = c.dense(out + 1);
+  a.indices = c.template elements_of<std::int32_t>(out + 2);
+  a.workspace = c.workspace();
+  kernels::threshold_gate(a);
+}
+
 }  // namespace
 
 /// Groups are ranked as DeepSeek does: by their two best experts where a selection bias is given (V3), by the best one
 /// else (V2).
 template <class T>
 void run(const TopKGate& g, const OpContext<T>& c) {
+  if (g.sparse) return run_sparse(g, c);
   const int out = g.bias ? 2 : 1;
   kernels::GateArgs<T> a;
   a.tokens = g.tokens;
@@ -50,7 +77,7 @@ void run(const TopKGateBackward& g, const OpContext<T>& c) {
   a.top_k = g.top_k;
   a.score = score_of(g.score);
   a.normalise = g.normalise;
-  a.factor = T(g.scaling);
+  a.factor = T(g.factor(c.at(g.sparse.update)));
   a.scores = c.dense(0);
   a.indices = c.ints(1);
   a.dweights = c.dense(2);
@@ -69,6 +96,8 @@ static void run(const RouteMap& r, const OpContext<void>& c) {
     a.capacity = r.capacity;
     a.layout = kernels::RouteLayout::Padded;
     a.groups = r.groups;
+  } else {
+    a.room = r.rows();
   }
   a.indices = c.ints(0);
   a.counts = static_cast<std::int32_t*>(c.workspace());
@@ -76,6 +105,11 @@ static void run(const RouteMap& r, const OpContext<void>& c) {
   a.choice_of_row = source;
   a.row_of_choice = c.elements_of<std::int32_t>(3);
   kernels::route(a);
+  if (a.offsets[r.experts] > r.rows())
+    c.fail(
+        fmt::format("tokens visit {} experts in all, there is room for {}; a larger `buffer` of dense_to_sparse has "
+                    "room for more, 0 for all",
+                    a.offsets[r.experts], r.rows()));
   for (std::int64_t i = 0; i < r.rows(); ++i)
     if (source[i] >= 0) source[i] /= static_cast<std::int32_t>(r.top_k);
 }
@@ -112,7 +146,9 @@ static void run(const MergeRoutes& m, const OpContext<void>& c) {
 
 template <class T>
 void run(const Permute& p, const OpContext<T>& c) {
-  kernels::gather_rows<T>(p.sorted_rows(), p.cols, c.ints(1), c.dense(0), c.dense(c.output()));
+  const std::int32_t *source = c.ints(1), *end = source + p.sorted_rows();
+  const std::int64_t rows = (p.filled > 0 ? std::find(source, end, -1) : end) - source;
+  kernels::gather_rows<T>(rows, p.cols, source, c.dense(0), c.dense(c.output()));
 }
 
 template <class T>
@@ -131,12 +167,16 @@ void run(const Unpermute& u, const OpContext<T>& c) {
 
 template <class T>
 void run(const UnpermuteBackward& u, const OpContext<T>& c) {
-  const std::int64_t rows = u.sorted_rows();
   const std::int32_t* row_of_choice = c.ints(1);
   auto* choice_of_row = static_cast<std::int32_t*>(c.workspace());
-  std::fill_n(choice_of_row, rows, -1);
-  for (std::int64_t i = 0; i < u.tokens * u.top_k; ++i)
-    if (row_of_choice[i] >= 0) choice_of_row[row_of_choice[i]] = static_cast<std::int32_t>(i);
+  std::fill_n(choice_of_row, u.sorted_rows(), -1);
+  std::int64_t placed = 0;
+  for (std::int64_t i = 0; i < u.tokens * u.top_k; ++i) {
+    if (row_of_choice[i] < 0) continue;
+    choice_of_row[row_of_choice[i]] = static_cast<std::int32_t>(i);
+    ++placed;
+  }
+  const std::int64_t rows = u.filled > 0 ? placed : u.sorted_rows();
   kernels::UnpermuteBackwardArgs<T> a;
   a.map = {u.tokens, u.top_k, rows, u.cols, row_of_choice, choice_of_row};
   a.x = c.dense(0);

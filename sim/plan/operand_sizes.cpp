@@ -111,6 +111,12 @@ Sizes sizes_of(const RowMax& m) { return {m.rows * m.cols, m.rows}; }
 Sizes sizes_of(const CrossEntropySums& c) { return {c.rows * c.classes, c.rows, c.rows, 2 * c.rows}; }
 Sizes sizes_of(const CrossEntropyFinish& c) { return {c.rows, c.rows, 2 * c.rows, c.rows, 1}; }
 
+Sizes sizes_of(const TopKGate& g) {
+  if (!g.sparse) return {};
+  const std::int64_t scores = g.tokens * g.experts, choices = g.tokens * g.top_k;
+  if (g.sparse.by_row) return {scores, g.tokens, scores, choices, choices};
+  return {scores, scores, choices, choices};
+}
 Sizes sizes_of(const RouteMap& r) {
   const std::int64_t choices = r.tokens * r.top_k;
   return {choices, r.experts + 1, r.rows(), choices};

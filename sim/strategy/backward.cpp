@@ -195,23 +195,23 @@ void BackwardRules::operator()(const BinaryCrossEntropyForward& c) {
 }
 
 void BackwardRules::operator()(const TopKGate& g) {
-  const std::size_t p = g.bias ? 2 : 1;
+  const std::size_t p = g.bias || g.sparse.by_row ? 2 : 1;
   const TensorId dweights = tape_.gradient(in(p + 1));
   if (dweights.is_none()) return;
-  one(0, TopKGateBackward{g.tokens, g.experts, g.top_k, g.score, g.normalise, g.scaling, g.dtype},
+  one(0, TopKGateBackward{g.tokens, g.experts, g.top_k, g.score, g.normalise, g.scaling, g.dtype, g.sparse},
       {reads(saved(p)), reads(saved(p + 2)), reads(dweights)});
 }
 
 void BackwardRules::operator()(const Permute& p) {
   const TensorId d = tape_.gradient(in(3));
-  if (!d.is_none()) one(0, PermuteBackward{p.tokens, p.top_k, p.cols, p.dtype}, {reads(d), reads(saved(2))});
+  if (!d.is_none()) one(0, PermuteBackward{p.tokens, p.top_k, p.cols, p.dtype, p.filled}, {reads(d), reads(saved(2))});
 }
 
 void BackwardRules::operator()(const Unpermute& u) {
   const TensorId d = tape_.gradient(in(3));
   if (d.is_none()) return;
   const TensorId dy = tape_.contribution(in(0)), dw = tape_.contribution(in(2));
-  tape_.emit(name(".dx"), UnpermuteBackward{u.tokens, u.top_k, u.cols, u.dtype, u.rows},
+  tape_.emit(name(".dx"), UnpermuteBackward{u.tokens, u.top_k, u.cols, u.dtype, u.rows, u.filled},
              {reads(saved(0)), reads(saved(1)), reads(saved(2)), reads(d), writes(dy), writes(dw)});
   tape_.contribute(in(0), dy);
   tape_.contribute(in(2), dw);

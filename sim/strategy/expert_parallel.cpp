@@ -23,11 +23,6 @@ ExpertExchange::ExpertExchange(Layers& layers, std::string_view name, const Expe
 
 std::string ExpertExchange::part(std::string_view suffix) const { return fmt::format("{}.{}", name_, suffix); }
 
-/// Rows of a rank.
-std::int64_t ExpertExchange::sent() const {
-  return traffic_.capacity > 0 ? traffic_.experts * traffic_.capacity : traffic_.tokens * traffic_.top_k;
-}
-
 /// Rows that come to this rank.
 std::int64_t ExpertExchange::expected() const {
   if (traffic_.capacity > 0 || traffic_.layout->is_even()) return sent();
@@ -83,7 +78,7 @@ TensorId ExpertExchange::arrange(std::string_view suffix, TensorId arrived, std:
 }
 
 TensorId ExpertExchange::combine(TensorId y) {
-  if (traffic_.capacity == 0) return exchange_rows("combine", y, Shape{sent(), traffic_.cols}, away_, home_);
+  if (traffic_.capacity == 0) return exchange_rows("combine", y, Shape{traffic_.room, traffic_.cols}, away_, home_);
   const TensorId leaving = l_.activation_tensor(part("leaving"), {sent(), traffic_.cols});
   l_.tape().add(part("leaving"), SwapAxes{1, held(), ep_.ranks, traffic_.capacity * traffic_.cols, l_.sizes().dtype},
                 {reads(y), writes(leaving)});

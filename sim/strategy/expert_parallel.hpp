@@ -16,10 +16,11 @@ struct ExpertRows {
   TensorId weights;          // of each row, where rows are weighted at the experts
 };
 
-/// The rows of a layer: the `top_k` of a token go to different experts.
+/// The rows of a layer: the at most `top_k` of a token go to different experts.
 struct ExpertTraffic {
   std::int64_t tokens = 0, top_k = 1, experts = 0, cols = 0;
   std::int64_t capacity = 0;             // rows that each rank sends to each expert; 0: as many as have chosen it
+  std::int64_t rows = 0, room = 0;       // of a rank's tokens: as expected, and that there is room for
   const ExpertLayout* layout = nullptr;  // that of the layer
 };
 
@@ -44,7 +45,8 @@ class ExpertExchange {
   /// Of the rank that has most experts, and of this one.
   std::int64_t held() const { return traffic_.layout->most_held(); }
   std::int64_t here() const { return std::ssize(traffic_.layout->held(place_)); }
-  std::int64_t sent() const;
+  /// Rows of a rank; with even experts as many come to a rank.
+  std::int64_t sent() const { return traffic_.rows; }
   std::int64_t expected() const;
   Stream stream() const { return l_.sizes().expert_overlap ? Stream::Ring : Stream::Compute; }
   Collective all_to_all(std::int64_t cols) const;

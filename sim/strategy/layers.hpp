@@ -11,6 +11,7 @@
 
 #include "sim/strategy/arrangement.hpp"
 #include "sim/strategy/chain_schedule.hpp"
+#include "sim/strategy/dense_to_sparse.hpp"
 #include "sim/strategy/parameters.hpp"
 #include "sim/strategy/tape.hpp"
 #include "sim/strategy/tensor_scheme.hpp"
@@ -86,7 +87,8 @@ class Layers {
     Quantised weights = Quantised::None, cache = Quantised::None;  // in memory
     CacheUse cache_use = CacheUse::None;
     ExpertRoom room;
-    bool expert_overlap = false;  // exchanges of experts run on a stream of their own
+    const SparseGating* gating = nullptr;  // of experts, where a token may visit any number of them
+    bool expert_overlap = false;           // exchanges of experts run on a stream of their own
     bool waits_for_experts = false;
     bool weigh_inside = false;  // rows of experts, in front of the product back
     bool copied_values = false;
@@ -258,6 +260,8 @@ class Layers {
   TensorId index_tensor(std::string_view name, const Shape& shape);
   /// Where the step says so: the host waits for the rows of a layer's experts, which begin at `offsets`.
   void wait_for_rows(std::string_view name, TensorId offsets);
+  /// Gives a gate over `rows` rows its random numbers; the numbers of the rows, if they have any.
+  TensorId place_gate(SparseGate& gate, std::int64_t rows);
   /// A persistent tensor whose contents follow from shapes; made once per name.
   TensorId constant(std::string_view name, const Shape& shape, DType dtype,
                     std::function<std::vector<double>()> values);

@@ -70,6 +70,15 @@ bool has_experts(const Model& model) {
   return any_block(model, [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); });
 }
 
+std::vector<const MoE*> mixtures_of(const Model& model) {
+  std::vector<const MoE*> out;
+  any_block(model, [&](const Block& b) {
+    if (const auto* m = std::get_if<MoE>(&b.ffn)) out.push_back(m);
+    return false;
+  });
+  return out;
+}
+
 bool has_latents(const Model& model) {
   return any_block(model,
                    [](const Block& b) { return std::holds_alternative<LatentAttention>(b.attention.projections); });

@@ -12,10 +12,11 @@ std::vector<Replacement> replacements(std::span<const TensorId> from, std::span<
   return out;
 }
 
-/// Dropout numbers its samples.
+/// Dropout and gates with noise number their samples.
 bool StageLowering::may_repeat() const {
   const TrainOptions& o = step_.train;
-  return step_.repeats == Repeats::Copied && o.dropout <= 0 && o.attention_dropout <= 0 && weights_->passes_repeat();
+  return step_.repeats == Repeats::Copied && o.dropout <= 0 && o.attention_dropout <= 0 && !o.dense_to_sparse &&
+         weights_->passes_repeat();
 }
 
 std::size_t StageLowering::block_of(Pass pass) {

@@ -66,6 +66,37 @@ void check_capacity(const Model& model, const TrainOptions& o) {
     throw OptionError{{"capacity_groups"}, "capacity_groups without a capacity", "set capacity_factor"};
 }
 
+/// What is trained so is Switch's layer where it is not: the weight of one expert is its softmax.
+bool is_switch(const MoE& m) {
+  return m.top_k == 1 && m.score == RouterScore::Softmax && !m.normalise && m.scaling == 1 && m.groups == 1 &&
+         m.selection_bias.is_none() && !m.weighs_input;
+}
+
+void check_dense_to_sparse(const Model& model, const TrainOptions& o) {
+  if (!o.dense_to_sparse) return;
+  const DenseToSparseOptions& d = *o.dense_to_sparse;
+  const auto refuse = [](std::vector<std::string> keys, std::string what, std::string hint) {
+    throw OptionError{std::move(keys), std::move(what), std::move(hint)};
+  };
+  if (!has_experts(model))
+    refuse({"dense_to_sparse"}, fmt::format("dense_to_sparse is for models of experts, and {} has none", model.name),
+           "leave it out");
+  for (const MoE* m : mixtures_of(model))
+    if (!is_switch(*m))
+      refuse({"dense_to_sparse"},
+             fmt::format("dense_to_sparse ends at the expert of the largest softmax, by which its rows are weighted; "
+                         "{} chooses in another way",
+                         model.name),
+             "a model of qwen2_moe with num_experts_per_tok 1 and norm_topk_prob false");
+  if (o.capacity_factor > 0)
+    refuse({"capacity_factor"}, "dense_to_sparse drops no tokens", "leave out capacity_factor");
+  if (d.tau_min > d.tau_max)
+    refuse({"tau_min"}, fmt::format("tau_min {} is above tau_max {}", d.tau_min, d.tau_max), "temperatures fall");
+  if (d.dispatch == GateDispatch::Dense && (d.buffer > 0 || o.weigh_inside))
+    refuse({"buffer", "weigh_inside"}, "dispatch: dense computes all tokens at all experts, weighted behind them",
+           "leave out buffer and weigh_inside");
+}
+
 void check_dropout(const TrainOptions& o) {
   if (o.attention_dropout > 0 && !o.stored_scores)
     throw OptionError{{"attention_dropout"}, "attention_dropout without scores in memory", "set stored_scores"};
@@ -103,6 +134,7 @@ void check_train(const Model& model, const TrainOptions& o) {
   check_dropout(o);
   check_target(model, o.target_sequence);
   check_capacity(model, o);
+  check_dense_to_sparse(model, o);
   check_narrow(o);
   check_rows(o.batch / o.microbatches, o.sequence);
   check_length(model, "sequence", o.sequence);

@@ -138,6 +138,7 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .room = {.capacity_factor = o.capacity_factor,
                           .capacity_groups = o.capacity_groups,
                           .buffer = step_.parallel.expert_buffer},
+                 .gating = step_.gating ? &*step_.gating : nullptr,
                  .expert_overlap = step_.parallel.expert_overlap,
                  .waits_for_experts = o.waits_for_experts,
                  .weigh_inside = o.weigh_inside,

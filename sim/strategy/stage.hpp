@@ -26,6 +26,7 @@ struct StepPlan {
   std::vector<int> bounds;           // part k of the pipeline has blocks [bounds[k], bounds[k + 1])
   Repeats repeats = Repeats::Copied;
   std::optional<ChainSchedule> chain = {};  // recomputation of whole chains
+  std::optional<SparseGating> gating = {};  // of gates that begin dense
 
   const Slices& slices() const { return arrangements.outside().slices; }
   const Roles& roles() const { return slices().roles; }
@@ -128,7 +129,7 @@ class StageLowering {
   std::map<int, Pattern> patterns_;                  // by chunk
   struct Channel {
     std::vector<Message> messages;
-    std::vector<TensorId> tensors;  // of those that have been received
+    std::vector<TensorId> tensors;                           // of those that have been received
     std::map<std::tuple<int, bool, Phase>, OpBlock> blocks;  // the first message of its kind
   };
   Channel& channel_of(int from);

@@ -117,6 +117,13 @@ Flops masked_flops(const Model& model, const TrainOptions& o, const Roles& roles
   return Flops{flops * double(o.batch)};
 }
 
+std::optional<SparseGating> gating_of(const Model& model, const TrainOptions& o) {
+  if (!o.dense_to_sparse) return std::nullopt;
+  SparseGating gating{*o.dense_to_sparse, {}};
+  for (const MoE* m : mixtures_of(model)) gating.add(static_cast<std::int64_t>(m->experts.size()));
+  return gating;
+}
+
 void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices& s) {
   if (p.expert_buffer > 0 && (!s.roles.experts || o.capacity_factor > 0))
     throw OptionError{{"expert_buffer"},
@@ -131,6 +138,11 @@ void check_experts(const TrainOptions& o, const ParallelOptions& p, const Slices
         {"whole_experts"},
         "whole_experts lays experts on the ranks of tp, too, which route the rows that they have",
         "leave it out, or use an axis tp and sequence_parallel: {mesh: dp2 ep2 tp2, sequence_parallel: true}"};
+  if (o.dense_to_sparse && o.dense_to_sparse->dispatch == GateDispatch::Dense &&
+      (p.whole_experts || p.expert_buffer > 0))
+    throw OptionError{{"whole_experts", "expert_buffer", "dense_to_sparse.dispatch"},
+                      "dispatch: dense gives each expert room for all tokens of a rank",
+                      "leave out whole_experts and expert_buffer"};
   if (p.whole_experts && o.capacity_factor > 0)
     throw OptionError{{"whole_experts", "capacity_factor"},
                       "whole_experts and capacity_factor: ranks of tp would each count the rows of an expert",
@@ -334,6 +346,7 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_has_layers(model, o, p);
   check_pieces(p, step.arrangements);
   check_experts(o, p, step.slices());
+  step.gating = gating_of(model, o);
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.arrangements);
   for (ClassSpec& c : classes) {

@@ -10,6 +10,7 @@
 #include "sim/base/options.hpp"
 #include "sim/base/units.hpp"
 #include "sim/plan/kinds/common.hpp"
+#include "sim/strategy/dense_to_sparse.hpp"
 #include "sim/strategy/remat.hpp"
 #include "sim/strategy/speculation/options.hpp"
 
@@ -177,6 +178,7 @@ struct TrainOptions {
   bool dropout_masks = false;
   double capacity_factor = 0;
   std::int64_t capacity_groups = 0;
+  std::optional<DenseToSparseOptions> dense_to_sparse = std::nullopt;
   RoutingOptions routing;
   OptimizerOptions optimizer;
   std::int64_t steps = 3;
@@ -240,6 +242,11 @@ struct TrainOptions {
             "adapters of low rank leave of a step; the adapters themselves are not in it)");
     visit_dropped(v);
     v.field("optimizer", optimizer, "the update");
+    visit_data(v);
+  }
+  /// What is trained on, and for how long.
+  template <class V>
+  void visit_data(V& v) {
     v.field("steps", steps, "steps to run", at_least(1));
     v.field("seed", seed, "of initial weights, data order and dropout");
     v.field(
@@ -249,7 +256,7 @@ struct TrainOptions {
         at_least(0));
     v.field("text", text, "file to train on, relative to the scenario; empty: random tokens");
   }
-  /// What is left out at random, what experts are chosen, and what does not fit.
+  /// What is left out at random, what experts are chosen, what does not fit, and how many experts tokens visit.
   template <class V>
   void visit_dropped(V& v) {
     v.field("dropout", dropout, "probability, behind embeddings and each half of a block", less_than(1));
@@ -263,6 +270,9 @@ struct TrainOptions {
     v.field("capacity_groups", capacity_groups,
             "runs of samples of a microbatch whose tokens share the capacity; 0: one per replica of the mesh",
             at_least(0));
+    v.field("dense_to_sparse", dense_to_sparse,
+            "experts: tokens visit all whose noisy weight is above a threshold, fewer as a temperature falls, in the "
+            "end one (arXiv 2112.14397)");
     v.field("routing", routing, "how often experts are chosen, for predictions (and for `expert_slots`)");
   }
 };
