@@ -110,6 +110,7 @@ Reproduction reproduce_zero_offload(const Reproducer& reproducer);
 Reproduction reproduce_datasculpt(const Reproducer& reproducer);
 Reproduction reproduce_baichuan_seed(const Reproducer& reproducer);
 Reproduction reproduce_zero_infinity(const Reproducer& reproducer);
+Reproduction reproduce_dense_to_sparse(const Reproducer& reproducer);
 Reproduction reproduce_het(const Reproducer& reproducer);
 Reproduction reproduce_ones(const Reproducer& reproducer);
 Reproduction reproduce_optex(const Reproducer& reproducer);

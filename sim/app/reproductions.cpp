@@ -43,6 +43,8 @@ constexpr ReproductionEntry kReproductions[] = {
     {"flexmoe", "replicas of hot experts against experts that stay, on A100", "arXiv 2304.03946", reproduce_flexmoe},
     {"patrickstar", "the largest models that chunks on device and host train, and how fast", "arXiv 2108.05818",
      reproduce_patrickstar},
+    {"dense-to-sparse", "a gate that begins with all experts against Switch's on A100", "arXiv 2112.14397",
+     reproduce_dense_to_sparse},
     {"het", "caches of embeddings with bounded staleness against parameter servers over Ethernet", "arXiv 2112.07221",
      reproduce_het},
     {"ones", "jobs that share 64 GPUs, with batches that follow them, against Optimus and Tiresias", "arXiv 2108.03645",
