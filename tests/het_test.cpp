@@ -208,7 +208,7 @@ TEST_CASE("copies that are read differ by at most twice the staleness", "[embedd
   INFO("staleness " << staleness << ", " << enum_name(policy));
   const IdStream stream{kFields, 9};
   constexpr std::size_t kWorkers = 4;
-  std::vector<CachedRows> workers;
+  std::vector<WorkerCopies> workers;
   for (std::size_t w = 0; w < kWorkers; ++w) workers.emplace_back(policy, 150, staleness);
   RowVersions versions;
   std::map<std::int64_t, std::map<std::size_t, std::int64_t>> clocks;  // of each row, when a worker read it last

@@ -118,7 +118,7 @@ class GpuDevice final : public Device {
 static bool has_bound_rows(const Work& work) {
   return std::visit(
       [](const auto& w) {
-        if constexpr (requires { w.used; })
+        if constexpr (requires { w.used.is_bound(); })
           return w.used.is_bound();
         else
           return false;

@@ -40,7 +40,8 @@ constexpr std::array<std::pair<double, double>, 14> kMmlu{{{0.52, 43.8},
 double looked_up_mmlu(double trillions) {
   const auto above =
       std::find_if(kMmlu.begin() + 1, kMmlu.end() - 1, [=](const auto& p) { return p.first >= trillions; });
-  const auto& [x0, y0] = *(above - 1), &[ x1, y1 ] = *above;
+  const auto& [x0, y0] = *(above - 1);
+  const auto& [x1, y1] = *above;
   return y0 + (y1 - y0) * (trillions - x0) / (x1 - x0);
 }
 

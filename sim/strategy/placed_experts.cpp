@@ -42,10 +42,11 @@ void ParameterStorage::add_norm_of_placed(const Bucket& b, TensorId norm2) {
     for (std::size_t k = 0; k < p.experts.size(); ++k) {
       const ExpertLayout& layout = arrangements_->experts[static_cast<std::size_t>(p.block)];
       const auto holders = double(layout.holders(held_experts(b, p)[k].expert).size());
-      builder_->add(
-          "grad_norm",
-          SumSquares{.elements = p.shape[1] * p.shape[2], .weight = 1 / (b.copies * holders), .dtype = type_read(b)},
-          {reads(expert_of(b, p, b.read_gradient, k)), updates(norm2)});
+      builder_->add("grad_norm",
+                    SumSquares{.elements = p.shape[1] * p.shape[2],
+                               .weight = 1 / (b.copies * holders),
+                               .dtype = type_of_tensor(b.read_gradient)},
+                    {reads(expert_of(b, p, b.read_gradient, k)), updates(norm2)});
     }
 }
 

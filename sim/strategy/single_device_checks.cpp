@@ -90,6 +90,8 @@ void check_dense_to_sparse(const Model& model, const TrainOptions& o) {
              "a model of qwen2_moe with num_experts_per_tok 1 and norm_topk_prob false");
   if (o.capacity_factor > 0)
     refuse({"capacity_factor"}, "dense_to_sparse drops no tokens", "leave out capacity_factor");
+  if (!o.routing.is_even())
+    refuse({"routing"}, "dense_to_sparse expects that all experts are visited equally often", "leave out routing");
   if (d.tau_min > d.tau_max)
     refuse({"tau_min"}, fmt::format("tau_min {} is above tau_max {}", d.tau_min, d.tau_max), "temperatures fall");
   if (d.dispatch == GateDispatch::Dense && (d.buffer > 0 || o.weigh_inside))

@@ -69,7 +69,7 @@ void EmbeddingTraffic::cached(StepTraffic& t, const std::vector<std::vector<std:
       ++t.pushed;
     }
   for (std::int64_t w = 0; w < options_.workers; ++w) {
-    CachedRows& cache = caches_[static_cast<std::size_t>(w)];
+    WorkerCopies& cache = caches_[static_cast<std::size_t>(w)];
     const auto& wanted = rows[static_cast<std::size_t>(w)];
     const std::int64_t missed_before = cache.misses();
     for (const RowRequest& request : cache.read(wanted)) {

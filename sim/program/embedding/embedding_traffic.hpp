@@ -47,7 +47,7 @@ class EmbeddingTraffic {
   CachedTrainingOptions options_;
   const IdStream& stream_;
   std::int64_t dim_, dense_parameters_, step_ = 0;
-  std::vector<CachedRows> caches_;
+  std::vector<WorkerCopies> caches_;
   RowVersions versions_;
   std::vector<std::vector<RowPush>> pushes_;        // of each worker, from the step before
   std::vector<std::vector<std::int64_t>> written_;  // rows of the step before, where nothing is cached

@@ -112,7 +112,7 @@ class CacheRun {
   };
   struct Worker {
     std::int64_t index = 0;
-    CachedRows cache;
+    WorkerCopies cache;
     std::unordered_map<std::int64_t, Copy> copies = {};
     std::vector<RowPush> pushes = {};
     std::vector<std::int64_t> dropped = {};
@@ -244,7 +244,7 @@ void CacheRun::train(Worker& w, std::int64_t step, std::span<const std::int64_t>
 
 void CacheRun::work(std::int64_t worker) {
   const auto slots = static_cast<std::int32_t>(std::max(1.0, o_.cache * double(stream_.rows())));
-  Worker w{worker, CachedRows{o_.policy, slots, o_.staleness}};
+  Worker w{worker, WorkerCopies{o_.policy, slots, o_.staleness}};
   for (std::int64_t step = 0; step < o_.steps; ++step) {
     const auto rows = unique_ids(stream_.batch((step * o_.workers + worker) * o_.batch, o_.batch));
     exchange(w, rows, by_worker_[static_cast<std::size_t>(worker)][static_cast<std::size_t>(step)]);

@@ -19,11 +19,11 @@ void RowVersions::push(const RowPush& push) {
     versions_.insert({push.row, push.updates});
 }
 
-CachedRows::CachedRows(CachePolicy policy, std::int32_t slots, std::int64_t staleness, std::optional<WarmRows> warm,
-                       std::uint64_t seed)
+WorkerCopies::WorkerCopies(CachePolicy policy, std::int32_t slots, std::int64_t staleness, std::optional<WarmRows> warm,
+                           std::uint64_t seed)
     : cache_{policy, slots}, staleness_{staleness}, warm_{std::move(warm)}, seed_{seed} {}
 
-CachedRows::Copy CachedRows::warm_copy(std::int64_t row) const {
+WorkerCopies::Copy WorkerCopies::warm_copy(std::int64_t row) const {
   Random random{seed_, static_cast<std::uint64_t>(row)};
   const auto drawn = [&] {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(staleness_) + 1));
@@ -32,7 +32,7 @@ CachedRows::Copy CachedRows::warm_copy(std::int64_t row) const {
   return {-behind, drawn()};  // servers count from 0 when the simulation begins
 }
 
-std::optional<std::int32_t> CachedRows::slot_of(std::int64_t row) {
+std::optional<std::int32_t> WorkerCopies::slot_of(std::int64_t row) {
   if (const auto slot = cache_.find(row)) return slot;
   if (!warm_ || !warm_->contains(row)) return {};
   warm_->take(row);
@@ -42,7 +42,7 @@ std::optional<std::int32_t> CachedRows::slot_of(std::int64_t row) {
   return slot;
 }
 
-std::vector<RowRequest> CachedRows::read(std::span<const std::int64_t> rows) {
+std::vector<RowRequest> WorkerCopies::read(std::span<const std::int64_t> rows) {
   std::vector<RowRequest> requests;
   requests.reserve(rows.size());
   fetched_.clear();
@@ -61,7 +61,7 @@ std::vector<RowRequest> CachedRows::read(std::span<const std::int64_t> rows) {
   return requests;
 }
 
-void CachedRows::received(std::int64_t row, std::int64_t version) {
+void WorkerCopies::received(std::int64_t row, std::int64_t version) {
   if (const auto slot = cache_.find(row)) {
     copy_in(*slot).version = version;
     return;
@@ -72,7 +72,7 @@ void CachedRows::received(std::int64_t row, std::int64_t version) {
   at->second.version = version;
 }
 
-void CachedRows::update(std::int64_t row, Copy& copy, std::vector<RowPush>& pushes) const {
+void WorkerCopies::update(std::int64_t row, Copy& copy, std::vector<RowPush>& pushes) const {
   ++copy.pending;
   if (copy.pending <= staleness_) return;
   pushes.push_back({row, copy.pending});
@@ -80,7 +80,7 @@ void CachedRows::update(std::int64_t row, Copy& copy, std::vector<RowPush>& push
   copy.pending = 0;
 }
 
-std::vector<RowPush> CachedRows::write(std::span<const std::int64_t> rows, std::vector<std::int64_t>* dropped) {
+std::vector<RowPush> WorkerCopies::write(std::span<const std::int64_t> rows, std::vector<std::int64_t>* dropped) {
   std::vector<RowPush> pushes;
   for (const std::int64_t row : rows)
     if (const auto slot = cache_.find(row)) update(row, copy_in(*slot), pushes);
@@ -89,7 +89,8 @@ std::vector<RowPush> CachedRows::write(std::span<const std::int64_t> rows, std::
   return pushes;
 }
 
-void CachedRows::let_in(std::int64_t row, Copy copy, std::vector<RowPush>& pushes, std::vector<std::int64_t>* dropped) {
+void WorkerCopies::let_in(std::int64_t row, Copy copy, std::vector<RowPush>& pushes,
+                          std::vector<std::int64_t>* dropped) {
   update(row, copy, pushes);
   const auto leave = [&](std::int64_t who, const Copy& with) {
     if (with.pending > 0)
@@ -105,8 +106,8 @@ void CachedRows::let_in(std::int64_t row, Copy copy, std::vector<RowPush>& pushe
   copy_in(*slot) = copy;
 }
 
-std::optional<std::int32_t> CachedRows::make_room(std::int64_t row,
-                                                  std::optional<std::pair<std::int64_t, Copy>>& victim) {
+std::optional<std::int32_t> WorkerCopies::make_room(std::int64_t row,
+                                                    std::optional<std::pair<std::int64_t, Copy>>& victim) {
   if (warm_ && cache_.size() + warm_->size() >= cache_.slots())
     if (const auto coldest = warm_->take_coldest()) victim = std::pair{*coldest, warm_copy(*coldest)};
   const auto admission = cache_.admit(row);
@@ -115,7 +116,7 @@ std::optional<std::int32_t> CachedRows::make_room(std::int64_t row,
   return admission->slot;
 }
 
-std::optional<CachedRows::Copy> CachedRows::copy(std::int64_t row) const {
+std::optional<WorkerCopies::Copy> WorkerCopies::copy(std::int64_t row) const {
   const auto slot = cache_.find(row);
   return slot ? std::optional{copies_[static_cast<std::size_t>(*slot)]} : std::nullopt;
 }

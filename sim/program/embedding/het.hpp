@@ -57,7 +57,7 @@ class RowVersions {
 };
 
 /// The copies that a worker has.
-class CachedRows {
+class WorkerCopies {
  public:
   struct Copy {
     std::int64_t version = 0, pending = 0;
@@ -66,8 +66,8 @@ class CachedRows {
 
   /// `seed` draws how many updates each warm row misses and holds back, 0 … staleness each: as they are where all
   /// messages are long ago.
-  CachedRows(CachePolicy policy, std::int32_t slots, std::int64_t staleness, std::optional<WarmRows> warm = {},
-             std::uint64_t seed = 0);
+  WorkerCopies(CachePolicy policy, std::int32_t slots, std::int64_t staleness, std::optional<WarmRows> warm = {},
+               std::uint64_t seed = 0);
 
   /// The rows of a batch, each once; what is asked for of the servers. Counts uses.
   std::vector<RowRequest> read(std::span<const std::int64_t> rows);
