@@ -19,8 +19,7 @@ bool add(OperandMaker& m, const Gemm& g) {
   if (g.bias) all.push_back(m.stored({g.n}));
   const Shape c = matrix(g.batch, g.m, g.n);
   all.push_back(g.accumulate ? updated(m.stored(c)) : m.result(c));
-  m.emit(g, all);
-  return true;
+  return m.emit(g, all), true;
 }
 
 bool add(OperandMaker& m, const GroupedGemm& g) {
@@ -305,13 +304,11 @@ bool add(OperandMaker& m, const RouteMap& r) {
                     m.result({choices}, DType::I32), m.result({choices}, DType::I32)}),
          true;
 }
-/// Nobody has rows.
+/// Nobody has rows, or sends any.
 bool add(OperandMaker& m, const SplitRoutes& s) {
-  return m.emit(s, {m.random_indices(s.experts + 1, 1), m.counting(SplitRoutes::kColumns * s.parts, 1, 1),
-                    m.result({s.parts, 2}, DType::I32)}),
-         true;
+  const Operand offsets = m.random_indices(s.experts + 1, 1), parts = m.counting(SplitRoutes::kColumns * s.parts, 1, 1);
+  return m.emit(s, {offsets, parts, m.result({s.parts, 2}, DType::I32)}), true;
 }
-/// Nobody sends anything.
 bool add(OperandMaker& m, const MergeRoutes& r) {
   return m.emit(r, {m.random_indices(2 * r.ranks * r.experts, 1), m.result({r.ranks, r.experts, 2}, DType::I32),
                     m.result({r.experts + 1}, DType::I32)}),
@@ -377,9 +374,8 @@ bool add(OperandMaker& m, const CholeskySolve& c) {
   return m.emit(c, {m.unit_matrix(c.n), m.fresh({c.n, c.columns}), m.result({c.n, c.columns})}), true;
 }
 bool add(OperandMaker& m, const Covariance& c) {
-  std::vector<Operand> operands;
-  if (!c.own) operands.push_back(m.stored({c.points, c.columns}));
-  operands.push_back(m.stored({c.history, c.columns}));
+  std::vector<Operand> operands{m.stored({c.own ? c.history : c.points, c.columns})};
+  if (!c.own) operands.push_back(m.stored({c.history, c.columns}));
   if (c.used > 0) operands.push_back(m.random_indices(c.used, c.columns));
   operands.push_back(m.result({c.points, c.history}));
   return m.emit(c, operands), true;

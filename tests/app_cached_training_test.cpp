@@ -106,7 +106,7 @@ TEST_CASE("cached training tells or refuses what it does not read", "[app][error
   CHECK(report("compute: 1 ms, staleness: 3").unread.empty());
   CHECK_THAT(refusal("seed: 1", "strategy: [single: {}]\n"),
              Catch::Contains("`strategy` is not read: workers of a cached training have the whole dense part"));
-  CHECK(refusal("skew: [1, 1]") == "2 exponents for 3 tables; give `skew` one exponent, or one for each table");
+  CHECK(refusal("skew: [1, 1]") == "2 exponents for 3 tables\n  hint: give `skew` one exponent, or one for each table");
   CHECK_THAT(refusal("seed: 1", "expect: {step_time: {value: 1 s}}\n"),
              Catch::Contains("`expect` is not read: a cached training has no expectations"));
 }

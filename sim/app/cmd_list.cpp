@@ -128,8 +128,7 @@ class List final : public Command {
  public:
   std::string_view name() const override { return "list"; }
   std::string_view summary() const override {
-    return "strategies, models, clusters, devices, profiles, scenarios, benchmarks or schedulers of servers and "
-           "clusters";
+    return "strategies, models, clusters, devices, profiles, scenarios, benchmarks, schedulers or cluster-schedulers";
   }
   std::string_view arguments() const override { return "KIND"; }
   Arity arity() const override { return {1, 1}; }
