@@ -46,7 +46,7 @@ const Result kResults[] = {
     {"datasculpt", 16, 14},
     {"baichuan-seed", 3, 3},
     {"het", 39, 19},
-    {"ones", 9, 1},
+    {"ones", 7, 1},
     {"optex", 14, 14},
 };
 
