@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "calibrate/disturbance.hpp"
+#include "sim/base/shuffle.hpp"
 #include "sim/machine/cluster.hpp"
 #include "sim/plan/reuse.hpp"
 
@@ -23,10 +24,6 @@ constexpr std::size_t kFewestSamples = 3;         // of a probe that count, dist
 constexpr Bytes kBatch{1.5e9};  // of the benches that are in memory together
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-void shuffle(std::vector<std::size_t>& order, Random& random) {
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-}
 
 bool are_known(const std::vector<std::unique_ptr<BenchRun>>& runs) {
   return std::all_of(runs.begin(), runs.end(), [](const auto& run) { return run->relative_error() <= kGoodEnough; });

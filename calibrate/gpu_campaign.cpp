@@ -13,6 +13,7 @@
 #include "runtime/peers.hpp"
 #include "runtime/whole_arrays.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shuffle.hpp"
 
 namespace orrery {
 namespace {
@@ -125,7 +126,7 @@ GpuMeasurements measure_gpu(const std::shared_ptr<GpuDriver>& driver, const GpuC
       gpu_benches(least_of_all(*driver, peers), campaign.quick, random, peers ? peers->processes() : 1);
   std::vector<std::size_t> order(benches.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  shuffle(order, random);
   std::map<std::string, GpuResult> before;
   if (reports) before = known(campaign.resume);
   GpuMeasurements m;

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/base/shuffle.hpp"
+
 namespace orrery {
 namespace {
 
@@ -34,7 +36,7 @@ class Trial {
   std::vector<double> shuffled(std::int64_t n) {
     std::vector<double> values(static_cast<std::size_t>(n));
     std::iota(values.begin(), values.end(), 0.0);
-    for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random_.below(i)]);
+    shuffle(values, random_);
     return values;
   }
   template <class... Operands>

@@ -9,6 +9,7 @@
 
 #include "calibrate/disturbance.hpp"
 #include "calibrate/this_machine.hpp"
+#include "sim/base/shuffle.hpp"
 
 namespace orrery {
 namespace {
@@ -238,7 +239,7 @@ bool picks_rows(const Work& w) {
 }
 
 Bench bench_of(std::vector<Work> works, std::size_t serial, Random& random) {
-  for (std::size_t i = works.size(); i > 1; --i) std::swap(works[i - 1], works[random.below(i)]);
+  shuffle(works, random);
   PlanBuilder builder{fmt::format("bench {}", serial)};
   builder.begin_class("all", {});
   OperandMaker maker{builder, random};

@@ -170,14 +170,7 @@ TEST_CASE("training through the switch to top-1 follows a straight-line implemen
   orrery::testing::Values w, g;
   for (std::size_t i = 0; i < model.parameters.size(); ++i)
     w[model.parameters[i].name] = initial_values(model, ParameterId{i}, 11);
-  ReferenceAdamW adam{o.optimizer.rate,
-                      o.optimizer.beta1,
-                      o.optimizer.beta2,
-                      o.optimizer.epsilon,
-                      o.optimizer.decay,
-                      o.optimizer.clip,
-                      {},
-                      {}};
+  ReferenceAdamW adam = reference_adamw(o.optimizer);
   const int rows = s.batch * s.sequence * s.layers;
   for (std::int64_t update = o.dense_to_sparse->update; auto step = program->next(); ++update) {
     put(*executor, plan, step->inputs);

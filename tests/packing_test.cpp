@@ -212,23 +212,6 @@ struct Known {
   std::array<double, 2> parts, squares;
 };
 
-/// The mean of eight corpora of 60 million tokens.
-PackingStatistics mean_of(ShareOf shares, const Known& k) {
-  constexpr int kDraws = 8;
-  PackingStatistics mean;
-  for (int seed = 1; seed <= kDraws; ++seed) {
-    Random random{static_cast<std::uint64_t>(seed)};
-    const auto lengths = datasculpt_lengths(shares, 60'000'000, random);
-    const PackRequest r{.packer = k.packer, .window = k.window};
-    const PackingStatistics s = statistics_of(pack(r, lengths), lengths, r);
-    mean.parts_per_window += s.parts_per_window / kDraws;
-    mean.truncations_per_window += s.truncations_per_window / kDraws;
-    mean.padding += s.padding / kDraws;
-    mean.squares += s.squares / kDraws;
-  }
-  return mean;
-}
-
 }  // namespace
 
 TEST_CASE("the corpus of DataSculpt packs as an independent draw of it does", "[packing]") {
@@ -244,7 +227,7 @@ TEST_CASE("the corpus of DataSculpt packs as an independent draw of it does", "[
       {4096, Shuffle, {3.7, 3.2}, {0.468, 0.515}},       {4096, BestFit, {2.7, 2.2}, {0.633, 0.723}}};
   for (const Known& k : rows)
     for (const ShareOf shares : {ShareOf::Tokens, ShareOf::Documents}) {
-      const PackingStatistics s = mean_of(shares, k);
+      const PackingStatistics s = datasculpt_packing(shares, {.packer = k.packer, .window = k.window}, 60'000'000, 8);
       const auto reading = static_cast<std::size_t>(shares);
       INFO(k.window << " " << std::string{enum_name(k.packer)} << " " << std::string{enum_name(shares)});
       CHECK(s.parts_per_window == Approx(k.parts[reading]).epsilon(0.035));

@@ -64,14 +64,7 @@ double worst_loss_difference(const Model& model, const ReferenceSizes& s, Refere
   Values w, g;
   for (std::size_t i = 0; i < model.parameters.size(); ++i)
     w[model.parameters[i].name] = initial_values(model, ParameterId{i}, 11);
-  ReferenceAdamW adam{o.optimizer.rate,
-                      o.optimizer.beta1,
-                      o.optimizer.beta2,
-                      o.optimizer.epsilon,
-                      o.optimizer.decay,
-                      o.optimizer.clip,
-                      {},
-                      {}};
+  ReferenceAdamW adam = reference_adamw(o.optimizer);
   double worst = 0;
   while (auto step = program->next()) {
     put(*executor, plan, step->inputs);

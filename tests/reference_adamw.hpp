@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/strategy/workload.hpp"
 #include "tests/reference_networks.hpp"
 
 namespace orrery::testing {
@@ -35,5 +36,9 @@ struct ReferenceAdamW {
     }
   }
 };
+
+inline ReferenceAdamW reference_adamw(const OptimizerOptions& o) {
+  return {o.rate, o.beta1, o.beta2, o.epsilon, o.decay, o.clip, {}, {}};
+}
 
 }  // namespace orrery::testing

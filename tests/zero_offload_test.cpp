@@ -32,8 +32,7 @@ Trained one_step_late(const Model& model, const TrainOptions& o) {
   auto executor = make_host_executor();
   executor->prepare(plan);
   fill(*executor, plan, model, 3, 0.02);
-  ReferenceAdamW adam{o.optimizer.rate,    o.optimizer.beta1, o.optimizer.beta2,
-                      o.optimizer.epsilon, o.optimizer.decay, o.optimizer.clip};
+  ReferenceAdamW adam = reference_adamw(o.optimizer);
   const auto read_all = [&](auto read) {
     Values out;
     for (std::size_t i = 0; i < model.parameters.size(); ++i)

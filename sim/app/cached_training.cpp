@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/app/report.hpp"
+#include "sim/program/data.hpp"
 
 namespace orrery {
 namespace {
@@ -158,14 +159,10 @@ std::vector<std::string> unread_keys(const Scenario& s, const CachedTrainingOpti
   return out;
 }
 
-std::vector<CategoricalField> fields_of(const Dlrm& model, const std::vector<double>& skew) {
+void check_skew(const Dlrm& model, const std::vector<double>& skew) {
   if (skew.size() != 1 && skew.size() != model.tables.size())
     throw UserError{fmt::format("{} exponents for {} tables", skew.size(), model.tables.size()),
                     "give `skew` one exponent, or one for each table"};
-  std::vector<CategoricalField> fields;
-  for (std::size_t t = 0; t < model.tables.size(); ++t)
-    fields.push_back({model.tables[t].vocab, skew.size() == 1 ? skew[0] : skew[t]});
-  return fields;
 }
 
 std::string widths_of(const std::vector<Linear>& layers) {
@@ -237,7 +234,8 @@ CachedTrainingReport simulate_cached_training(const Scenario& s, const Wiring& w
   const CachedTrainingOptions& o = r.options;
   r.unread = unread_keys(s, o);
   const ExchangeCards cards = cards_of(s, o);
-  const IdStream stream{fields_of(*model, o.skew), static_cast<std::uint64_t>(o.seed)};
+  check_skew(*model, o.skew);
+  const IdStream stream = id_stream(*model, o.skew, static_cast<std::uint64_t>(o.seed));
   r.table_bytes = 4.0 * double(stream.rows() * model->dim);
   if (o.system == EmbeddingSystem::Het) r.cache_bytes = o.cache * r.table_bytes;
   const std::int64_t dense = o.dense_parameters.value_or(s.model.parameter_count() - stream.rows() * model->dim);

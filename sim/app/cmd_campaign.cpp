@@ -15,14 +15,6 @@ namespace {
 
 constexpr double kDay = 86400, kHour = 3600;
 
-/// Reads an option that is a number of more than nothing.
-double amount_option(const std::string& flag, const std::string& value) {
-  const std::optional<double> v = parse_number(value);
-  if (!v || *v <= 0)
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), "give a number of more than 0"};
-  return *v;
-}
-
 class CampaignCommand final : public Command {
  public:
   std::string_view name() const override { return "campaign"; }
@@ -35,7 +27,7 @@ class CampaignCommand final : public Command {
   std::vector<Flag> flags() override {
     std::vector<Flag> all = scenario_.flags();
     const auto number = [](const char* flag, double& out) {
-      return [flag, &out](const std::string& v) { out = amount_option(flag, v); };
+      return [flag, &out](const std::string& v) { out = positive_option(flag, v); };
     };
     const auto time = [](const char* flag, double& out) {
       return [flag, &out](const std::string& v) { out = time_option(flag, v).base(); };

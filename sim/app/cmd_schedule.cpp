@@ -16,13 +16,6 @@
 namespace orrery {
 namespace {
 
-double positive_number(const std::string& flag, const std::string& value) {
-  const std::optional<double> number = parse_number(value);
-  if (!number || !(*number > 0))
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), "give a number of more than 0"};
-  return *number;
-}
-
 /// One line per job and policy.
 class JobFile {
  public:
@@ -66,7 +59,7 @@ class ScheduleJobs final : public Command {
         {"--trace", "FILE.json", "also write who had which GPU when, of one policy, as Chrome JSON",
          [this](const std::string& v) { trace_ = v; }},
         {"--paced", "FACTOR", "also let threads be held for FACTOR times the modelled times, and compare",
-         [this](const std::string& v) { paced_ = positive_number("--paced", v); }}};
+         [this](const std::string& v) { paced_ = positive_option("--paced", v); }}};
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {

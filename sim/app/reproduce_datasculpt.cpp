@@ -20,18 +20,7 @@ constexpr const char* kWork = "derived: 15 B tokens at 182 TFLOP/s";
 constexpr double kTrainedTokens = 15e9;
 
 PackingStatistics mean_packing(ShareOf shares, PackerKind packer, std::int64_t window) {
-  constexpr int kDraws = 8;
-  PackingStatistics mean;
-  for (int seed = 1; seed <= kDraws; ++seed) {
-    Random random{static_cast<std::uint64_t>(seed)};
-    const auto lengths = datasculpt_lengths(shares, 60'000'000, random);
-    const PackRequest request{.packer = packer, .window = window};
-    const PackingStatistics s = statistics_of(pack(request, lengths), lengths, request);
-    mean.squares += s.squares / kDraws;
-    mean.padding += s.padding / kDraws;
-    mean.truncations_per_window += s.truncations_per_window / kDraws;
-  }
-  return mean;
+  return datasculpt_packing(shares, {.packer = packer, .window = window}, 60'000'000, 8);
 }
 
 struct PackedCase {

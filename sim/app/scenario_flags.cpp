@@ -66,6 +66,13 @@ double percent_option(const std::string& flag, const std::string& value, double 
   return *v / 100;
 }
 
+double positive_option(const std::string& flag, const std::string& value) {
+  const std::optional<double> v = parse_number(value);
+  if (!v || !(*v > 0))
+    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), "give a number of more than 0"};
+  return *v;
+}
+
 namespace {
 
 template <class Q>

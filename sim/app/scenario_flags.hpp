@@ -33,7 +33,8 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
 /// unless it lies between `least` and `most` percent.
 double percent_option(const std::string& flag, const std::string& value, double least, double most);
 
-/// Reads an option that is a quantity of more than nothing; throws UserError that names it.
+/// Reads an option that is a number, or a quantity, of more than nothing; throws UserError that names it.
+double positive_option(const std::string& flag, const std::string& value);
 Seconds time_option(const std::string& flag, const std::string& value);
 Bytes size_option(const std::string& flag, const std::string& value);
 

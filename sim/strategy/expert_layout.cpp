@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "sim/base/option_error.hpp"
-#include "sim/base/random.hpp"
+#include "sim/base/shuffle.hpp"
 #include "sim/strategy/model_parts.hpp"
 
 namespace orrery {
@@ -113,7 +113,7 @@ std::vector<double> expert_shares(const RoutingOptions& routing, const MoE& laye
   if (shares.empty()) {
     for (std::size_t k = 0; k < n; ++k) shares.push_back(std::pow(double(k + 1), -routing.skew));
     Random random{static_cast<std::uint64_t>(routing.seed), static_cast<std::uint64_t>(block)};
-    for (std::size_t k = n; routing.seed != 0 && k > 1; --k) std::swap(shares[k - 1], shares[random.below(k)]);
+    if (routing.seed != 0) shuffle(shares, random);
   }
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   for (double& s : shares) s /= sum;

@@ -57,26 +57,16 @@ bool any_block(const Model& model, Test&& test) {
 }  // namespace
 
 void for_each_experts(const Model& model, const std::function<void(int, const MoE&)>& f) {
-  const auto* t = std::get_if<Transformer>(&model.network);
   int block = 0;
-  for (const auto* stack : {t ? &t->encoder : nullptr, t ? &t->decoder : nullptr})
-    for (const Block& b : stack ? *stack : std::vector<Block>{}) {
-      if (const auto* m = std::get_if<MoE>(&b.ffn)) f(block, *m);
-      ++block;
-    }
+  any_block(model, [&](const Block& b) {
+    if (const auto* m = std::get_if<MoE>(&b.ffn)) f(block, *m);
+    ++block;
+    return false;
+  });
 }
 
 bool has_experts(const Model& model) {
   return any_block(model, [](const Block& b) { return std::holds_alternative<MoE>(b.ffn); });
-}
-
-std::vector<const MoE*> mixtures_of(const Model& model) {
-  std::vector<const MoE*> out;
-  any_block(model, [&](const Block& b) {
-    if (const auto* m = std::get_if<MoE>(&b.ffn)) out.push_back(m);
-    return false;
-  });
-  return out;
 }
 
 bool has_latents(const Model& model) {

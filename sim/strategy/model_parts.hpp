@@ -13,7 +13,6 @@ void for_each_experts(const Model& model, const std::function<void(int, const Mo
 /// Whether any block is one of experts.
 bool has_experts(const Model& model);
 /// The layers of experts, in order.
-std::vector<const MoE*> mixtures_of(const Model& model);
 /// Whether any of them attends through latents.
 bool has_latents(const Model& model);
 /// Whether experts of any of them weigh what they read, as Llama 4's do.

@@ -81,13 +81,14 @@ void check_dense_to_sparse(const Model& model, const TrainOptions& o) {
   if (!has_experts(model))
     refuse({"dense_to_sparse"}, fmt::format("dense_to_sparse is for models of experts, and {} has none", model.name),
            "leave it out");
-  for (const MoE* m : mixtures_of(model))
-    if (!is_switch(*m))
+  for_each_experts(model, [&](int, const MoE& m) {
+    if (!is_switch(m))
       refuse({"dense_to_sparse"},
              fmt::format("dense_to_sparse ends at the expert of the largest softmax, by which its rows are weighted; "
                          "{} chooses in another way",
                          model.name),
              "a model of qwen2_moe with num_experts_per_tok 1 and norm_topk_prob false");
+  });
   if (o.capacity_factor > 0)
     refuse({"capacity_factor"}, "dense_to_sparse drops no tokens", "leave out capacity_factor");
   if (!o.routing.is_even())

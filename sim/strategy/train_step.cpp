@@ -120,7 +120,7 @@ Flops masked_flops(const Model& model, const TrainOptions& o, const Roles& roles
 std::optional<SparseGating> gating_of(const Model& model, const TrainOptions& o) {
   if (!o.dense_to_sparse) return std::nullopt;
   SparseGating gating{*o.dense_to_sparse, {}};
-  for (const MoE* m : mixtures_of(model)) gating.add(static_cast<std::int64_t>(m->experts.size()));
+  for_each_experts(model, [&](int, const MoE& m) { gating.add(std::ssize(m.experts)); });
   return gating;
 }
 

@@ -4,15 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "calibrate/statistics.hpp"
+#include "sim/app/report.hpp"
 #include "sim/base/table.hpp"
 
 namespace orrery {
 namespace {
-
-constexpr int kScheduleSchema = 1;
 
 nlohmann::json times_json(const JobTimes& t) {
   return {{"mean", t.mean}, {"median", t.median}, {"p90", t.p90}, {"max", t.max}};
@@ -69,23 +69,15 @@ JobTimes job_times(const ClusterResult& result, double (JobRecord::*seconds)() c
   for (const JobRecord& job : result.jobs) all.push_back((job.*seconds)());
   if (all.empty()) return {};
   std::sort(all.begin(), all.end());
-  double sum = 0;
-  for (const double s : all) sum += s;
-  // Quantiles between the two samples around them.
-  const auto quantile = [&](double q) {
-    const double place = q * double(all.size() - 1);
-    const auto low = static_cast<std::size_t>(place);
-    return std::lerp(all[low], all[std::min(low + 1, all.size() - 1)], place - double(low));
-  };
-  return {sum / double(all.size()), quantile(0.5), quantile(0.9), all.back()};
+  const double sum = std::accumulate(all.begin(), all.end(), 0.0);
+  return {sum / double(all.size()), median(all), quantile(all, 0.9), all.back()};
 }
-
 double mean_jct(const ClusterResult& result) { return job_times(result, &JobRecord::jct).mean; }
 
 nlohmann::json to_json(const ScheduleReport& r) {
   nlohmann::json policies = nlohmann::json::array();
   for (const PolicyOutcome& p : r.policies) policies.push_back(policy_json(p));
-  return {{"schema_version", kScheduleSchema},
+  return {{"schema_version", kSchemaVersion},
           {"workload", r.jobs.name},
           {"cluster", r.jobs.cluster_name},
           {"gpus", r.jobs.cluster.num_ranks()},

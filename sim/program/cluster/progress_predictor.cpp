@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/base/shuffle.hpp"
 #include "sim/program/cluster/ones.hpp"
 
 namespace orrery {
@@ -112,7 +113,7 @@ void ProgressPredictor::learn() {
   const std::size_t taken = std::min(records_.size(), std::size_t(options_.records));
   Parameters gradient{};
   for (std::int64_t pass = 0; pass < options_.passes; ++pass) {
-    for (std::size_t i = 0; i < taken; ++i) std::swap(records_[i], records_[i + random_.below(records_.size() - i)]);
+    draw_to_front(records_, taken, random_);
     for (std::size_t first = 0; first < taken; first += kBatch) {
       const std::size_t end = std::min(taken, first + kBatch);
       for (std::size_t i = first; i < end; ++i) add_gradient(network_->p, records_[i], gradient);

@@ -45,11 +45,21 @@ std::array<double, kRanges.size()> documents_of_ranges(ShareOf shares) {
   return out;
 }
 
+/// The same, each with those before it.
+const std::array<double, kRanges.size()>& documents_until(ShareOf shares) {
+  const auto sums = [](ShareOf of) {
+    std::array<double, kRanges.size()> until = documents_of_ranges(of);
+    for (std::size_t i = 1; i < until.size(); ++i) until[i] += until[i - 1];
+    return until;
+  };
+  static const auto of_tokens = sums(ShareOf::Tokens), of_documents = sums(ShareOf::Documents);
+  return shares == ShareOf::Tokens ? of_tokens : of_documents;
+}
+
 }  // namespace
 
 std::int64_t datasculpt_length(ShareOf shares, Random& random) {
-  std::array<double, kRanges.size()> until = documents_of_ranges(shares);
-  for (std::size_t i = 1; i < until.size(); ++i) until[i] += until[i - 1];
+  const std::array<double, kRanges.size()>& until = documents_until(shares);
   const double drawn = random.uniform(0, until.back());
   const auto at = static_cast<std::size_t>(std::upper_bound(until.begin(), until.end(), drawn) - until.begin());
   const LengthRange& range = kRanges[std::min(at, kRanges.size() - 1)];
@@ -67,6 +77,23 @@ std::vector<std::int64_t> datasculpt_lengths(ShareOf shares, std::int64_t tokens
   std::vector<std::int64_t> lengths;
   for (std::int64_t sum = 0; sum < tokens; sum += lengths.back()) lengths.push_back(datasculpt_length(shares, random));
   return lengths;
+}
+
+PackingStatistics datasculpt_packing(ShareOf shares, const PackRequest& request, std::int64_t tokens, int corpora) {
+  PackingStatistics all;
+  for (int seed = 1; seed <= corpora; ++seed) {
+    Random random{static_cast<std::uint64_t>(seed)};
+    const std::vector<std::int64_t> lengths = datasculpt_lengths(shares, tokens, random);
+    const PackingStatistics s = statistics_of(pack(request, lengths), lengths, request);
+    for (const auto count : {&PackingStatistics::documents, &PackingStatistics::windows, &PackingStatistics::tokens,
+                             &PackingStatistics::lost})
+      all.*count += s.*count;
+    for (const auto mean : {&PackingStatistics::parts_per_window, &PackingStatistics::truncations_per_window,
+                            &PackingStatistics::padding, &PackingStatistics::squares, &PackingStatistics::window_spread,
+                            &PackingStatistics::rank_spread, &PackingStatistics::slowest_rank})
+      all.*mean += s.*mean / corpora;
+  }
+  return all;
 }
 
 }  // namespace orrery

@@ -7,6 +7,7 @@
 
 #include "sim/base/options.hpp"
 #include "sim/base/random.hpp"
+#include "sim/strategy/packing/packing.hpp"
 
 namespace orrery {
 
@@ -26,5 +27,8 @@ std::int64_t datasculpt_length(ShareOf shares, Random& random);
 double datasculpt_mean(ShareOf shares);
 /// Lengths of documents that come to `tokens` tokens or just more.
 std::vector<std::int64_t> datasculpt_lengths(ShareOf shares, std::int64_t tokens, Random& random);
+/// What a packer makes of so many corpora, each of so many tokens and drawn from a seed of its own: 1, 2, … Shares and
+/// spreads are means, counts are of all of them.
+PackingStatistics datasculpt_packing(ShareOf shares, const PackRequest& request, std::int64_t tokens, int corpora);
 
 }  // namespace orrery

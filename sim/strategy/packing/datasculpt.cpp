@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "sim/base/error.hpp"
-#include "sim/base/random.hpp"
+#include "sim/base/shuffle.hpp"
 
 namespace orrery {
 namespace {
@@ -27,7 +27,7 @@ void normalise(Vector& v) {
 std::vector<std::size_t> some_of(std::size_t n, std::size_t count, Random& random) {
   std::vector<std::size_t> all(n);
   std::iota(all.begin(), all.end(), std::size_t{0});
-  for (std::size_t i = 0; i < count; ++i) std::swap(all[i], all[i + random.below(n - i)]);
+  draw_to_front(all, count, random);
   all.resize(count);
   return all;
 }

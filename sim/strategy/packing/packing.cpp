@@ -10,18 +10,13 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/base/random.hpp"
+#include "sim/base/shuffle.hpp"
 #include "sim/strategy/packing/datasculpt.hpp"
 
 namespace orrery {
 namespace {
 
 constexpr std::uint64_t kPieceOrder = 1, kWindowOrder = 2;
-
-template <class T>
-void shuffle(std::vector<T>& items, Random random) {
-  for (std::size_t n = items.size(); n > 1; --n) std::swap(items[n - 1], items[random.below(n)]);
-}
 
 /// Parts that follow one another in a window are one.
 void join(const DocumentPart& part, PackedWindow& window) {
@@ -79,7 +74,8 @@ std::vector<PackedWindow> balanced(std::vector<PackedWindow> windows, const Pack
   const std::size_t step = ranks * each, steps = windows.size() / step;
   std::vector<std::size_t> order(steps);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  shuffle(order, Random{r.seed, kWindowOrder});
+  Random random{r.seed, kWindowOrder};
+  shuffle(order, random);
   std::vector<PackedWindow> out;
   for (const std::size_t s : order) {
     std::vector<std::vector<PackedWindow>> shares(ranks);
@@ -98,11 +94,12 @@ std::vector<PackedWindow> balanced(std::vector<PackedWindow> windows, const Pack
 }
 
 std::vector<PackedWindow> packed(const PackRequest& r, std::vector<DocumentPart> pieces) {
+  Random order{r.seed, kPieceOrder};
   switch (r.packer) {
     case PackerKind::Concatenate:
       return concatenated(pieces, r.window);
     case PackerKind::Shuffle:
-      shuffle(pieces, Random{r.seed, kPieceOrder});
+      shuffle(pieces, order);
       return concatenated(pieces, r.window);
     case PackerKind::Alone:
       return alone(pieces);
@@ -197,7 +194,8 @@ std::vector<PackedWindow> pack(const PackRequest& r, std::span<const std::int64_
       throw UserError{fmt::format("document {} has {} tokens", d, lengths[d]), "leave empty documents out"};
   std::vector<PackedWindow> windows = packed(r, pieces_of(lengths, r.window));
   if (r.packer == PackerKind::Balanced) return balanced(std::move(windows), r);
-  shuffle(windows, Random{r.seed, kWindowOrder});
+  Random random{r.seed, kWindowOrder};
+  shuffle(windows, random);
   return windows;
 }
 
