@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "sim/app/reproduction.hpp"
-#include "sim/app/wiring.hpp"
 #include "sim/program/campaign.hpp"
 #include "sim/strategy/packing/corpus.hpp"
 #include "sim/strategy/packing/packing.hpp"
@@ -55,8 +54,6 @@ struct SculptInputs {
 };
 
 Report sculpt_step(const Reproducer& r, const SculptInputs& in) {
-  Node cluster = read_yaml(r.wiring.locations().clusters() + "/hgx_a800.yaml");
-  set_path(cluster, "nodes=8", {});
   const std::int64_t batch = 64 * 65536 / in.sequence;
   return r
       .predict(fmt::format("model: {{model_type: llama, hidden_size: 4096, intermediate_size: 11008, "
@@ -65,7 +62,7 @@ Report sculpt_step(const Reproducer& r, const SculptInputs& in) {
                            "tie_word_embeddings: false}}\ncluster: {}\nstrategy: [{{parallel: {{mesh: {}, "
                            "sequence_parallel: true, data: {{kind: zero1}}}}}}]\nworkload: {{train: {{batch: {}, "
                            "microbatches: 8, sequence: {}, dtype: bf16, recompute: {}}}}}\n",
-                           to_flow_yaml(cluster), in.mesh, batch, in.sequence, in.recompute),
+                           r.cluster("hgx_a800", 8), in.mesh, batch, in.sequence, in.recompute),
                in.scales)
       .report;
 }

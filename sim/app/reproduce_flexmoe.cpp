@@ -35,24 +35,19 @@ struct Setup {
   double expert_parameters() const { return 8 * double(hidden * hidden); }
 };
 
-std::string dgx(std::int64_t ranks) {
-  return fmt::format(
-      "{{nodes: {}, devices_per_node: 8, device: a100_80g, host: {{cores: 128, memory: 2 TiB, memory_bandwidth: 409.6 "
-      "GB/s}}, device_link: {{name: NVLink 3, bandwidth: 300 GB/s, latency: 1.5 us, fabric: nvlink_3}}, host_link: "
-      "{{name: PCIe 4.0 x16, bandwidth: 31.5 GB/s, latency: 1.5 us, devices_per_switch: 2}}, nic: {{name: ConnectX-6 "
-      "HDR, per: device, bandwidth: 200 Gb/s, latency: 4 us, fabric: infiniband_hdr}}}}",
-      ranks / 8);
-}
-
 /// Azure's NC24ads: one A100 behind PCIe and 100 Gb/s.
 constexpr const char* kNc24 =
     "{nodes: 16, devices_per_node: 1, device: a100_80g, host: {cores: 24, memory: 220 GB, memory_bandwidth: 204.8 "
     "GB/s}, host_link: {name: PCIe 4.0 x16, bandwidth: 31.5 GB/s, latency: 1.5 us}, nic: {name: ConnectX-5, per: "
     "device, bandwidth: 100 Gb/s, latency: 4 us}}";
 
-Setup gpt(std::int64_t layers, std::int64_t hidden, std::int64_t experts) {
-  return {
-      .layers = layers, .hidden = hidden, .experts = experts, .ranks = experts, .cluster = dgx(experts), .card = 25e9};
+Setup gpt(const Reproducer& r, std::int64_t layers, std::int64_t hidden, std::int64_t experts) {
+  return {.layers = layers,
+          .hidden = hidden,
+          .experts = experts,
+          .ranks = experts,
+          .cluster = r.cluster("dgx_a100", experts / 8),
+          .card = 25e9};
 }
 
 /// SYMI's: 16 experts in 64 slots of 16 GPUs, 64 samples of 512 tokens, one expert for each token.
@@ -183,7 +178,7 @@ Course run_through(const StepTimes& times, const Setup& s, const Drift& d, bool 
 class Balanced {
  public:
   explicit Balanced(const Reproducer& r) {
-    for (const Setup& s : {gpt(12, 768, 32), gpt(12, 768, 64), gpt(24, 1024, 32), gpt(24, 1024, 64)})
+    for (const Setup& s : {gpt(r, 12, 768, 32), gpt(r, 12, 768, 64), gpt(r, 24, 1024, 32), gpt(r, 24, 1024, 64)})
       gpts_.push_back(s);
     for (const Setup& s : {symi(12, 768), symi(24, 1024), symi(24, 1536)}) symis_.push_back(s);
     for (const Setup& s : gpts_) gpt_times_.emplace_back(r, s);

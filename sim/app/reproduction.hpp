@@ -73,6 +73,8 @@ struct Reproducer {
   /// `fused`: a generation with the kernels of an engine, of which no memory is asked.
   Prediction predict(const std::string& scenario, const std::vector<std::pair<std::string, double>>& scales = {},
                      bool fused = false) const;
+  /// A cluster that comes with the program, with so many nodes, as a value for a scenario.
+  std::string cluster(const std::string& name, std::int64_t nodes) const;
   /// The largest multiple of `step`, at most `most`, for which the scenario that `text` makes of it fits; 0: none does.
   std::int64_t largest_that_fits(const std::function<std::string(std::int64_t)>& text, std::int64_t step,
                                  std::int64_t most) const;

@@ -6,6 +6,7 @@
 
 #include "sim/app/largest.hpp"
 #include "sim/app/reproduction.hpp"
+#include "sim/app/wiring.hpp"
 #include "sim/base/error.hpp"
 
 namespace orrery {
@@ -125,6 +126,12 @@ Prediction Reproducer::predict(const std::string& text, const std::vector<std::p
   std::string question = text + (fused ? "fused\n" : "");
   for (const auto& [name, factor] : scales) question += fmt::format("{} {}\n", name, factor);
   return known.get(question, [&] { return simulate_step(wiring, text, scales, fused); });
+}
+
+std::string Reproducer::cluster(const std::string& name, std::int64_t nodes) const {
+  Node cluster = read_yaml(wiring.locations().find_cluster(name));
+  set_path(cluster, fmt::format("nodes={}", nodes), {});
+  return to_flow_yaml(cluster);
 }
 
 std::int64_t Reproducer::largest_that_fits(const std::function<std::string(std::int64_t)>& text, std::int64_t step,
