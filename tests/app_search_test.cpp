@@ -144,7 +144,8 @@ TEST_CASE("blocks get ways of their own where memory is short, and no number of 
 TEST_CASE("on one device some blocks run again, as many as have to") {
   const TemporaryFolder folder;
   const std::string cluster = folder.file("small.yaml", cluster_with("3 GB"));
-  const json all = search_of({"gpt2", "--cluster", cluster, "--devices", "1", "--batch", "16", "--sequence", "512"});
+  const json all =
+      search_of({"gpt2", "--cluster", cluster, "--devices", "1", "--batch", "16", "--sequence", "512", "--no-offload"});
   REQUIRE(all["splits"].size() == 1);
   const json& best = all["splits"][0];
   INFO(best["strategy"]);
@@ -198,12 +199,47 @@ TEST_CASE("what is reserved of a device stays free") {
   const TemporaryFolder folder;
   const std::string cluster = folder.file("small.yaml", cluster_with("1200 MB"));
   for (const char* percent : {"0", "2.5", "20%"}) {
-    const json all = search_of({"gpt2", "--cluster", cluster, "--sequence", "512", "--reserve", percent});
+    const json all =
+        search_of({"gpt2", "--cluster", cluster, "--sequence", "512", "--reserve", percent, "--no-offload"});
     const double room = 1200e6 * (1 - std::stod(percent) / 100);
     for (const json& s : all["splits"]) CHECK(s["peak"]["device"]["bytes"].get<double>() <= room);
     CHECK(all["reserved"].get<double>() == Approx(std::stod(percent) / 100));
   }
   CHECK(testing::orrery({"search", "gpt2", "--cluster", cluster, "--reserve", "100"}).code == 2);
+}
+
+TEST_CASE("what no split leaves room for goes to host and disk, and no way to do so that is tried by hand is faster") {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.file("small.yaml", cluster_with("500 MB"));
+  const json all = search_of({"gpt2", "--cluster", cluster, "--batch", "64", "--sequence", "512", "--reserve", "0"});
+  const json& best = all["splits"].front();
+  CHECK(best["fits"] == true);
+  CHECK(!best["tiers"].get<std::string>().empty());
+  const double step = best["step_time"]["seconds"];
+  const json report =
+      report_of(folder.file("best.yaml", scenario_of(all, best["strategy"], best["microbatches"], best["recompute"])));
+  CHECK(report["step_time"]["seconds"].get<double>() == Approx(step).epsilon(1e-12));
+  CHECK(report["peak_memory"]["fits"] == true);
+  int fitting = 0;
+  for (const char* way : {"parallel: {", "zero-offload: {parallel: {", "activation-offload: {parallel: {",
+                          "zero-infinity: {weights: host, states: host, parallel: {", "gemini: {parallel: {"})
+    for (const char* mesh : {"dp8", "dp4 tp2", "pp2 dp4", "pp4 dp2", "pp2 dp2 tp2"})
+      for (const char* recompute : {"none", "full"})
+        for (const int microbatches : {4, 8}) {
+          const std::string strategy =
+              fmt::format("{{{}mesh: {}, sequence_parallel: true, tp_comm_overlap: true, data: {{kind: zero3}}}}{}}}",
+                          way, mesh, std::string_view{way} == "parallel: {" ? "" : "}");
+          const CommandResult r =
+              testing::orrery({"simulate", folder.file("one.yaml", scenario_of(all, strategy, microbatches, recompute)),
+                               "--no-out", "--json"});
+          if (r.code != 0) continue;  // microbatches that are none of the replica's
+          const json one = json::parse(r.out);
+          if (!one["peak_memory"]["fits"]) continue;
+          ++fitting;
+          INFO(strategy << ' ' << recompute << ' ' << microbatches);
+          CHECK(one["step_time"]["seconds"].get<double>() > 0.999 * step);
+        }
+  CHECK(fitting > 10);
 }
 
 TEST_CASE("what no split leaves room for is told, closest first") {
@@ -241,7 +277,7 @@ TEST_CASE("the fastest split of this computer is saved and runs") {
 TEST_CASE("blocks with ways of their own train as on one device") {
   const TemporaryFolder folder;
   const json all = search_of({"gpt2-tiny", "--cluster", "host_pcie", "--devices", "2", "--batch", "16", "--sequence",
-                              "256", "--dtype", "f32", "--reserve", "90"});
+                              "256", "--dtype", "f32", "--reserve", "90", "--no-offload"});
   const auto loss_of = [&](const std::string& strategy, std::int64_t microbatches, const std::string& recompute) {
     const std::string scenario = folder.file("run.yaml", scenario_of(all, strategy, microbatches, recompute));
     const CommandResult run = testing::orrery({"run", scenario, "--steps", "3", "--no-out", "--json"});

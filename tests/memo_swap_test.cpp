@@ -186,6 +186,8 @@ TEST_CASE("what memo cannot do is refused") {
   CHECK_THAT(refusal("{}"), Catch::Contains("set `alpha`"));
   CHECK_THAT(refusal("{alpha: 1.5}"), Catch::Contains("1"));
   CHECK_THAT(refusal("{alpha: 0.5, parallel: {mesh: pp2}}"), Catch::Contains("leave out the axis pp"));
+  CHECK_THAT(refusal("{alpha: 0.5, parallel: {mesh: tp2, sequence_parallel: true, tp_comm_overlap: true}}"),
+             Catch::Contains("leave out `tp_comm_overlap`"));
   o.recompute = Recompute::Full;
   CHECK_THAT(refusal("{alpha: 0.5}"), Catch::Contains("leave out `recompute`"));
 }

@@ -36,6 +36,7 @@ class SearchSplits final : public Command {
           "of the memory of a device that is kept for what software holds beside tensors; default 2.5, 0 on this "
           "computer",
           [this](const std::string& v) { reserve_ = percent_option("--reserve", v, 0, 99); }},
+         {"--no-offload", "", "all tensors stay on devices", [this](const std::string&) { offload_ = false; }},
          {"--rows", "N", "meshes that are shown; default 10",
           [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }},
          {"--save", "FILE", "write the fastest one as a scenario, for `orrery simulate` and `orrery run`",
@@ -50,7 +51,8 @@ class SearchSplits final : public Command {
            "schedules, what replicas share, buckets, overlap and uneven stages are tried around the fastest, at most\n"
            "six that take no more than a quarter longer, one after another. Then blocks of those get ways of their\n"
            "own, chosen by what each costs in time and memory: recomputation, what replicas share, and another mesh.\n"
-           "`orrery fit` looks among host and disk for models that no split leaves room for.\n";
+           "Meshes that memory keeps from being the fastest are also predicted with every way to move tensors to host\n"
+           "and disk that `orrery fit` knows, four at a time until something fits.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -59,10 +61,11 @@ class SearchSplits final : public Command {
     request.batch = batch_.value_or(kUsualSamples * request.ranks);
     request.reserved = reserve_.value_or(target_.has_own_memory() ? kUsualReserve : 0);
     const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
-    const SplitSearch found =
-        search_splits(reproducer, request, target_.network(),
-                      split_bounds(target_.network(), target_.devices_per_node()), static_cast<std::size_t>(rows_),
-                      [&](std::string_view what, double done) { context.console.progress(what, done); });
+    const SplitSearch found = search_splits(
+        reproducer, request, target_.network(), split_bounds(target_.network(), target_.devices_per_node()),
+        offload_ ? tier_ways(request.ranks > 1, request.usable()) : std::vector<TierWay>{},
+        static_cast<std::size_t>(rows_),
+        [&](std::string_view what, double done) { context.console.progress(what, done); });
     context.console.end_progress();
     if (found.meshes == 0)
       throw UserError{
@@ -77,26 +80,31 @@ class SearchSplits final : public Command {
   }
 
  private:
+  static std::vector<std::string> cells(const SplitTrial& t, const TrainingRequest& q, bool has_tiers) {
+    std::vector<std::string> out{t.split.mesh == SplitMesh{} ? "one device" : t.split.mesh.text(),
+                                 fmt::format("{} x {}", t.split.microbatches(q.batch), t.split.samples),
+                                 t.split.recomputed(), t.trial.peak(Tier::Device, Tier::Device)};
+    if (has_tiers)
+      out.insert(out.end(), {t.trial.peak(Tier::Host, Tier::Pinned), t.trial.peak(Tier::Disk, Tier::Disk)});
+    out.insert(out.end(), {to_text(Seconds{t.trial.step}), rate_text(t.trial.tokens_per_second),
+                           fmt::format("{:.1f} %", 100 * t.trial.mfu), fmt::format("{:.1f} %", 100 * t.bubble),
+                           t.trial.slowed, t.split.rest()});
+    return out;
+  }
+
   std::string text(const TrainingRequest& q, const SplitSearch& found, double seconds, const Console& console) const {
-    Table table{{{"mesh"},
-                 {"microbatch", Align::Right},
-                 {"recompute"},
-                 {"device", Align::Right},
-                 {"step", Align::Right},
-                 {"tokens/s", Align::Right},
-                 {"MFU", Align::Right},
-                 {"bubble", Align::Right},
-                 {"most time"},
-                 {"with"}}};
-    const auto add = [&](const SplitTrial& t) {
-      table.add({t.split.mesh == SplitMesh{} ? "one device" : t.split.mesh.text(),
-                 fmt::format("{} x {}", t.split.microbatches(q.batch), t.split.samples), t.split.recomputed(),
-                 t.trial.peak(Tier::Device, Tier::Device), to_text(Seconds{t.trial.step}),
-                 rate_text(t.trial.tokens_per_second), fmt::format("{:.1f} %", 100 * t.trial.mfu),
-                 fmt::format("{:.1f} %", 100 * t.bubble), t.trial.slowed, t.split.rest()});
-    };
     const std::vector<SplitTrial>& shown = found.best.empty() ? found.small : found.best;
-    for (const SplitTrial& t : shown) add(t);
+    const bool has_tiers = std::any_of(shown.begin(), shown.end(), [](const auto& t) { return t.split.tiers; });
+    std::vector<Table::Column> columns{{"mesh"}, {"microbatch", Align::Right}, {"recompute"}, {"device", Align::Right}};
+    if (has_tiers) columns.insert(columns.end(), {{"host", Align::Right}, {"disk", Align::Right}});
+    columns.insert(columns.end(), {{"step", Align::Right},
+                                   {"tokens/s", Align::Right},
+                                   {"MFU", Align::Right},
+                                   {"bubble", Align::Right},
+                                   {"most time"},
+                                   {"with"}});
+    Table table{std::move(columns)};
+    for (const SplitTrial& t : shown) table.add(cells(t, q, has_tiers));
     std::string out = console.bold(target_.head(q, fmt::format("{} samples of {} tokens", q.batch, q.sequence))) + "\n";
     if (found.best.empty()) out += "no way to split it fits; closest come\n";
     out += table.text("  ");
@@ -117,6 +125,7 @@ class SearchSplits final : public Command {
                 {"strategy", "{" + t.split.strategy() + "}"},
                 {"microbatches", t.split.microbatches(q.batch)},
                 {"samples", t.split.samples},
+                {"tiers", t.split.tiers ? t.split.tiers->name : ""},
                 {"bubble", t.bubble}});
     return row;
   }
@@ -146,6 +155,7 @@ class SearchSplits final : public Command {
   TrainingTarget target_;
   std::optional<std::int64_t> batch_;
   std::optional<double> reserve_;
+  bool offload_ = true;
   std::int64_t rows_ = kUsualRows;
   std::string save_;
 };

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "sim/app/largest.hpp"
-#include "sim/app/wiring.hpp"
+#include "sim/app/tier_ways.hpp"
 #include "sim/model/load.hpp"
 
 namespace orrery {
@@ -15,44 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostBatch = 1 << 14, kMostSequence = 1 << 23, kSequenceStep = 128;
 
-/// Strategies with more than one way; any other one shards everything (zero3) and keeps its defaults.
-struct KnownWay {
-  std::string_view strategy, name, options, data;
-  bool several_ranks = false;  // on one it is the way before it
-  bool recomputes = false;     // says itself what
-};
-constexpr KnownWay kKnownWays[] = {
-    {"zero-offload", "zero-offload", "", "zero2"},
-    {"zero-offload", "zero-offload, zero3", "", "zero3", true},
-    {"zero-infinity", "zero-infinity, host", "weights: host, states: host", "zero3"},
-    {"zero-infinity", "zero-infinity, disk", "", "zero3"},
-    {"gemini", "gemini", "placement: auto", "zero3"},
-    {.strategy = "memo", .name = "memo, all swapped", .options = "alpha: 1", .data = "zero3", .recomputes = true},
-    {.strategy = "memo", .name = "memo, inputs swapped", .options = "alpha: 0", .data = "zero3", .recomputes = true},
-};
 constexpr std::string_view kRecomputed[] = {"selective", "rotor"};
-
-bool has_option(const std::vector<OptionInfo>& options, std::string_view prefix) {
-  return std::any_of(options.begin(), options.end(),
-                     [&](const OptionInfo& o) { return o.path.compare(0, prefix.size(), prefix) == 0; });
-}
-
-std::string listed(const std::vector<std::string>& options) {
-  std::string text;
-  for (const std::string& o : options)
-    if (!o.empty()) text += (text.empty() ? "" : ", ") + o;
-  return text;
-}
-
-MemoryWay tier_way(const StrategyEntry& entry, const KnownWay& known, std::int64_t ranks, const MemoryRoom& room) {
-  std::vector<std::string> options{std::string{known.options}};
-  const bool chunked = has_option(entry.options(), "device_memory");
-  if (ranks > 1) options.push_back(fmt::format("parallel: {{mesh: dp{}, data: {{kind: {}}}}}", ranks, known.data));
-  if (chunked) options.push_back(fmt::format("device_memory: {:.0f} B", room.device));
-  if (room.host > 0 && has_option(entry.options(), "host_memory"))
-    options.push_back(fmt::format("host_memory: {:.0f} B", room.host));
-  return {std::string{known.name}, fmt::format("{}: {{{}}}", entry.name, listed(options)), !chunked, known.recomputes};
-}
 
 /// What activations may take when all else lies on the device as it does without any: nothing where that is too much.
 std::optional<double> activation_budget(const Report& full, double device_memory) {
@@ -121,13 +84,9 @@ std::vector<MemoryWay> memory_ways(std::int64_t ranks, const MemoryRoom& room) {
     for (const char* kind : {"zero1", "zero2", "zero3"})
       out.push_back({kind, fmt::format("parallel: {{mesh: dp{}, data: {{kind: {}}}}}", ranks, kind)});
   }
-  for (const StrategyEntry& entry : strategies()) {
-    if (!has_option(entry.options(), "parallel.")) continue;
-    const std::size_t before = out.size();
-    for (const KnownWay& known : kKnownWays)
-      if (known.strategy == entry.name && (ranks > 1 || !known.several_ranks))
-        out.push_back(tier_way(entry, known, ranks, room));
-    if (out.size() == before) out.push_back(tier_way(entry, {entry.name, entry.name, "", "zero3"}, ranks, room));
+  for (const TierWay& way : tier_ways(ranks > 1, room)) {
+    const std::string parallel = fmt::format("mesh: dp{}, data: {{kind: {}}}", ranks, way.data);
+    out.push_back({way.name, way.entry(ranks > 1 ? parallel : ""), !way.chunked, way.recomputes});
   }
   return out;
 }

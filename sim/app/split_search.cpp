@@ -16,13 +16,13 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kFewestTokens = 4096;  // of a part of a sequence that is split
-constexpr std::int64_t kMostSamples = 64;     // of a microbatch
-constexpr std::size_t kMostRefined = 6;       // meshes around which all else is tried
-constexpr double kNear = 1.25;                // of the time of the fastest: how slow they may be
-constexpr double kNearly = 1.05;              // the same where blocks get ways of their own,
-constexpr double kMostOfRecomputing = 0.25;   // less this part if all of them run again
-constexpr int kMostPasses = 2;                // over all else
+constexpr std::int64_t kMostSamples = 64;    // of a microbatch
+constexpr std::size_t kMostRefined = 6;      // meshes around which all else is tried
+constexpr std::size_t kMostBeyond = 4;       // meshes at a time whose tensors move to other tiers
+constexpr double kNear = 1.25;               // of the time of the fastest: how slow they may be
+constexpr double kNearly = 1.05;             // the same where blocks get ways of their own,
+constexpr double kMostOfRecomputing = 0.25;  // less this part if all of them run again
+constexpr int kMostPasses = 2;               // over all else
 constexpr int kMostSlower = 2;  // sizes of a microbatch: what is shared per microbatch may outweigh recomputation
 constexpr int kMostMoves = 8;   // of a block to another stage
 constexpr std::int64_t kFewStages = 2;  // microbatches per stage until all are busy
@@ -61,13 +61,42 @@ class Search {
 
   /// Of one mesh: sizes of a microbatch from 1 on, until they make it slower again.
   std::vector<SplitTrial> sizes(const SplitMesh& mesh) const {
-    std::vector<SplitTrial> out = sizes_with(mesh, "zero1");
+    StepSplit s;
+    s.mesh = mesh;
+    std::vector<SplitTrial> out = sizes_from(s);
     const bool fits = std::any_of(out.begin(), out.end(), [](const SplitTrial& t) {
       return t.trial.fits() && t.split.recompute == kRecomputations[0];
     });
     if (!fits && mesh.replicas() * mesh.cp > 1) {
-      std::vector<SplitTrial> sharded = sizes_with(mesh, "zero3");
+      s.data = "zero3";
+      std::vector<SplitTrial> sharded = sizes_from(s);
       std::move(sharded.begin(), sharded.end(), std::back_inserter(out));
+    }
+    return out;
+  }
+
+  /// Microbatches of that many samples and more, each with the least recomputation that fits, until that is slower.
+  std::vector<SplitTrial> sizes_from(StepSplit s) const {
+    std::vector<SplitTrial> out;
+    const std::size_t levels = s.tiers && s.tiers->recomputes ? 1 : std::size(kRecomputations);
+    std::size_t level = 0;
+    double best = std::numeric_limits<double>::infinity();
+    int slower = 0;
+    for (; is_possible(s); s.samples *= 2) {
+      std::optional<double> step;
+      for (; level < levels; ++level) {
+        s.recompute = kRecomputations[level];
+        Answer a = one(s);
+        s.sequence_parallel = a.trial.split.sequence_parallel, s.tp_comm_overlap = a.trial.split.tp_comm_overlap;
+        out.push_back(std::move(a.trial));
+        const TrainingTrial& t = out.back().trial;
+        if (!t.is_open() || a.is_hopeless) return out;
+        if (!t.fits()) continue;
+        step = t.step;
+        break;
+      }
+      if (!step || (*step > best && ++slower > kMostSlower)) return out;
+      best = std::min(best, *step);
     }
     return out;
   }
@@ -163,32 +192,6 @@ class Search {
     return a;
   }
 
-  std::vector<SplitTrial> sizes_with(const SplitMesh& mesh, const char* data) const {
-    std::vector<SplitTrial> out;
-    StepSplit s;
-    s.mesh = mesh, s.data = data;
-    std::size_t level = 0;
-    double best = std::numeric_limits<double>::infinity();
-    int slower = 0;
-    for (; is_possible(s); s.samples *= 2) {
-      std::optional<double> step;
-      for (; level < std::size(kRecomputations); ++level) {
-        s.recompute = kRecomputations[level];
-        Answer a = one(s);
-        s.sequence_parallel = a.trial.split.sequence_parallel, s.tp_comm_overlap = a.trial.split.tp_comm_overlap;
-        out.push_back(std::move(a.trial));
-        const TrainingTrial& t = out.back().trial;
-        if (!t.is_open() || a.is_hopeless) return out;
-        if (!t.fits()) continue;
-        step = t.step;
-        break;
-      }
-      if (!step || (*step > best && ++slower > kMostSlower)) return out;
-      best = std::min(best, *step);
-    }
-    return out;
-  }
-
   /// Moves blocks from the busiest stage to the one that is busy least, as long as that is faster.
   void balance(SplitTrial from, std::vector<SplitTrial>& tried) const {
     if (from.split.mesh.pp == 1) return;
@@ -223,13 +226,6 @@ class Search {
   std::int64_t blocks_;
 };
 
-std::vector<std::int64_t> divisors_of(std::int64_t n) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t i = 1; i <= n; ++i)
-    if (n % i == 0) all.push_back(i);
-  return all;
-}
-
 void sort(std::vector<SplitTrial>& trials) {
   std::stable_sort(trials.begin(), trials.end(),
                    [](const SplitTrial& a, const SplitTrial& b) { return a.trial.is_better_than(b.trial); });
@@ -247,42 +243,6 @@ std::vector<SplitTrial> best_of_meshes(const std::vector<SplitTrial>& all) {
   sort(out);
   return out;
 }
-
-}  // namespace
-
-SplitBounds split_bounds(const Model& model, std::int64_t devices_per_node) {
-  SplitBounds b;
-  b.devices_per_node = devices_per_node;
-  const auto* network = std::get_if<Transformer>(&model.network);
-  if (network == nullptr) return b;
-  b.layers = static_cast<std::int64_t>(network->encoder.size() + network->decoder.size());
-  for (const auto* blocks : {&network->encoder, &network->decoder})
-    for (const Block& block : *blocks)
-      if (const auto* moe = std::get_if<MoE>(&block.ffn))
-        b.experts = std::max(b.experts, static_cast<std::int64_t>(moe->experts.size()));
-  return b;
-}
-
-std::vector<SplitMesh> split_meshes(std::int64_t ranks, std::int64_t batch, std::int64_t sequence,
-                                    const SplitBounds& bounds) {
-  std::vector<SplitMesh> all;
-  for (const std::int64_t tp : divisors_of(ranks)) {
-    if (tp > bounds.devices_per_node) continue;
-    for (const std::int64_t pp : divisors_of(ranks / tp)) {
-      if (pp > bounds.layers) continue;
-      for (const std::int64_t cp : divisors_of(ranks / tp / pp)) {
-        if (cp > 1 && sequence / cp < kFewestTokens) continue;
-        const std::int64_t replicas = ranks / tp / pp / cp;
-        if (batch % replicas != 0) continue;
-        for (const std::int64_t ep : divisors_of(replicas))
-          if (bounds.experts % ep == 0) all.push_back({pp, replicas / ep, ep, cp, tp});
-      }
-    }
-  }
-  return all;
-}
-
-namespace {
 
 /// The phases of a search over splits, and all that they predicted.
 class Phases {
@@ -308,6 +268,29 @@ class Phases {
     });
     if (from.size() > kMostRefined) from.resize(kMostRefined);
     return from;
+  }
+  /// Meshes that may be faster than what fits if memory were no matter, fastest first, each as it was then. Where what
+  /// fits recomputes, also those that are near: with larger microbatches they may be.
+  std::vector<StepSplit> held_up_by_memory() const {
+    std::map<std::string, const SplitTrial*> fastest;
+    double most = std::numeric_limits<double>::infinity();
+    for (const SplitTrial& t : all_) {
+      const double limit = (t.split.recompute == kRecomputations[0] ? kFaster : kNear) * t.trial.step;
+      if (t.trial.fits()) most = std::min(most, limit);
+      const SplitTrial*& known = fastest[t.split.mesh.text()];
+      if (t.trial.is_open() && (known == nullptr || t.trial.step < known->trial.step)) known = &t;
+    }
+    std::vector<const SplitTrial*> held_up;
+    for (const auto& [mesh, t] : fastest)
+      if (t != nullptr && !t->trial.fits() && t->trial.step < most) held_up.push_back(t);
+    std::stable_sort(held_up.begin(), held_up.end(),
+                     [](const auto* a, const auto* b) { return a->trial.step < b->trial.step; });
+    std::vector<StepSplit> out;
+    for (const SplitTrial* t : held_up) out.push_back(t->split);
+    return out;
+  }
+  bool is_any_fitting() const {
+    return std::any_of(all_.begin(), all_.end(), [](const SplitTrial& t) { return t.trial.fits(); });
   }
   /// Each of these, and the fastest of the same mesh that is faster and does not fit.
   std::vector<SplitTrial> with_larger(const std::vector<SplitTrial>& splits) const {
@@ -349,10 +332,24 @@ class Phases {
   std::vector<SplitTrial> all_;
 };
 
+/// With tensors on other tiers: the fastest of those that memory holds up, more of them while nothing fits.
+void search_tiers(Phases& phases, const Search& search, const std::vector<TierWay>& ways) {
+  const std::vector<StepSplit> held_up = phases.held_up_by_memory();
+  for (std::size_t i = 0; i < held_up.size() && (i == 0 || !phases.is_any_fitting()); i += kMostBeyond) {
+    std::vector<StepSplit> from;
+    for (std::size_t j = i; j < std::min(held_up.size(), i + kMostBeyond); ++j)
+      for (const TierWay& way : ways) {
+        StepSplit& s = from.emplace_back(held_up[j]);
+        s.samples = 1, s.recompute = kRecomputations[0], s.data = way.data, s.tiers = way;
+      }
+    phases.add("other tiers", from, [&](const StepSplit& s) { return search.sizes_from(s); });
+  }
+}
+
 }  // namespace
 
 SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const Model& model,
-                          const SplitBounds& bounds, std::size_t rows,
+                          const SplitBounds& bounds, const std::vector<TierWay>& tiers, std::size_t rows,
                           const std::function<void(std::string_view, double)>& progress) {
   const Search search{reproducer, request, bounds.layers};
   const LayerSearch by_layers{model, request.batch, bounds.devices_per_node,
@@ -360,6 +357,7 @@ SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& r
   const std::vector<SplitMesh> meshes = split_meshes(request.ranks, request.batch, request.sequence, bounds);
   Phases phases{search, progress};
   phases.add("meshes", meshes, [&](const SplitMesh& m) { return search.sizes(m); });
+  search_tiers(phases, search, tiers);
   const auto nothing = [](const StepSplit&) { return 0.0; };
   phases.add("what else they have", phases.near(kNear, nothing),
              [&](const SplitTrial& t) { return search.refined(t); });

@@ -8,20 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/app/step_split.hpp"
+#include "sim/app/split_meshes.hpp"
 
 namespace orrery {
-
-/// What a search is bounded by.
-struct SplitBounds {
-  std::int64_t devices_per_node = 1;  // tp stays within one
-  std::int64_t layers = 1;            // pp has at most as many
-  std::int64_t experts = 1;           // of a layer; ep divides them
-};
-SplitBounds split_bounds(const Model& model, std::int64_t devices_per_node);
-/// All meshes of so many ranks within bounds that a batch of so many samples and such a sequence can be split by.
-std::vector<SplitMesh> split_meshes(std::int64_t ranks, std::int64_t batch, std::int64_t sequence,
-                                    const SplitBounds& bounds);
 
 struct SplitSearch {
   std::vector<SplitTrial> best;   // the fastest that fits of each mesh, fastest first
@@ -30,12 +19,12 @@ struct SplitSearch {
   std::string refusal;  // why none was predicted
 };
 
-/// Every mesh by 1F1B, with each size of a microbatch and the least recomputation that fits; then whatever else a split
-/// has, one thing after another, around the fastest meshes; then ways of their own for some of its blocks. Steps of
-/// many microbatches are predicted from two shorter ones, but for the best of `rows` meshes, which are all that is
-/// given.
+/// Every mesh by 1F1B, with each size of a microbatch and the least recomputation that fits; the same with `tiers` for
+/// meshes that memory holds up; then whatever else a split has, one thing after another, around the fastest meshes;
+/// then ways of their own for some of its blocks. Steps of many microbatches are predicted from two shorter ones, but
+/// for the best of `rows` meshes, which are all that is given.
 SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const Model& model,
-                          const SplitBounds& bounds, std::size_t rows,
+                          const SplitBounds& bounds, const std::vector<TierWay>& tiers, std::size_t rows,
                           const std::function<void(std::string_view, double)>& progress);
 
 }  // namespace orrery

@@ -91,8 +91,8 @@ std::vector<std::size_t> stages_of_parts(const StepSplit& s, std::int64_t batch)
 
 std::string StepSplit::strategy() const {
   const bool is_one = mesh == SplitMesh{};
-  if (is_one && layers.empty()) return "single: {}";
-  std::string out = fmt::format("parallel: {{mesh: {}", is_one ? "dp1" : mesh.text());
+  if (is_one && layers.empty()) return tiers ? tiers->entry("") : "single: {}";
+  std::string out = fmt::format("mesh: {}", is_one ? "dp1" : mesh.text());
   if (mesh.pp > 1) out += fmt::format(", schedule: {}", schedule);
   if (mesh.pp > 1 && chunks > 0) out += fmt::format(", chunks: {}", chunks);
   if (!stage_layers.empty()) out += fmt::format(", stage_layers: [{}]", fmt::join(stage_layers, ", "));
@@ -111,7 +111,7 @@ std::string StepSplit::strategy() const {
     own += "}";
   }
   if (!own.empty()) out += fmt::format(", layers: [{}]", own);
-  return out + "}";
+  return tiers ? tiers->entry(out) : fmt::format("parallel: {{{}}}", out);
 }
 
 std::string StepSplit::recomputation(std::int64_t microbatches) const {
@@ -126,9 +126,10 @@ std::string StepSplit::recomputed() const {
 std::string StepSplit::rest() const {
   std::string out;
   const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
+  if (tiers) add(tiers->name);
   if (mesh.pp > 1) add(chunks > 0 ? fmt::format("{} {}", schedule, chunks) : schedule);
   if (!stage_layers.empty()) add("stages of " + runs(stage_layers));
-  if (has_replicas()) add(data);
+  if (has_replicas() && !(tiers && tiers->name.ends_with(data))) add(data);
   const std::string own = shares(
       layers, data, [](const LayerWay& w) { return w.mesh.empty() ? w.data : fmt::format("{} {}", w.mesh, w.data); });
   if (!own.empty()) add(own);

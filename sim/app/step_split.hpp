@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/app/tier_ways.hpp"
 #include "sim/app/training_request.hpp"
 
 namespace orrery {
@@ -42,6 +44,7 @@ struct StepSplit {
   bool sequence_parallel = true, tensor_overlap = false, tp_comm_overlap = true;
   std::vector<std::int64_t> stage_layers;  // blocks of each part of the pipeline; empty: as even as can be
   std::vector<LayerWay> layers;            // per block; empty: all as above
+  std::optional<TierWay> tiers;            // where tensors go that devices have no room for
 
   std::int64_t microbatches(std::int64_t batch) const { return batch / (mesh.replicas() * samples); }
   bool has_replicas() const { return mesh.replicas() * mesh.cp > 1; }
@@ -53,7 +56,7 @@ struct StepSplit {
   std::string recomputation(std::int64_t microbatches) const;
   /// What is made again in the backward pass, for people: "full in 12 of 32, else none".
   std::string recomputed() const;
-  /// What of it is neither mesh nor recomputation, for people: "interleaved 2, zero1".
+  /// What of it is neither mesh nor recomputation, for people: "zero-offload, interleaved 2, zero1".
   std::string rest() const;
   bool operator==(const StepSplit&) const = default;
 };

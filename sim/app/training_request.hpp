@@ -27,6 +27,9 @@ struct TrainingRequest {
   std::string dtype = "bf16";
   MemoryRoom room;
   double reserved = 0;  // part of a device's memory that is kept for what software holds beside the plan
+
+  /// Without what is reserved.
+  MemoryRoom usable() const { return {(1 - reserved) * room.device, room.host, room.disk}; }
 };
 
 /// The options --cluster, --devices, --sequence and --dtype, and what they and the name of a model come to.
@@ -76,8 +79,8 @@ struct TrainingTrial {
   bool is_better_than(const TrainingTrial& other) const;
 };
 
-/// So many devices of a cluster: nodes with fewer of them, or fewer nodes. Throws UserError where they are not as many on
-/// each node, or more than there are.
+/// So many devices of a cluster: nodes with fewer of them, or fewer nodes. Throws UserError where they are not as many
+/// on each node, or more than there are.
 void use_devices(Node& document, const Cluster& cluster, std::int64_t devices);
 
 /// The scenario file of a training step: `strategy` as one entry of its list, `recompute` as a value or with more keys

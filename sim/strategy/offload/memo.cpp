@@ -325,6 +325,10 @@ class MemoStrategy final : public TierStrategy {
     if (roles_of(mesh()).pp)
       throw OptionError{
           {"mesh"}, "activations of passes that overlap cannot share two buffers", "leave out the axis pp"};
+    if (options_.parallel.tp_comm_overlap)
+      throw OptionError{{"tp_comm_overlap"},
+                        "products in pieces write rows where the rank says, which rounding buffers do not",
+                        "leave out `tp_comm_overlap`"};
     if (o.recompute != Recompute::None)
       throw OptionError{{"train.recompute"}, "memo says itself what is computed again", "leave out `recompute`"};
     if (!options_.alpha && !(options_.rate && options_.link))
