@@ -33,17 +33,23 @@ constexpr LawAxis kPrefillAxes[] = {
 ///
 /// A window ends within a step as the diagonal does: half a step more for each tile that it cuts, and the longest tile
 /// passes over the keys of its first row's window and its own. Windows side by side begin at a step and end in the
-/// diagonal. Leaves out biases, masks and bounds of scores (one more special function a score beside the exponential).
+/// diagonal. Documents behind one another are taken for sequences of one length, that with as many pairs for each
+/// query; d of them have (d − 1)/2 tiles more, which they do not fill. Leaves out biases, masks and bounds of scores
+/// (one more special function a score beside the exponential), and that the longest of unequal documents may come last.
 /// Parameters: fits of tables of kernels, in which nothing has a window or a bound.
 LawTime prefill_time(const double* p, const Work& work, const Bindings& b, const GpuFacts& gpu) {
   const AttentionShape& s = shape_of(work);
+  const bool documents = s.documents > 0;
   const double heads = double(s.batch) * double(s.heads), all_keys = double(s.kv.at(b));
   const double window = s.window > 0 ? double(s.window) : all_keys;
-  const double kv = std::max(1.0, std::min(all_keys, s.chunked ? window : window + kTile - 1));
-  const double d = double(s.qk_dim + s.v_dim), tiles_q = std::ceil(double(s.q) / kTile), tiles = heads * tiles_q;
+  const double alike = documents ? 2 * double(s.visible) / double(s.q) - 1 : s.chunked ? window : window + kTile - 1;
+  const double kv = std::max(1.0, std::min(all_keys, alike));
+  const double d = double(s.qk_dim + s.v_dim);
+  const double tiles_q = std::ceil(double(s.q) / kTile) + (documents ? 0.5 * double(s.documents - 1) : 0.0),
+               tiles = heads * tiles_q;
   const double unit = 2 * kTile * kTile * d * gpu.sms / (gpu.peak * p[kRate]);
   const double cut =
-      s.chunked ? 0 : std::clamp((all_keys - window) / double(s.q), 0.0, 1.0);  // rows whose window slides
+      s.chunked || documents ? 0 : std::clamp((all_keys - window) / double(s.q), 0.0, 1.0);  // that slides
   const double diagonal = s.causal ? tiles * 0.5 * (1 + cut) : 0;
   const double steps =
       std::max(tiles, s.pairs(b) * double(s.heads) / (kTile * kTile) * (tiles_q * kTile / double(s.q)) + diagonal);
@@ -59,8 +65,9 @@ LawTime prefill_time(const double* p, const Work& work, const Bindings& b, const
   t.memory = 2 * input / (gpu.bandwidth * p[kInput]) + 2 * output / (gpu.bandwidth * p[kOutput]);
   t.seconds = t.launch + t.math + t.memory;
   t.sm_share = std::min(1.0, tiles / gpu.sms);
-  t.axes = {std::log2(kv), std::log2(heads), std::log2(double(s.heads) / double(s.kv_heads)),
-            std::log2(double(s.batch))};
+  const double sequences = documents ? double(s.batch) * double(s.q) / kv : double(s.batch);
+  t.axes = {std::log2(kv), std::log2(sequences * double(s.heads)), std::log2(double(s.heads) / double(s.kv_heads)),
+            std::log2(sequences)};
   return t;
 }
 

@@ -67,7 +67,8 @@ KernelFeatures kernel_features_of(const Work& work, const Bindings& bindings) {
 /// bits, and one kernel takes the rest.
 static std::string_view path_of(const AttentionShape& s) {
   if (s.q < kFewestTiled) return "few";
-  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts && s.cap == 0;
+  const bool plain =
+      !s.bias && s.mask_groups == 0 && !s.positions && s.documents == 0 && s.window == 0 && !s.contexts && s.cap == 0;
   const bool tiled = plain && bits(s.dtype) == 16 && s.qk_dim == s.v_dim && (s.qk_dim == 64 || s.qk_dim == 128);
   return tiled ? "tiles" : "rows";
 }

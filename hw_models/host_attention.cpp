@@ -32,9 +32,17 @@ double visible_share(const AttentionShape& s, std::int64_t kv) {
   return share < 1 ? std::min(1.0, share + double(kKeyTile) / (2.0 * double(kv))) : 1.0;
 }
 
+/// Keys in the tiles that a tile of queries visits, d documents in a sequence: those that its first row sees, its own
+/// rows, and what rounding to whole tiles adds in front and behind. Documents but the first begin anywhere in a tile.
+double keys_of_documents(const AttentionShape& s, std::int64_t kv) {
+  const double query = double(kQueryTile), key = double(kKeyTile), seen = double(s.visible) / double(s.q);
+  return std::min(pad(kv, kKeyTile), seen + query / 2 + key - (query + key) / (2 * double(s.documents)));
+}
+
 Visited visit_tiles(const AttentionShape& s, std::int64_t kv) {
   if (s.visible > 0) {
-    const double tiles = visible_share(s, kv) * pad(kv, kKeyTile) / double(kKeyTile);
+    const double keys = s.documents > 0 ? keys_of_documents(s, kv) : visible_share(s, kv) * pad(kv, kKeyTile);
+    const double tiles = keys / double(kKeyTile);
     const double rows = tiles * double(kKeyTile) * double(s.q);
     return {rows / double(s.q) * pad(s.q, kRowTile), rows, tiles * pad(s.q, kQueryTile) / double(kQueryTile)};
   }

@@ -19,15 +19,17 @@ Bindings at_context(std::int64_t tokens) {
 
 }  // namespace
 
-TEST_CASE("attention and its gradients, causal and not, with shared keys, windows, positions and bounds", "[cuda]") {
+TEST_CASE("attention and its gradients, causal and not, with shared keys, windows, positions, documents and bounds",
+          "[cuda]") {
   AttentionShape s = shape(5, 37, 12);
-  const int kind = GENERATE(range(0, 8));
+  const int kind = GENERATE(range(0, 9));
   INFO("case " << kind);
   s.causal = kind != 1;
-  if (kind == 3) s = shape(33, 33, 40);
+  if (kind == 3 || kind == 8) s = shape(33, 33, 40);
   if (kind == 2 || kind > 3) s.window = 9;
   s.chunked = kind > 3 && kind < 6;
-  if (kind > 5) s.cap = 0.3;
+  if (kind == 6 || kind == 7) s.cap = 0.3;
+  if (kind == 8) s.documents = 7;
   s.positions = kind == 2 || kind == 4;
   compare_with_host([&](OpTrial& t) {
     AttentionShape a = s;
@@ -47,6 +49,14 @@ TEST_CASE("attention and its gradients, causal and not, with shared keys, window
       t.add(AttentionForward{a, true}, reads(q), reads(k), reads(v), reads(pq), reads(pk), writes(o), writes(lse));
       t.add(AttentionBackward{a}, reads(q), reads(k), reads(v), reads(pq), reads(pk), reads(o), reads(lse), reads(d_o),
             updates(dq), writes(dk), writes(dv));
+    } else if (a.documents > 0) {
+      std::vector<std::int32_t> first;  // documents of 5 and of 8 tokens
+      for (int b = 0; b < 2; ++b)
+        for (int i = 0; i < a.q; ++i) first.push_back(i / (5 + 3 * b) * (5 + 3 * b));
+      const TensorId f = t.indices("first", Shape{2, a.q}, first);
+      t.add(AttentionForward{a, true}, reads(q), reads(k), reads(v), reads(f), writes(o), writes(lse));
+      t.add(AttentionBackward{a}, reads(q), reads(k), reads(v), reads(f), reads(o), reads(lse), reads(d_o), updates(dq),
+            writes(dk), writes(dv));
     } else {
       t.add(AttentionForward{a, true}, reads(q), reads(k), reads(v), writes(o), writes(lse));
       t.add(AttentionBackward{a}, reads(q), reads(k), reads(v), reads(o), reads(lse), reads(d_o), updates(dq),

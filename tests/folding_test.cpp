@@ -133,6 +133,9 @@ constexpr LoweredCase kCases[] = {
     {"{mesh: dp8 pp4, stage_layers: [1, 3, 3, 1]}", 8, 6},
     {"{mesh: dp8 tp8, layers: [{blocks: 0-3, mesh: fsdp64, data: zero3}, {blocks: 6-7, mesh: tp8 dp8}]}", 64, 1},
     {"{mesh: pp4 dp4 tp4, stage_layers: [1, 3, 3, 1], layers: [{blocks: 1-4, mesh: dp8 tp2, data: zero2}]}", 8, 4},
+    {"{mesh: dp8 tp4, data: {kind: zero1}}", 8, 2, Recompute::None, Samples::Documents},
+    {"{mesh: dp16, data: {kind: zero3}}", 16, 2, Recompute::None, Samples::Documents},
+    {"{mesh: pp4 dp8}", 8, 6, Recompute::None, Samples::Documents},
 };
 
 }  // namespace

@@ -25,13 +25,19 @@ inline Model small_model() {
 }
 
 /// One sample per replica and microbatch.
-inline Plan lower(const std::string& strategy, std::int64_t replicas, std::int64_t microbatches, Recompute recompute) {
+/// What a sample is.
+enum class Samples { Text, Documents };
+
+inline Plan lower(const std::string& strategy, std::int64_t replicas, std::int64_t microbatches, Recompute recompute,
+                  Samples samples = Samples::Text) {
   TrainOptions o;
   o.batch = replicas * microbatches;
   o.microbatches = microbatches;
   o.sequence = 128;
   o.dtype = Precision::BF16;
   o.recompute = recompute;
+  if (samples == Samples::Documents)
+    o.packing = PackingOptions{.lengths = {.kind = LengthKind::Uniform, .least = 1, .most = 128}};
   return find_strategy("parallel").make(parse_yaml(strategy, "strategy"))->train_step(small_model(), o, nullptr);
 }
 
@@ -39,8 +45,11 @@ struct LoweredCase {
   const char* strategy;
   std::int64_t replicas, microbatches;
   Recompute recompute = Recompute::None;
+  Samples samples = Samples::Text;
 };
-inline Plan lower(const LoweredCase& c) { return lower(c.strategy, c.replicas, c.microbatches, c.recompute); }
+inline Plan lower(const LoweredCase& c) {
+  return lower(c.strategy, c.replicas, c.microbatches, c.recompute, c.samples);
+}
 
 inline Bindings first_step() {
   Bindings bindings;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hw_models/host_model.hpp"
+#include "sim/base/random.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
@@ -70,6 +71,33 @@ TEST_CASE("an op beyond the fitted range says so and its interval widens", "[hw_
   CHECK(model.cost(far, {}, {}).bias > 0.3);
   CHECK(model.extrapolation(far, {}, {}) == "add: rows 8000 is outside of 1 to 1000");
   CHECK(model.extrapolation(Add{100, 1000}, {}, {}).empty());
+}
+
+TEST_CASE("attention of documents visits the tiles that the kernel does", "[hw_models]") {
+  Random random{11};
+  for (const std::int64_t most : {60, 400, 1000}) {
+    constexpr std::int64_t kWindow = 1024, kSamples = 200;
+    std::int64_t visited = 0, pairs = 0, documents = 0;
+    for (std::int64_t n = 0; n < kSamples; ++n) {
+      std::vector<std::int64_t> first;  // key that each query sees
+      for (std::int64_t begin = 0; begin < kWindow; ++documents) {
+        const auto length = static_cast<std::int64_t>(1 + random.below(static_cast<std::uint64_t>(most)));
+        const std::int64_t end = std::min(begin + length, kWindow);
+        for (; std::ssize(first) < end;) pairs += std::ssize(first) - begin + 1, first.push_back(begin);
+        begin = end;
+      }
+      for (std::int64_t i = 0; i < kWindow; i += 64)  // tiles of 64 queries, of 128 keys
+        visited += 64 * ((i + 64 + 127) / 128 - first[static_cast<std::size_t>(i)] / 128) * 128;
+    }
+    const AttentionForward op{.shape = {.q = kWindow,
+                                        .kv = kWindow,
+                                        .qk_dim = 32,
+                                        .v_dim = 32,
+                                        .visible = pairs / kSamples,
+                                        .documents = documents / kSamples}};
+    const Work work = op;
+    CHECK(millions(attention_form(), "scores", {work, {}}) == Approx(double(visited) / kSamples).epsilon(0.05));
+  }
 }
 
 TEST_CASE("a kind without a law borrows one and says from where", "[hw_models]") {

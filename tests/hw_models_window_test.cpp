@@ -72,3 +72,23 @@ TEST_CASE("a prompt passes over the tiles of its window", "[hw_models]") {
   CHECK(seconds(gpu, AttentionForward{s}) ==
         Approx(std::pow(std::pow(36, 4) + std::pow(8, 4), 0.25) * step).epsilon(1e-3));
 }
+
+TEST_CASE("documents of a prompt are passed over as prompts of their own", "[hw_models]") {
+  GpuParameters p = testing::bare_gpu();
+  GpuLaw law;
+  law.parameters = {{"launch", 0}, {"rate", 1}, {"tile", 0}, {"input", 1e9}, {"output", 1e9}, {"quantum", 0}};
+  p.laws["prefill"] = law;
+  const GpuModel gpu{"gpu", p};
+  AttentionShape s{
+      .heads = 100, .kv_heads = 100, .q = 8192, .kv = 8192, .qk_dim = 128, .v_dim = 128, .dtype = DType::BF16};
+  s.documents = 8, s.visible = 8 * 1024 * 1025 / 2;
+  const double step = 2.0 * 128 * 128 * 256 / 1e12;
+  // Eight documents whose 8 tiles pass over 1, 2, … 8 steps; where documents end within a tile, each has one tile more.
+  const double full = 8 * 36, more = 8 * 45, time = seconds(gpu, AttentionForward{s}) / step;
+  CHECK(time > full);
+  CHECK(time < more);
+  s.documents = 1, s.visible = 8192LL * 8193 / 2;
+  AttentionShape one = s;
+  one.documents = 0, one.visible = 0;
+  CHECK(seconds(gpu, AttentionForward{s}) == Approx(seconds(gpu, AttentionForward{one})).epsilon(1e-9));
+}

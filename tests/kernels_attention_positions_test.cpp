@@ -211,3 +211,36 @@ TEST_CASE("attention over parts of the keys, merged, equals attention over all, 
   }
   CHECK(distance(dq, tokens_of(whole.dq, mine, kHeads * kDim)) < 1e-12);
 }
+
+TEST_CASE("queries that are told their first key see documents as if each were alone", "[kernels]") {
+  const std::vector<std::vector<std::int64_t>> documents{{1, 70, 128, 5, 96}, {200, 1, 1, 98}};
+  Tensors<double> whole = draw(2, 300, 300, 21);
+  Ids first_keys;
+  for (const auto& lengths : documents)
+    for (std::int64_t begin = 0; const std::int64_t n : lengths) {
+      first_keys.insert(first_keys.end(), std::size_t(n), std::int32_t(begin));
+      begin += n;
+    }
+  const AttentionMask<double> mask{.causal = true, .first_keys = first_keys.data()};
+  whole.forward(mask);
+  whole.backward(mask);
+  for (std::size_t b = 0; b < documents.size(); ++b)
+    for (std::int64_t begin = std::int64_t(b) * 300; const std::int64_t n : documents[b]) {
+      Ids rows(static_cast<std::size_t>(n));
+      std::iota(rows.begin(), rows.end(), std::int32_t(begin));
+      begin += n;
+      Tensors<double> one{.batch = 1,
+                          .queries = n,
+                          .keys = n,
+                          .q = tokens_of(whole.q, rows, kHeads * kDim),
+                          .k = tokens_of(whole.k, rows, kKvHeads * kDim),
+                          .v = tokens_of(whole.v, rows, kKvHeads * kValueDim),
+                          .d_o = tokens_of(whole.d_o, rows, kHeads * kValueDim)};
+      one.forward({.causal = true});
+      one.backward({.causal = true});
+      CHECK(distance(tokens_of(whole.o, rows, kHeads * kValueDim), one.o) < 1e-13);
+      CHECK(distance(tokens_of(whole.dq, rows, kHeads * kDim), one.dq) < 1e-12);
+      CHECK(distance(tokens_of(whole.dk, rows, kKvHeads * kDim), one.dk) < 1e-12);
+      CHECK(distance(tokens_of(whole.dv, rows, kKvHeads * kValueDim), one.dv) < 1e-12);
+    }
+}

@@ -189,6 +189,19 @@ TEST_CASE("balanced windows leave ranks less to wait for", "[packing]") {
   CHECK(even.slowest_rank < 1.05);
 }
 
+TEST_CASE("windows that are filled have no padding, and lose less than one of them", "[packing]") {
+  Random random{5};
+  for (const PackerKind packer : {PackerKind::BestFit, PackerKind::Concatenate, PackerKind::Shuffle}) {
+    const Lengths lengths = drawn(random, 200, 90);
+    const std::int64_t all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    const auto windows = pack({.packer = packer, .window = 64, .fills = true}, lengths);
+    CHECK(std::ssize(windows) == all / 64);
+    for (const PackedWindow& w : windows) CHECK(used(w) == 64);
+    for (const auto& document : counts(windows, lengths))
+      for (const int n : document) CHECK(n <= 1);
+  }
+}
+
 TEST_CASE("the slowest rank of each step counts against all of them", "[packing]") {
   // Two ranks with one window each: Σ L² of 16 and 8, then 4 and 16: (16 + 16)·2 / 44.
   const Lengths lengths{4, 2, 2, 2, 4};

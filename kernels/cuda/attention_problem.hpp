@@ -32,6 +32,7 @@ struct AttentionProblem {
   Numbers bias, group_mask, tree_mask;  // or none
   std::int64_t groups = 1;
   const std::int32_t *q_positions = nullptr, *kv_positions = nullptr;
+  const std::int32_t* first_keys = nullptr;                                  // [batch, q_len] or null
   const std::int32_t *cu_q = nullptr, *cu_kv = nullptr, *kv_lens = nullptr;  // or null
   std::int64_t kv_tail = 0, room = 0;  // keys beyond kv_lens; most keys of a sequence, 0: no limit
   std::int64_t tree_keys = 0;          // of tree_mask [batch, q_len, tree_keys], over the last keys
@@ -75,10 +76,13 @@ struct AttentionProblem {
   KERNELS_GPU_INLINE std::int64_t lse_index(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return cu_q ? h * cu_q[batch] + cu_q[b] + i : (b * heads + h) * q_len + i;
   }
+  KERNELS_GPU_INLINE std::int64_t first_key(std::int64_t b, std::int64_t i) const {
+    return first_keys ? first_keys[b * q_len + i] : 0;
+  }
   KERNELS_GPU_INLINE bool sees(std::int64_t b, std::int64_t i, std::int64_t j) const {
     const std::int64_t p = q_positions ? q_positions[i] : i + keys(b) - queries(b),
                        at = kv_positions ? kv_positions[j] : j;
-    return (!causal || at <= p) && at >= window_start(p, window, chunked);
+    return (!causal || at <= p) && at >= window_start(p, window, chunked) && at >= first_key(b, i);
   }
   /// A scaled score as the masks find it, and its slope there.
   KERNELS_GPU_INLINE float bounded(float s) const { return cap > 0 ? cap * tanhf(s / cap) : s; }

@@ -113,7 +113,8 @@ struct AttentionRowsKernel {
       KERNELS_UNROLL
       for (int e = 0; e < kChunk; ++e) row[r].q[e] *= scale;
       const std::int64_t position = p.q_positions ? p.q_positions[at.i] : at.i + shift;
-      row[r].first = static_cast<std::int32_t>(larger_of<std::int64_t>(window_start(position, p.window, p.chunked), 0));
+      row[r].first = static_cast<std::int32_t>(
+          larger_of<std::int64_t>(window_start(position, p.window, p.chunked), p.first_key(u.b, at.i)));
       row[r].last = p.causal ? static_cast<std::int32_t>(position) : INT32_MAX - 1;
       begin = smaller_of<std::int64_t>(begin, row[r].first);
       end = larger_of<std::int64_t>(end, row[r].last + 1);

@@ -43,6 +43,7 @@ struct AttentionMask {
   std::int64_t tree_groups = 1;  ///< batch b takes tree_mask[b % tree_groups]
   const std::int32_t* q_positions = nullptr;   ///< [Sq] or null, shared by the batch
   const std::int32_t* kv_positions = nullptr;  ///< [Skv] or null
+  const std::int32_t* first_keys = nullptr;    ///< [B,Sq] or null: query i sees no key before; grows with i
 
   /// The first key that a query at position p may see by the window.
   std::int64_t first_key(std::int64_t p) const {
@@ -64,8 +65,8 @@ struct AttentionLayout {
 /// with a cap, cap·tanh(scale · q_i·k_j/cap),  lse_i = ln Σ_j e^s_ij.
 ///
 /// A query that sees no key gives o = 0 and lse = −∞. lse is [B,H,Sq], and [H,total_q] when cu_q is given.
-/// bias, group_mask, tree_mask and positions need one q_len and kv_len for the whole batch, except that tree_mask
-/// allows kv_lens.
+/// bias, group_mask, tree_mask, positions and first_keys need one q_len and kv_len for the whole batch, except that
+/// tree_mask allows kv_lens.
 template <class T>
 struct AttentionArgs {
   AttentionDims dims;

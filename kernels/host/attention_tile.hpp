@@ -42,7 +42,8 @@ struct Sequence {
     if (mask.kv_positions) return {0, kv_len};
     const std::int64_t p = i + offset;
     const std::int64_t end = mask.causal ? std::clamp<std::int64_t>(p + 1, 0, kv_len) : kv_len;
-    return {std::clamp<std::int64_t>(mask.first_key(p), 0, end), end};
+    const std::int64_t first = mask.first_keys ? mask.first_keys[b * q_len + i] : 0;
+    return {std::clamp<std::int64_t>(std::max(mask.first_key(p), first), 0, end), end};
   }
 };
 

@@ -68,6 +68,10 @@ gpu::AttentionProblem problem(const AttentionShape& s, const GpuContextBase& c, 
     p.q_positions = c.ints(next++);
     p.kv_positions = c.ints(next++);
   }
+  if (s.documents > 0) {
+    p.first_keys = c.ints(next++);
+    c.launch(gpu::CheckRangeKernel{s.batch * s.q, p.first_keys, s.q, c.fault()}, 1);
+  }
   if (s.contexts) add_contexts(s, c, next, p);
   return p;
 }
@@ -87,7 +91,8 @@ bool has_wide_rows(const gpu::HeadView& x, std::int64_t element_bytes) {
 template <class T>
 bool fits_tiles(const AttentionShape& s, std::initializer_list<gpu::HeadView> views) {
   if constexpr (sizeof(T) != 2) return false;
-  const bool plain = !s.bias && s.mask_groups == 0 && !s.positions && s.window == 0 && !s.contexts && s.cap == 0;
+  const bool plain =
+      !s.bias && s.mask_groups == 0 && !s.positions && s.documents == 0 && s.window == 0 && !s.contexts && s.cap == 0;
   const bool wide = std::all_of(views.begin(), views.end(), [](const gpu::HeadView& x) { return has_wide_rows(x, 2); });
   return plain && wide && s.q >= 16 && s.scale > 0 && s.qk_dim == s.v_dim && s.qk_dim % 8 == 0 &&
          s.qk_dim <= gpu::kMostTiledDims;

@@ -29,6 +29,21 @@ void add_contexts(const AttentionShape& s, const OpContext<T>& c, int& next, ker
   a.mask.tree_groups = s.batch;
 }
 
+/// The first key that each query sees: its own or an earlier one, and none before that of the query in front of it.
+template <class T>
+const std::int32_t* first_keys(const AttentionShape& s, const OpContext<T>& c, int operand) {
+  const std::int32_t* first = c.ints(operand);
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    for (std::int64_t i = 0, before = 0; i < s.q; ++i) {
+      const std::int64_t now = first[b * s.q + i];
+      if (now < before || now > i)
+        c.fail(
+            fmt::format("query {} of sequence {} sees keys from {} on: from {} to {} is legal", i, b, now, before, i));
+      before = now;
+    }
+  return first;
+}
+
 /// Reads of q, k, v, bias, mask and positions, which both directions begin with. `next` is the operand after them.
 template <class T>
 kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T>& c, int& next) {
@@ -59,6 +74,7 @@ kernels::AttentionArgs<T> common_args(const AttentionShape& s, const OpContext<T
     a.mask.q_positions = c.ints(next++);
     a.mask.kv_positions = c.ints(next++);
   }
+  if (s.documents > 0) a.mask.first_keys = first_keys(s, c, next++);
   if (s.contexts) add_contexts(s, c, next, a);
   a.workspace = c.workspace();
   return a;

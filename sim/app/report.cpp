@@ -303,6 +303,8 @@ Report make_report(const ReportSource& source) {
   const Plan& plan = *plans[t.plan_of(steady.front())];
   r.plan = plan.name;
   r.tokens_per_step = plan.purpose.tokens, r.model_flops = plan.purpose.model_flops.base();
+  const auto& train = source.scenario.options.workload.train;
+  if (train && train->packing) r.padding = plan.purpose.padding;
   r.memory = memory_of(t, digests, source.machine, plan, source.scenario.options.memory.allocator);
   r.tiers = tiers_of(t, source.machine);
   r.transfers = transfers_of(t);

@@ -82,6 +82,7 @@ struct Report {
   std::optional<double> prefill;
   double tokens_per_second = 0, mfu = 0;
   double tokens_per_step = 0, model_flops = 0;
+  std::optional<double> padding;  // share of the places of windows of documents that hold no token
   MemoryReport memory;
   std::vector<TierReport> tiers;  // in use; only the device's: empty
   std::vector<TransferReport> transfers;

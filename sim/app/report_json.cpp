@@ -69,6 +69,7 @@ json to_json(const Report& r) {
               {"stages", json::array()},
               {"extrapolated", json::array()},
               {"extrapolated_shares", json::array()}};
+  if (r.padding) out["padding"] = *r.padding;
   for (const Extrapolation& e : r.extrapolated) {
     out["extrapolated"].push_back(e.reason);
     out["extrapolated_shares"].push_back(e.share);

@@ -36,6 +36,7 @@ std::string step_lines(const Report& r, const Console& console) {
   std::string text = line(what, value);
   if (r.prefill) text += line("prefill", seconds(*r.prefill));
   if (r.tokens_per_second > 0) text += line("tokens", rate_text(r.tokens_per_second) + " /s");
+  if (r.padding) text += line("padding", percent(*r.padding, 1) + " of all places");
   text += line("arithmetic", fmt::format("{} per step{}", to_text(Flops{r.model_flops}),
                                          r.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * r.mfu) : ""));
   text += line("ops", fmt::format("{} per step on {} rank{}", r.ops, r.ranks, r.ranks == 1 ? "" : "s"));

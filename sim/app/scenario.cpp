@@ -186,6 +186,8 @@ auto trace_node(const Scenario& s, Document& document) -> decltype(document.find
   return nullptr;
 }
 
+std::string absolute(const std::string& path) { return path.empty() ? path : fs::weakly_canonical(path).string(); }
+
 void read_files(Scenario& s) {
   s.weights_path = find_file(s, "weights");
   s.tokenizer_path = find_file(s, "tokenizer");
@@ -198,10 +200,11 @@ void read_files(Scenario& s) {
   };
   if (const auto& train = s.options.workload.train; train && !train->text.empty())
     s.text_path = named(*workload.find("train")->find("text"), "text");
+  if (auto& train = s.options.workload.train; train && train->packing && !train->packing->lengths.file.empty())
+    train->packing->lengths.file =
+        absolute(named(*workload.find("train")->find("packing")->find("lengths")->find("file"), "lengths"));
   if (const Node* trace = trace_node(s, s.document)) s.trace_path = named(*trace, "trace");
 }
-
-std::string absolute(const std::string& path) { return path.empty() ? path : fs::weakly_canonical(path).string(); }
 
 Node text_node(const std::string& text) {
   Node n = Node::of(text);
@@ -315,6 +318,9 @@ Node resolved_scenario(const Scenario& s) {
   set_field(out, "include", Node::list());
   Node& workload = *out.find("workload");
   std::erase_if(workload.fields, [](const auto& f) { return f.second.kind == Node::Kind::Null; });
+  if (Node* train = workload.find("train"))
+    std::erase_if(train->fields,
+                  [](const auto& f) { return f.first == "packing" && f.second.kind == Node::Kind::Null; });
   if (!s.text_path.empty()) set_field(*workload.find("train"), "text", text_node(absolute(s.text_path)));
   if (!s.trace_path.empty()) *trace_node(s, out) = text_node(absolute(s.trace_path));
   if (Node* generate = workload.find("generate"))
@@ -330,6 +336,9 @@ std::string canonical_scenario(const Scenario& s) {
     if (!path.empty()) set_field(out, key, fingerprint(path));
   if (!s.text_path.empty()) set_field(*out.find("workload")->find("train"), "text", fingerprint(s.text_path));
   if (!s.trace_path.empty()) *trace_node(s, out) = fingerprint(s.trace_path);
+  if (const auto& train = s.options.workload.train; train && train->packing && !train->packing->lengths.file.empty())
+    set_field(*out.find("workload")->find("train")->find("packing")->find("lengths"), "file",
+              fingerprint(train->packing->lengths.file));
   Node cluster = write_options(s.cluster);
   set_field(cluster, "name", text_node(s.cluster.name));
   set_field(out, "cluster", std::move(cluster));

@@ -26,20 +26,21 @@ Sizes sizes_of(const GroupedGemm& g) {
   return {rows * g.k, kAnySize, g.groups + 1, rows * g.n, rows * g.k, 1};
 }
 
-/// What both directions of attention read first: q k v [bias] [mask] [q_positions kv_positions] [contexts]. Caches, and
-/// the positions of what they hold, may be longer than the keys in use.
+/// What both directions of attention read first: q k v [bias] [mask] [q_positions kv_positions] [first_keys]
+/// [contexts]. Caches, and the positions of what they hold, may be longer than the keys in use.
 Sizes attention_reads(const AttentionShape& s) {
   const bool bound = s.kv.is_bound();
   Sizes sizes{s.q_elements(), kAnySize, kAnySize};
   if (s.bias) sizes.push_back(bound ? kAnySize : s.heads * s.q * s.kv.base);
   if (s.mask_groups > 0) sizes.push_back(bound ? kAnySize : s.mask_groups * s.q * s.kv.base);
   if (s.positions) sizes.insert(sizes.end(), {s.q, bound ? kAnySize : s.kv.base});
+  if (s.documents > 0) sizes.push_back(s.batch * s.q);
   if (s.contexts) sizes.push_back(s.batch);
   return sizes;
 }
 
 Sizes sizes_of(const AttentionForward& a) {
-  if (!a.shape.positions && !a.shape.contexts) return {};
+  if (!a.shape.positions && a.shape.documents == 0 && !a.shape.contexts) return {};
   Sizes sizes = attention_reads(a.shape);
   if (a.shape.tree > 0) sizes.push_back(a.shape.batch * a.shape.q * a.shape.tree);
   sizes.push_back(a.shape.o_elements());
@@ -49,7 +50,7 @@ Sizes sizes_of(const AttentionForward& a) {
 
 Sizes sizes_of(const AttentionBackward& a) {
   const AttentionShape& s = a.shape;
-  if (!s.positions) return {};
+  if (!s.positions && s.documents == 0) return {};
   Sizes sizes = attention_reads(s);
   const std::int64_t o = s.o_elements(), k = s.k_elements({}), v = s.v_elements({});
   sizes.insert(sizes.end(), {o, s.batch * s.heads * s.q, o, s.q_elements(), k, v});

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int32_t kIgnored = -100;
 constexpr double kMaskedShare = 0.15;
+constexpr std::uint64_t kFirstDocument = 1000;  // of the streams of a seed
 
 }  // namespace
 
@@ -33,7 +34,7 @@ IdStream id_stream(const Dlrm& model, const std::vector<double>& id_skew, std::u
 
 DataSource::DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed,
                        const std::vector<double>& id_skew)
-    : model_{model}, tokens_{std::move(tokens)}, vocabulary_{vocabulary_of(model)}, random_{seed, 1} {
+    : model_{model}, tokens_{std::move(tokens)}, vocabulary_{vocabulary_of(model)}, seed_{seed}, random_{seed, 1} {
   for (std::int32_t t : tokens_)
     if (t < 0 || t >= vocabulary_)
       throw UserError{
@@ -90,7 +91,57 @@ std::vector<std::int32_t> DataSource::labels(std::int64_t count, std::int64_t cl
   return out;
 }
 
+void DataSource::pack(PackedSamples windows, std::vector<std::int64_t> samples) {
+  windows_ = std::move(windows.windows);
+  order_ = std::move(samples);
+  next_window_ = 0;
+}
+
+std::vector<std::int32_t> DataSource::part_of(const DocumentPart& part) const {
+  Random random{seed_, kFirstDocument + static_cast<std::uint64_t>(part.document)};
+  std::vector<std::int32_t> out;
+  if (tokens_.empty()) {
+    for (std::int64_t i = 0; i < part.to; ++i)
+      if (const auto t = random.below(static_cast<std::uint64_t>(vocabulary_)); i >= part.from)
+        out.push_back(static_cast<std::int32_t>(t));
+    return out;
+  }
+  const std::uint64_t first = random.below(tokens_.size());
+  for (std::int64_t i = part.from; i < part.to; ++i)
+    out.push_back(tokens_[(first + static_cast<std::uint64_t>(i)) % tokens_.size()]);
+  return out;
+}
+
+/// Padding is token 0, each a document of its own.
+void DataSource::packed(const Sizes& sizes, std::vector<PortValues>& out) {
+  const auto rows = static_cast<std::size_t>(sizes.samples * sizes.sequence);
+  std::vector<std::int32_t> tokens(rows), next(rows, kIgnored), first_keys(rows), positions(rows);
+  const auto offset = static_cast<std::int32_t>(std::get<Transformer>(model_.network).position_offset);
+  for (const std::int64_t sample : order_) {
+    const PackedWindow& window = windows_[next_window_++ % windows_.size()];
+    const auto begin = static_cast<std::size_t>(sample * sizes.sequence);
+    std::int64_t place = 0;
+    const auto add = [&](const std::vector<std::int32_t>& part) {
+      const std::int64_t first = place;
+      for (std::size_t i = 0; i < part.size(); ++i, ++place) {
+        const std::size_t row = begin + static_cast<std::size_t>(place);
+        tokens[row] = part[i];
+        if (i + 1 < part.size()) next[row] = part[i + 1];
+        first_keys[row] = static_cast<std::int32_t>(first);
+        positions[row] = offset + static_cast<std::int32_t>(i);
+      }
+    };
+    for (const DocumentPart& part : window) add(part_of(part));
+    while (place < sizes.sequence) add({0});
+  }
+  out.push_back({"tokens", std::move(tokens), {}});
+  out.push_back({"targets", std::move(next), {}});
+  out.push_back({"first_keys", std::move(first_keys), {}});
+  out.push_back({"positions", std::move(positions), {}});
+}
+
 void DataSource::causal(const Sizes& sizes, Targets targets, std::vector<PortValues>& out) {
+  if (!windows_.empty()) return packed(sizes, out);
   PortValues tokens{"tokens", {}, {}}, next{"targets", {}, {}};
   for (std::int64_t b = 0; b < sizes.samples; ++b) {
     const auto w = window(sizes.sequence + (targets == Targets::With ? 1 : 0));

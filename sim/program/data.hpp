@@ -10,6 +10,7 @@
 #include "sim/model/model.hpp"
 #include "sim/program/embedding/id_stream.hpp"
 #include "sim/program/program.hpp"
+#include "sim/strategy/packing/packed_training.hpp"
 
 namespace orrery {
 
@@ -27,6 +28,12 @@ class DataSource {
   DataSource(const Model& model, std::vector<std::int32_t> tokens, std::uint64_t seed,
              const std::vector<double>& id_skew = {});
 
+  /// From now on batches of causal models are these windows, and from the first one again: the k-th of a step is sample
+  /// `samples[k]`. A document is a stretch of the text from a random place on, over its end to its beginning. Tokens
+  /// learn the next one in their part of it; padding, and the last token of a part, learn nothing. `first_keys` and
+  /// `positions` say where rows stand (DocumentRows).
+  void pack(PackedSamples windows, std::vector<std::int64_t> samples);
+
   struct Sizes {
     std::int64_t samples = 1, sequence = 1, target_sequence = 1;
   };
@@ -41,6 +48,8 @@ class DataSource {
   std::vector<double> noise(std::int64_t count);
   std::vector<std::int32_t> labels(std::int64_t count, std::int64_t classes);
   void bags(const Dlrm& d, std::int64_t samples, std::vector<PortValues>& out);
+  std::vector<std::int32_t> part_of(const DocumentPart& part) const;
+  void packed(const Sizes& sizes, std::vector<PortValues>& out);
   void causal(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
   void masked(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
   void paired(const Sizes& sizes, Targets targets, std::vector<PortValues>& out);
@@ -48,7 +57,11 @@ class DataSource {
   const Model& model_;
   std::vector<std::int32_t> tokens_;
   std::int64_t vocabulary_ = 0;
+  std::uint64_t seed_ = 0;
   Random random_;
+  std::vector<PackedWindow> windows_;
+  std::vector<std::int64_t> order_;
+  std::size_t next_window_ = 0;  // of whole steps
   std::optional<IdStream> ids_;  // of skewed look-ups
   std::int64_t samples_ = 0;     // drawn so far
 };

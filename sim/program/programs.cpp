@@ -8,6 +8,7 @@
 #include "sim/program/embedding/cached_rows.hpp"
 #include "sim/strategy/indices.hpp"
 #include "sim/strategy/offload/cached_embedding.hpp"
+#include "sim/strategy/packed_step.hpp"
 
 namespace orrery {
 namespace {
@@ -36,6 +37,8 @@ class RepeatedPlan final : public Program {
     const std::int64_t before = step_.points * done_++;
     s.bindings[Symbol::Step] = before + 1;
     if (with_samples_) s.inputs = data_.batch(step_.sizes, step_.targets);
+    for (const std::string_view port : {"first_keys", "positions"})  // where nobody tells documents apart
+      if (!plans_.front().has_port(port)) std::erase_if(s.inputs, [&](const PortValues& v) { return v.port == port; });
     if (step_.history > 0) add_slots(s, before);
     s.outputs = step_.outputs;
     return s;
@@ -183,8 +186,16 @@ std::unique_ptr<Program> training_program(const Model& model, const TrainOptions
   if (plan.has_port("grad_norm2")) step.outputs.push_back("grad_norm2");
   const auto seed = static_cast<std::uint64_t>(options.seed);
   find_ring(plan, step);
-  auto repeated = std::make_unique<RepeatedPlan>(
-      std::move(plan), DataSource{model, std::move(text), seed, options.id_skew}, std::move(step));
+  DataSource data{model, std::move(text), seed, options.id_skew};
+  if (options.packing) {
+    SampleOrder order = sample_order(plan, options.batch);
+    data.pack(
+        packed_samples(
+            *options.packing,
+            {.window = options.sequence, .ranks = order.ranks, .per_rank = options.batch / order.ranks, .seed = seed}),
+        std::move(order.samples));
+  }
+  auto repeated = std::make_unique<RepeatedPlan>(std::move(plan), std::move(data), std::move(step));
   if (cache_of(repeated->plans().front()) == nullptr) return repeated;
   return with_cached_rows(std::move(repeated), id_stream(std::get<Dlrm>(model.network), options.id_skew, seed));
 }

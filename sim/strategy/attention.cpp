@@ -38,9 +38,10 @@ TensorId Layers::heads_view(TensorId x, std::int64_t batch, std::int64_t sequenc
 }
 
 /// The positions of rotations that an operand gives; none: rows follow one another. One new token of each sequence
-/// stands where the sequence has ended.
+/// stands where the sequence has ended; documents of a sample begin anew.
 TensorId Layers::positions_of_rows() const {
   if (in_tree()) return tree_.positions;
+  if (!documents_.positions.is_none()) return documents_.positions;
   if (!contexts().is_none() && sizes_.sequence != 1) bug("sequences of different lengths get more than one token");
   return contexts();
 }
@@ -229,6 +230,10 @@ TensorId Layers::attend_here(std::string_view name, const Projected& p, const At
   if (biased && mask_groups_ > 0) {
     op.shape.mask_groups = mask_groups_;
     operands.push_back(reads(mask_));
+  }
+  if (!documents_.first_keys.is_none()) {
+    op.shape.documents = sizes_.documents.count, op.shape.visible = sizes_.documents.pairs;
+    operands.push_back(reads(documents_.first_keys));
   }
   if (kv.is_bound()) op.shape.cache = sizes_.cache;
   if (kv.is_bound() && !contexts().is_none()) {

@@ -8,7 +8,8 @@
 namespace orrery {
 
 void BackwardRules::operator()(const AttentionForward& a) {
-  const std::size_t o = 3 + (a.shape.bias ? 1u : 0u) + (a.shape.mask_groups > 0 ? 1u : 0u);
+  const std::size_t o =
+      3 + (a.shape.bias ? 1u : 0u) + (a.shape.mask_groups > 0 ? 1u : 0u) + (a.shape.documents > 0 ? 1u : 0u);
   const TensorId d_o = tape_.gradient(in(o));
   if (d_o.is_none()) return;
   std::vector<Operand> operands;
@@ -167,7 +168,10 @@ void BackwardRules::operator()(const RotaryEmbedding& r) {
   if (dy.is_none()) return;
   RotaryEmbedding back = r;
   back.inverse = !r.inverse;
-  tape_.emit(name(".dx"), back, {reads(in(0)), reads(in(1)), updates(dy)});
+  std::vector<Operand> operands{reads(in(0)), reads(in(1))};
+  if (r.positions) operands.push_back(reads(in(2)));
+  operands.push_back(updates(dy));
+  tape_.emit(name(".dx"), back, operands);
 }
 
 void BackwardRules::operator()(const EmbeddingBagForward& e) {

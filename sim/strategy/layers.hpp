@@ -63,6 +63,17 @@ struct TreePass {
   TensorId mask;           // [batch, sequence, slots]
 };
 
+/// Where the documents of samples begin that hold several, [batch · sequence] each.
+struct DocumentRows {
+  TensorId first_keys;  // the place in its sample of the first row of a row's document
+  TensorId positions;   // of a row in its document; none: nobody asks
+};
+
+/// What attention is told of the documents of a sample; a count of 0: it is one.
+struct DocumentSizes {
+  std::int64_t count = 0, pairs = 0;  // documents, and what is visible, in the mean
+};
+
 /// Numbers; products in 8 bits take rows of so many.
 constexpr std::int64_t kWholeRow = 16;
 
@@ -92,6 +103,7 @@ class Layers {
     bool waits_for_experts = false;
     bool weigh_inside = false;  // rows of experts, in front of the product back
     bool copied_values = false;
+    DocumentSizes documents = {};  // of samples that hold several
   };
 
   /// Begins in the arrangement of what lies outside of blocks.
@@ -253,6 +265,8 @@ class Layers {
   /// Where a cache is extended by one token of each sequence and they differ: the tokens of each that stand in it;
   /// none: all have the context.
   void set_contexts(TensorId contexts) { contexts_ = contexts; }
+  /// Samples that hold several documents: attention and positions are of these from here on.
+  void set_documents(const DocumentRows& documents) { documents_ = documents; }
   /// How matrices lie in memory that what is lowered now reads: only those of blocks are quantised.
   Quantised quantised_weights() const { return tape_.builder().layer() >= 0 ? sizes_.weights : Quantised::None; }
 
@@ -362,6 +376,7 @@ class Layers {
   TensorId bias_, mask_, contexts_;
   std::int64_t mask_groups_ = 0;
   PagedRows* paged_ = nullptr;
+  DocumentRows documents_;
   std::int64_t dropout_stream_ = 0;
   TreePass tree_;
   std::string rotary_ = "rotary";

@@ -151,4 +151,20 @@ std::vector<HeldPart> whole_parts(const Model& model, std::int64_t passes) {
   return out;
 }
 
+std::span<const Block> blocks_of(const Model& model) {
+  const auto* t = std::get_if<Transformer>(&model.network);
+  const bool plain = t && t->tokens && (t->encoder.empty() || t->decoder.empty()) &&
+                     (t->head == Head::LanguageModel || t->head == Head::MaskedLanguageModel);
+  if (!plain) return {};
+  return t->decoder.empty() ? t->encoder : t->decoder;
+}
+
+bool has_plain_attention(const Model& model) {
+  const std::span<const Block> blocks = blocks_of(model);
+  const auto has_more = [](const Block& b) {
+    return b.attention.window || b.attention.relative_bias || b.attention.cap;
+  };
+  return !blocks.empty() && std::none_of(blocks.begin(), blocks.end(), has_more);
+}
+
 }  // namespace orrery

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "sim/strategy/parameters.hpp"
@@ -17,6 +18,10 @@ bool has_experts(const Model& model);
 bool has_latents(const Model& model);
 /// Whether experts of any of them weigh what they read, as Llama 4's do.
 bool weighs_inputs(const Model& model);
+/// The blocks of a language model of one stack; of other networks none.
+std::span<const Block> blocks_of(const Model& model);
+/// Whether attention of all blocks is over the sequence itself, without windows, biases or bounds.
+bool has_plain_attention(const Model& model);
 /// Throws UserError for an axis that would do nothing but what dp does.
 void check_meaning(const Model& model, const Roles& roles);
 /// Throws UserError unless the model is one stack of blocks over tokens with a language-model head.

@@ -53,7 +53,7 @@ void make_transformer_inputs(InputMaker& make, Layers& layers, const Transformer
   if (!(pair && extend)) each("tokens", Shape{rows}, DType::I32, &NetworkInputs::tokens);
   if (pair)
     each("decoder_tokens", Shape{sizes.batch * sizes.target_sequence}, DType::I32, &NetworkInputs::decoder_tokens);
-  if (t.positions.is_none()) return;
+  if (t.positions.is_none() || layers.sizes().documents.count > 0) return;
   if (extend) {
     each("positions", Shape{rows}, DType::I32, &NetworkInputs::positions);
     return;
@@ -109,6 +109,19 @@ std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, con
         make.make("images", Shape{sizes.batch, s->channels, s->image_size, s->image_size}, layers.sizes().dtype);
     for (std::size_t m = 0; m < out.size(); ++m) out[m].images = images[m];
   }
+  return out;
+}
+
+std::vector<DocumentRows> make_document_rows(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes,
+                                             std::int64_t microbatches, bool with_positions) {
+  std::vector<DocumentRows> out(static_cast<std::size_t>(microbatches));
+  InputMaker make{builder, layers.slices(), microbatches};
+  const Shape rows{sizes.batch * sizes.sequence};
+  const auto first_keys = make.make("first_keys", rows, DType::I32);
+  for (std::size_t m = 0; m < out.size(); ++m) out[m].first_keys = first_keys[m];
+  if (!with_positions) return out;
+  const auto positions = make.make("positions", rows, DType::I32);
+  for (std::size_t m = 0; m < out.size(); ++m) out[m].positions = positions[m];
   return out;
 }
 

@@ -55,6 +55,9 @@ TensorId lower_dlrm(Layers& layers, const Dlrm& d, const NetworkInputs& inputs, 
 /// `sizes` are those of a rank.
 std::vector<NetworkInputs> make_inputs(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes,
                                        std::int64_t microbatches);
+/// The same of what tells the documents of samples apart: ports `first_keys` and, where asked for, `positions`.
+std::vector<DocumentRows> make_document_rows(PlanBuilder& builder, Layers& layers, const NetworkSizes& sizes,
+                                             std::int64_t microbatches, bool with_positions);
 /// Which rows of a port's whole array a rank holds: its samples, or its tokens where sequences are cut; null on one
 /// rank.
 std::function<std::vector<std::int64_t>(std::span<const std::int64_t>)> port_rows(const Slices& slices);

@@ -81,6 +81,11 @@ std::vector<TensorId> StageLowering::given_to(std::int64_t microbatch) const {
   const auto m = static_cast<std::size_t>(microbatch);
   std::vector<TensorId> out;
   if (m < inputs_.size()) out = tensors_of(inputs_[m]);
+  if (m < documents_.size()) {
+    out.push_back(documents_[m].first_keys);
+    const bool is_given = m < inputs_.size() && inputs_[m].positions == documents_[m].positions;
+    if (!is_given && !documents_[m].positions.is_none()) out.push_back(documents_[m].positions);
+  }
   if (m < targets_.size()) out.push_back(targets_[m]);
   return out;
 }

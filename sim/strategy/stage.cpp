@@ -7,10 +7,11 @@
 
 namespace orrery {
 
-StageLowering::StageLowering(PlanBuilder& builder, const StepPlan& step, int stage)
+StageLowering::StageLowering(PlanBuilder& builder, const StepPlan& step, int stage, std::int64_t pairs)
     : b_{builder},
       step_{step},
       stage_{stage},
+      pairs_{pairs},
       sizes_{step.slices().batch, step.train.sequence / step.roles().cp.ranks,
              target_length(step.train.target_sequence, step.train.sequence)} {
   weights_ = std::make_unique<ParameterStorage>(b_, step.model, step.arrangements, storage_options());
@@ -115,9 +116,14 @@ bool StageLowering::runs(int part) const {
   return false;
 }
 
+DocumentSizes StageLowering::document_sizes() const {
+  if (!step_.packed || step_.packed->documents == 0) return {};
+  return {step_.packed->documents, pairs_};
+}
+
 Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
   const TrainOptions& o = step_.train;
-  return Layers{tape,
+  Layers layers{tape,
                 step_.arrangements,
                 *weights_,
                 {.sequence = sizes_.sequence,
@@ -142,7 +148,21 @@ Layers StageLowering::make_layers(Tape& tape, std::int64_t microbatch) {
                  .expert_overlap = step_.parallel.expert_overlap,
                  .waits_for_experts = o.waits_for_experts,
                  .weigh_inside = o.weigh_inside,
-                 .copied_values = o.copied_values}};
+                 .copied_values = o.copied_values,
+                 .documents = document_sizes()}};
+  if (!documents_.empty()) layers.set_documents(documents_[static_cast<std::size_t>(microbatch)]);
+  return layers;
+}
+
+/// Tables of positions are read where the embedding is; blocks that turn by positions are everywhere.
+void StageLowering::make_documents(Layers& layers) {
+  const auto& t = std::get<Transformer>(step_.model.network);
+  const auto turns = [](const Block& b) { return b.attention.rope || b.attention.growth; };
+  const bool reads_table = !t.positions.is_none() && !inputs_.empty();
+  documents_ = make_document_rows(b_, layers, sizes_, step_.train.microbatches,
+                                  reads_table || std::any_of(t.decoder.begin(), t.decoder.end(), turns));
+  if (!reads_table) return;
+  for (std::size_t m = 0; m < inputs_.size(); ++m) inputs_[m].positions = documents_[m].positions;
 }
 
 void StageLowering::make_ports() {
@@ -151,6 +171,7 @@ void StageLowering::make_ports() {
   Tape tape{b_, weights_->targets()};
   Layers layers = make_layers(tape, 0);
   if (runs(kEmbeddingPart)) inputs_ = make_inputs(b_, layers, sizes_, o.microbatches);
+  if (document_sizes().count > 0) make_documents(layers);
   if (!runs(kHeadPart)) return;
   const std::int64_t rows = output_rows(step_.model, sizes_), classes = output_classes(step_.model);
   const TensorId targets =

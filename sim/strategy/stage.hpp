@@ -11,6 +11,7 @@
 
 #include "sim/strategy/model_parts.hpp"
 #include "sim/strategy/network.hpp"
+#include "sim/strategy/packing/packed_training.hpp"
 #include "sim/strategy/pipeline/schedules.hpp"
 #include "sim/strategy/train_step.hpp"
 
@@ -25,8 +26,9 @@ struct StepPlan {
   std::optional<Schedule> schedule;  // with an axis pp
   std::vector<int> bounds;           // part k of the pipeline has blocks [bounds[k], bounds[k + 1])
   Repeats repeats = Repeats::Copied;
-  std::optional<ChainSchedule> chain = {};  // recomputation of whole chains
-  std::optional<SparseGating> gating = {};  // of gates that begin dense
+  std::optional<ChainSchedule> chain = {};   // recomputation of whole chains
+  std::optional<SparseGating> gating = {};   // of gates that begin dense
+  std::optional<PackedAmounts> packed = {};  // of windows of documents
 
   const Slices& slices() const { return arrangements.outside().slices; }
   const Roles& roles() const { return slices().roles; }
@@ -43,7 +45,8 @@ std::vector<Replacement> replacements(std::span<const TensorId> from, std::span<
 /// neighbour's messages are received in the order in which it sends them, whatever they are.
 class StageLowering {
  public:
-  StageLowering(PlanBuilder& builder, const StepPlan& step, int stage);
+  /// `pairs` are those of attention in a window of documents.
+  StageLowering(PlanBuilder& builder, const StepPlan& step, int stage, std::int64_t pairs = 0);
   void run();
 
  private:
@@ -76,9 +79,11 @@ class StageLowering {
   bool runs(int part) const;
   std::int64_t passes_of(int stage, int chunk) const;
   Layers make_layers(Tape& tape, std::int64_t microbatch);
+  DocumentSizes document_sizes() const;
 
   // Passes.
   void make_ports();
+  void make_documents(Layers& layers);
   void forward(const Action& a);
   void backward(const Action& a);
   void emit_forward(const Action& a, PassState& pass);
@@ -120,9 +125,11 @@ class StageLowering {
   PlanBuilder& b_;
   const StepPlan& step_;
   int stage_;
+  std::int64_t pairs_ = 0;
   NetworkSizes sizes_;
   std::unique_ptr<ParameterStorage> weights_;
   std::vector<NetworkInputs> inputs_;
+  std::vector<DocumentRows> documents_;  // per microbatch; empty: a sample is one, or nobody tells them apart
   TensorId loss_;
   std::vector<TensorId> targets_;                    // per microbatch
   std::map<std::pair<int, int>, PassState> passes_;  // (chunk, microbatch)

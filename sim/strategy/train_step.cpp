@@ -13,29 +13,12 @@
 #include "sim/strategy/interleave.hpp"
 #include "sim/strategy/offload/first_use.hpp"
 #include "sim/strategy/offload/owner_classes.hpp"
+#include "sim/strategy/packed_step.hpp"
 #include "sim/strategy/remat_plan.hpp"
 #include "sim/strategy/stage.hpp"
 
 namespace orrery {
 namespace {
-
-/// The blocks of a language model of one stack; of other networks none.
-std::span<const Block> blocks_of(const Model& model) {
-  const auto* t = std::get_if<Transformer>(&model.network);
-  const bool plain = t && t->tokens && (t->encoder.empty() || t->decoder.empty()) &&
-                     (t->head == Head::LanguageModel || t->head == Head::MaskedLanguageModel);
-  if (!plain) return {};
-  return t->decoder.empty() ? t->encoder : t->decoder;
-}
-
-/// Whether attention of all blocks is over the sequence itself, without windows, biases or bounds.
-bool has_plain_attention(const Model& model) {
-  const std::span<const Block> blocks = blocks_of(model);
-  const auto has_more = [](const Block& b) {
-    return b.attention.window || b.attention.relative_bias || b.attention.cap;
-  };
-  return !blocks.empty() && std::none_of(blocks.begin(), blocks.end(), has_more);
-}
 
 void check_stored_scores(const Model& model, const TrainOptions& o, const Roles& roles) {
   if (o.stored_scores && roles.cp)
@@ -65,12 +48,12 @@ void check_context(const Model& model, const Slices& slices) {
 
 }  // namespace
 
-Flops model_flops(const Plan& plan) {
+Flops model_flops(const Plan& plan, const NeededShares& needed) {
   std::vector<Flops> counted;  // per work; 0 where the model does not need it
   for (const Work& w : plan.works) {
-    const bool counts = class_of(w) == OpClass::Gemm || std::holds_alternative<AttentionForward>(w) ||
-                        std::holds_alternative<AttentionBackward>(w);
-    counted.push_back(counts ? amount(w).flops : Flops{});
+    const bool attends = std::holds_alternative<AttentionForward>(w) || std::holds_alternative<AttentionBackward>(w);
+    const double share = attends ? needed.attention : class_of(w) == OpClass::Gemm ? needed.products : 0.0;
+    counted.push_back(share > 0 ? amount(w).flops * share : Flops{});
   }
   Flops sum;
   for (const RankClass& c : plan.classes) {
@@ -225,6 +208,7 @@ struct ClassSpec {
   int stage = 0;
   std::string name;
   std::vector<CoordRange> ranges;
+  std::int64_t pairs = 0;  // of attention in a window of documents
 };
 
 /// The coordinates of the ranks that are the k-th of those over which something is split.
@@ -279,6 +263,21 @@ std::vector<ClassSpec> make_classes(const Model& model, const Mesh& mesh, const 
     if (spec.name.empty()) spec.name = "all";
     out.push_back(std::move(spec));
   }
+  return out;
+}
+
+/// With windows of documents: of each class the ranks of data that have the most to do, which are taken to be the first
+/// ones, and the others.
+std::vector<ClassSpec> split_packed(std::vector<ClassSpec> classes, const Slices& slices, const PackedAmounts& packed) {
+  for (ClassSpec& c : classes) c.pairs = packed.slowest;
+  if (packed.is_even()) return classes;
+  std::vector<ClassSpec> out;
+  for (const ClassSpec& c : classes)
+    for (PackedRanks& r : packed_ranks(c.ranges, slices.sample_axes())) {
+      const std::string_view what = r.slowest ? "longest documents" : "other documents";
+      const std::string name = c.name == "all" ? std::string{what} : fmt::format("{} {}", c.name, what);
+      out.push_back({c.stage, name, std::move(r.ranges), r.slowest ? packed.slowest : packed.others});
+    }
   return out;
 }
 
@@ -347,17 +346,26 @@ Plan lower_train_step(const Model& model, const TrainOptions& o, const ParallelO
   check_pieces(p, step.arrangements);
   check_experts(o, p, step.slices());
   step.gating = gating_of(model, o);
+  if (o.packing) {
+    check_packing(step);
+    step.packed = packed_amounts(*o.packing, packed_step(step));
+  }
   step.chain = chain_schedule(step, [&] { return lower_train_step(model, without_recompute(o), p, nullptr, repeats); });
   std::vector<ClassSpec> classes = make_classes(model, b.plan().mesh, step.arrangements);
+  if (step.packed) classes = split_packed(std::move(classes), step.slices(), *step.packed);
   for (ClassSpec& c : classes) {
     b.begin_class(std::move(c.name), std::move(c.ranges));
-    StageLowering{b, step, c.stage}.run();
+    StageLowering{b, step, c.stage, c.pairs}.run();
     if (&c == &classes.front()) b.reserve(classes.size());
   }
   const std::vector<OwnerClass> owners = owner_classes(b.plan().mesh, step.roles(), p.data);
   const NetworkSizes sizes{o.batch, o.sequence, target_length(o.target_sequence, o.sequence)};
   Plan plan = b.take(owners.empty() ? workspaces : nullptr);
-  plan.purpose = {double(output_rows(model, sizes)), model_flops(plan) - masked_flops(model, o, step.roles())};
+  const PackedAmounts packed = step.packed.value_or(PackedAmounts{});
+  plan.purpose = {.tokens = double(output_rows(model, sizes)) * packed.tokens,
+                  .model_flops = model_flops(plan, {.products = packed.tokens, .attention = packed.needed}) -
+                                 masked_flops(model, o, step.roles()),
+                  .padding = 1 - packed.tokens};
   if (p.data.part > 0) plan = at_first_use(plan, p.data.reshard, owners.empty() ? workspaces : nullptr);
   if (!owners.empty()) plan = split_owners(plan, owners, workspaces);
   if (p.expert_overlap) return interleave_passes(plan);

@@ -97,7 +97,12 @@ enum class Repeats : std::uint8_t { Copied, Lowered };
 Plan lower_train_step(const Model& model, const TrainOptions& train, const ParallelOptions& parallel,
                       const WorkspaceModel* workspaces, Repeats repeats = Repeats::Copied);
 
+/// What of products, and of attention, the model needs: the rest is for padding.
+struct NeededShares {
+  double products = 1, attention = 1;
+};
+
 /// Arithmetic that the model needs: GEMM and attention work over all ranks, recomputation excluded.
-Flops model_flops(const Plan& plan);
+Flops model_flops(const Plan& plan, const NeededShares& needed = {});
 
 }  // namespace orrery

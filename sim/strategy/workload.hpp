@@ -11,6 +11,7 @@
 #include "sim/base/units.hpp"
 #include "sim/plan/kinds/common.hpp"
 #include "sim/strategy/dense_to_sparse.hpp"
+#include "sim/strategy/packing/packed_training.hpp"
 #include "sim/strategy/remat.hpp"
 #include "sim/strategy/speculation/options.hpp"
 
@@ -183,6 +184,7 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   std::int64_t steps = 3;
   std::int64_t seed = 1;
+  std::optional<PackingOptions> packing = std::nullopt;
   std::vector<double> id_skew;
   std::string text;
 
@@ -249,6 +251,7 @@ struct TrainOptions {
   void visit_data(V& v) {
     v.field("steps", steps, "steps to run", at_least(1));
     v.field("seed", seed, "of initial weights, data order and dropout");
+    v.field("packing", packing, "samples are windows of documents; left out: each is one stretch of text");
     v.field(
         "id_skew", id_skew,
         "exponents of the Zipf distributions that ids of embedding tables are drawn from, one for each table or one "

@@ -23,6 +23,8 @@ struct AttentionShape {
   std::int64_t ragged_pairs = 0;      // sequences of unequal length: Σ q·kv over them; 0: all equal
   bool positions = false;             // tokens lie where two operands say; causal: query i sees key j if kv[j] ≤ q[i]
   std::int64_t visible = 0;           // pairs that are visible in one sequence; 0: as without positions
+  std::int64_t documents = 0;         // behind one another in a sequence, in the mean; 0: it is one. An operand says
+                                      // for each query the first key that it sees
   bool contexts = false;              // sequence b has kv.base + contexts[b] keys; kv is then their mean
   std::int64_t tree = 0;              // keys of a token tree at the end, of which a mask hides some
   Quantised cache = Quantised::None;  // keys and values in memory
@@ -47,6 +49,7 @@ struct AttentionShape {
     v("ragged_pairs", ragged_pairs);
     v("positions", positions);
     v("visible", visible);
+    v("documents", documents);
     v("contexts", contexts);
     v("tree", tree);
     v("cache", cache);
@@ -104,7 +107,7 @@ struct AttentionShape {
 /// O = softmax(scale·Q·Kᵀ + bias + mask)·V, with the log-sum-exp of each row kept for the backward pass; a query that
 /// sees no key gives 0 and −∞.  q[b,q,H,dk] k[b,kv,Hkv,dk] v[b,kv,Hkv,dv].  2·pairs·H·(dk + dv) FLOP: exponentials and
 /// bounds of scores are left out, as they are where attention is published in FLOP.  Operands: q k v
-/// [bias] [mask] [q_positions[q] kv_positions[kv]] [contexts[b]] [tree_mask[b,q,tree]] → o [lse].
+/// [bias] [mask] [q_positions[q] kv_positions[kv]] [first_keys[b,q]] [contexts[b]] [tree_mask[b,q,tree]] → o [lse].
 struct AttentionForward {
   AttentionShape shape;
   bool keep_lse = true;
@@ -128,7 +131,7 @@ struct AttentionForward {
 
 /// Five products instead of two: 2·pairs·H·(3·dk + 2·dv) FLOP. Each gradient that is an updated operand is added to; o
 /// and lse may be those of the attention over more keys. Operands: q k v [bias] [mask] [q_positions[q]
-/// kv_positions[kv]] o lse do → dq dk dv [dbias].
+/// kv_positions[kv]] [first_keys[b,q]] o lse do → dq dk dv [dbias].
 struct AttentionBackward {
   AttentionShape shape;
 

@@ -93,6 +93,31 @@ std::vector<PackedWindow> balanced(std::vector<PackedWindow> windows, const Pack
   return out;
 }
 
+std::int64_t room_of(const PackedWindow& window, std::int64_t size) {
+  for (const DocumentPart& p : window) size -= p.length();
+  return size;
+}
+
+/// Cuts the windows with the most room into what fills the others; what is left then does not fill one and is lost.
+std::vector<PackedWindow> filled(std::vector<PackedWindow> windows, std::int64_t size) {
+  std::stable_sort(windows.begin(), windows.end(), [size](const PackedWindow& a, const PackedWindow& b) {
+    return room_of(a, size) < room_of(b, size);
+  });
+  for (std::size_t i = 0; i < windows.size(); ++i)
+    for (std::int64_t room = room_of(windows[i], size); room > 0;) {
+      while (windows.back().empty()) windows.pop_back();
+      if (i + 1 >= windows.size()) {
+        windows.resize(i);
+        break;
+      }
+      DocumentPart& last = windows.back().back();
+      room = put(last, windows[i], room);
+      last.from += windows[i].back().length();
+      if (last.length() == 0) windows.back().pop_back();
+    }
+  return windows;
+}
+
 std::vector<PackedWindow> packed(const PackRequest& r, std::vector<DocumentPart> pieces) {
   Random order{r.seed, kPieceOrder};
   switch (r.packer) {
@@ -193,7 +218,8 @@ std::vector<PackedWindow> pack(const PackRequest& r, std::span<const std::int64_
     if (lengths[d] < 1)
       throw UserError{fmt::format("document {} has {} tokens", d, lengths[d]), "leave empty documents out"};
   std::vector<PackedWindow> windows = packed(r, pieces_of(lengths, r.window));
-  if (r.packer == PackerKind::Balanced) return balanced(std::move(windows), r);
+  if (r.fills) windows = filled(std::move(windows), r.window);
+  if (r.packer == PackerKind::Balanced || r.balances) return balanced(std::move(windows), r);
   Random random{r.seed, kWindowOrder};
   shuffle(windows, random);
   return windows;

@@ -30,7 +30,7 @@ using PackedWindow = std::vector<DocumentPart>;
 ///                 what overflows is lost
 ///   best_fit      longest first, each into the fullest window that has room for it, else into a new one
 ///   datasculpt    largest_fit in each cluster of documents, by room times likeness (datasculpt.hpp)
-///   balanced      best_fit, with windows that cost attention alike in one step
+///   balanced      best_fit, with windows that cost attention alike in one step (PackRequest::balances)
 enum class PackerKind : std::uint8_t { Concatenate, Shuffle, Alone, LargestFit, BestFit, DataSculpt, Balanced };
 inline std::span<const EnumName<PackerKind>> enum_names(PackerKind) {
   static constexpr EnumName<PackerKind> names[] = {{PackerKind::Concatenate, "concatenate"},
@@ -49,6 +49,8 @@ struct PackRequest {
   std::int64_t window = 4096;                     // tokens
   std::int64_t ranks = 1, per_rank = 1;           // of the data; windows of each in a step
   std::uint64_t seed = 1;                         // of the order of windows, and of `shuffle`
+  bool fills = false;                             // room of windows is filled with parts of the emptiest ones
+  bool balances = false;                          // windows that cost attention alike in one step
   std::vector<std::vector<double>> vectors = {};  // datasculpt: one for each document; none: all are alike
   double likeness = 0.5;                          // datasculpt: cosine from which on documents are of one cluster
   double movement = 0.5;                          // datasculpt: clusters that move less in a round, in the mean, stay
