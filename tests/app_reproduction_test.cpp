@@ -26,6 +26,7 @@ const Result kResults[] = {
     {"optimus", 3, 2},
     {"amp", 8, 3, 2},
     {"galvatron", 26, 26},
+    {"galvatron-bmw", 26, 24},
     {"sky-computing", 13, 13},
     {"memo", 3, 3},
     {"kraken", 4, 4},

@@ -143,4 +143,16 @@ GalvatronModel GalvatronRow::model() const { return kNetworks[network].model(lay
 
 std::span<const GalvatronRow> galvatron_rows() { return kPublishedRows; }
 
+StepSplit galvatron_split(const GalvatronPlan& plan, const std::string& schedule, const std::string& replicas) {
+  StepSplit s;
+  s.mesh = {.pp = plan.ways.front().pp, .dp = plan.ways.front().ranks()};
+  s.schedule = schedule, s.data = replicas, s.sequence_parallel = false, s.tp_comm_overlap = false;
+  for (const GalvatronWay& w : plan.ways) {
+    const char* order = w.tp == 1 ? "" : w.dp == 1 ? "tp{1}" : w.consecutive ? "dp{0} tp{1}" : "tp{1} dp{0}";
+    s.layers.push_back({fmt::format(fmt::runtime(order), w.dp, w.tp), w.sharded ? "zero3" : replicas,
+                        kRecomputations[w.again ? std::size(kRecomputations) - 1 : 0]});
+  }
+  return s;
+}
+
 }  // namespace orrery

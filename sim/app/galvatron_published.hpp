@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/app/galvatron_model.hpp"
+#include "sim/app/step_split.hpp"
 
 namespace orrery {
 
@@ -43,5 +44,8 @@ struct GalvatronRow {
   GalvatronModel model() const;
 };
 std::span<const GalvatronRow> galvatron_rows();
+
+/// A plan as a split of a step by this schedule; `replicas`: what replicas share where they do not share all.
+StepSplit galvatron_split(const GalvatronPlan& plan, const std::string& schedule, const std::string& replicas);
 
 }  // namespace orrery

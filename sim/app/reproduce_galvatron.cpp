@@ -14,7 +14,6 @@
 
 #include "sim/app/galvatron_published.hpp"
 #include "sim/app/reproduction.hpp"
-#include "sim/app/step_split.hpp"
 #include "sim/base/parallel.hpp"
 
 namespace orrery {
@@ -43,9 +42,10 @@ Found found(const GalvatronRow& row, std::size_t family) {
   const auto is_same = [&](const std::optional<GalvatronPlan>& p) {
     return p && std::abs(p->samples_per_second() - cell.speed) <= kHalfADigit && std::ssize(p->stages) == cell.stages;
   };
-  Found f{search_galvatron(model, ways, budget)};
+  const GalvatronCostsOf costs = galvatron_costs(model);
+  Found f{search_galvatron(costs, ways, budget)};
   if (!f.plan || cell.speed == 0) return {f.plan, !f.plan && cell.speed == 0};
-  f.is_tied = f.plan->batch != cell.batch && is_same(plan_galvatron(model, ways, budget, cell.batch));
+  f.is_tied = f.plan->batch != cell.batch && is_same(plan_galvatron(costs, ways, budget, cell.batch));
   f.is_published = is_same(f.plan) && (f.plan->batch == cell.batch || f.is_tied);
   return f;
 }
@@ -77,15 +77,10 @@ constexpr const char* kTitanCluster =
 
 /// A plan for BERT-Huge as a scenario: microbatches whole, and as many as the batch has room for.
 std::string scenario_of(const GalvatronPlan& p, const GalvatronModel& model) {
-  StepSplit s;
-  s.mesh = {.pp = p.ways.front().pp, .dp = p.ways.front().ranks()};
-  s.schedule = "gpipe", s.data = "ddp";
+  const StepSplit s = galvatron_split(p, "gpipe", "ddp");
   double most = 1;
-  for (const GalvatronWay& w : p.ways) {
-    const char* order = w.tp == 1 ? "" : w.dp == 1 ? "tp{1}" : w.consecutive ? "dp{0} tp{1}" : "tp{1} dp{0}";
-    s.layers.push_back({fmt::format(fmt::runtime(order), w.dp, w.tp), w.sharded ? "zero3" : "ddp", s.recompute});
+  for (const GalvatronWay& w : p.ways)
     if (w.pp > 1) most = std::max(most, model.microbatches(double(p.batch) / w.dp, w));
-  }
   auto microbatches = static_cast<std::int64_t>(most);
   while (p.batch % (microbatches * s.mesh.dp) != 0) --microbatches;
   return fmt::format(
@@ -131,7 +126,7 @@ std::vector<std::optional<double>> best_speeds(const Reproducer& r, std::int64_t
   in_parallel(out.size(), [&](std::size_t i) {
     r.pause();
     const GalvatronModel model = galvatron_networks()[i / 8].model(kLayers[i / 4 % 2]);
-    const auto p = search_galvatron(model, ways, {kBudgets[i % 4] * kMiBPerGiB, quantum});
+    const auto p = search_galvatron(galvatron_costs(model), ways, {kBudgets[i % 4] * kMiBPerGiB, quantum});
     if (p) out[i] = p->samples_per_second();
   });
   return out;

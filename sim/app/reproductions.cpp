@@ -20,6 +20,8 @@ constexpr ReproductionEntry kReproductions[] = {
      reproduce_amp},
     {"galvatron", "ways of their own for layers of BERT, ViT, T5 and Swin on 8 RTX TITAN", "arXiv 2211.13878",
      reproduce_galvatron},
+    {"galvatron-bmw", "layers that are made again, and 1F1B, for GPT on 16 A100", "arXiv 2307.02031",
+     reproduce_galvatron_bmw},
     {"sky-computing", "layers of BERT on workers of different speed, evenly and in balance", "arXiv 2202.11836",
      reproduce_sky_computing},
     {"memo", "a million tokens on eight A800 by swapping and running again token by token", "arXiv 2407.12117",
