@@ -68,15 +68,19 @@ Socket::~Socket() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-Socket listen_on(std::uint16_t port) {
+Socket listen_on(std::uint16_t port) { return listen_on("0.0.0.0", port); }
+
+Socket listen_on(const std::string& host, std::uint16_t port) {
+  addrinfo wanted{}, *found = nullptr;
+  wanted.ai_family = AF_INET;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found); error != 0)
+    throw DeviceError{fmt::format("cannot listen on '{}': {}", host, gai_strerror(error))};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all{found, &freeaddrinfo};
   Socket s{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   if (!s) throw DeviceError{fmt::format("no socket: {}", system_text())};
   set(s.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(port);
-  at.sin_addr.s_addr = htonl(INADDR_ANY);
-  if (bind(s.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 || listen(s.get(), SOMAXCONN) != 0)
+  if (bind(s.get(), all->ai_addr, all->ai_addrlen) != 0 || listen(s.get(), SOMAXCONN) != 0)
     throw DeviceError{fmt::format("cannot listen on port {}: {}", port, system_text())};
   return s;
 }
@@ -155,6 +159,32 @@ std::optional<Message> receive_message(const Socket& from) {
   if (m.kind != MessageKind::Data && bytes > kLongestHello) return std::nullopt;
   m.text.resize(bytes);
   if (!receive_all(from.get(), m.text.data(), m.text.size())) return std::nullopt;
+  return m;
+}
+
+bool MessageBuffer::fill(const Socket& from) {
+  std::array<char, 1 << 16> part;
+  const ssize_t n = recv(from.get(), part.data(), part.size(), MSG_DONTWAIT);
+  if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  bytes_.append(part.data(), static_cast<std::size_t>(n));
+  return n > 0 && next_is_legal();
+}
+
+bool MessageBuffer::next_is_legal() const {
+  if (bytes_.size() < kHeader) return true;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, bytes_.data() + 1, sizeof bytes);
+  const char kind = bytes_[0];
+  return bytes <= most_ && (kind == 'H' || kind == 'D' || kind == 'F');
+}
+
+std::optional<Message> MessageBuffer::next() {
+  if (bytes_.size() < kHeader) return std::nullopt;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, bytes_.data() + 1, sizeof bytes);
+  if (bytes_.size() - kHeader < bytes) return std::nullopt;
+  Message m{static_cast<MessageKind>(bytes_[0]), bytes_.substr(kHeader, bytes)};
+  bytes_.erase(0, kHeader + bytes);
   return m;
 }
 

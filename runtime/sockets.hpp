@@ -33,6 +33,8 @@ class Socket {
 
 /// Listens on a port of all addresses; 0: any free one. Throws DeviceError when the port is taken.
 Socket listen_on(std::uint16_t port);
+/// The same on the address of one name or number; "0.0.0.0" is all of them. Throws DeviceError for unknown ones, too.
+Socket listen_on(const std::string& host, std::uint16_t port);
 std::uint16_t port_of(const Socket& listening);
 /// A connection that has been asked for within so long; none when there was none.
 std::optional<Socket> accept_from(const Socket& listening, std::chrono::milliseconds patience);
@@ -51,6 +53,24 @@ struct Message {
 bool send_message(const Socket& to, MessageKind kind, std::string_view text);
 /// The next message, waiting for it; none when the connection has ended.
 std::optional<Message> receive_message(const Socket& from);
+
+/// Messages that come in over a connection, put together without waiting for the rest of one.
+class MessageBuffer {
+ public:
+  explicit MessageBuffer(std::uint64_t most_bytes) : most_{most_bytes} {}
+  /// The longest message from here on.
+  void allow(std::uint64_t most_bytes) { most_ = most_bytes; }
+  /// Takes some of what is there. False when the connection has ended, or says something that is no message, or a
+  /// longer one; what came before is still there.
+  bool fill(const Socket& from);
+  std::optional<Message> next();
+
+ private:
+  bool next_is_legal() const;
+
+  std::uint64_t most_;
+  std::string bytes_;
+};
 
 /// What a connection has, without waiting.
 enum class Waiting : std::uint8_t { Nothing, Data, Failed, Ended };

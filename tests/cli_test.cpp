@@ -72,7 +72,6 @@ TEST_CASE("exit codes tell wrong input from what is missing") {
   CHECK(orrery({"simulat"}).code == 2);
   for (const char* name : {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}) unsetenv(name);
   CHECK(orrery({"gui"}).code == 4);  // no viewer, or no display
-  CHECK(orrery({"sweep"}).code == 4);
   CHECK(orrery({"run", "llama3_8b_h100"}).code == 4);
   CHECK(tiny("run", {"--device", "cuda"}).code == 4);
   CHECK(tiny("run", {"--device", "cuda", "--activities", "--tf32"}).code == 4);
@@ -81,13 +80,6 @@ TEST_CASE("exit codes tell wrong input from what is missing") {
   CHECK(tiny("run", {"--device", "gpu"}).code == 2);
   CHECK(tiny("simulate", {"--trace", "/dev/null/x.orrery", "--no-out"}).code == 3);
   CHECK(tiny("simulate", {"--trace", "x.txt", "--no-out"}).code == 2);
-}
-
-TEST_CASE("what is not there yet says what does its work") {
-  CHECK(orrery::testing::orrery({"sweep"}).err ==
-        "orrery: there is no 'orrery sweep' yet: give `orrery simulate` several --what-if, or call it once for each "
-        "point "
-        "with --set and --json\n");
 }
 
 TEST_CASE("wrong words are answered with the nearest right ones") {

@@ -16,14 +16,6 @@
 namespace orrery {
 namespace {
 
-/// What people look for and is not there yet, and what does its work.
-struct Absent {
-  std::string_view name, instead;
-};
-constexpr Absent kAbsent[] = {
-    {"sweep", "give `orrery simulate` several --what-if, or call it once for each point with --set and --json"},
-};
-
 struct Found {
   Command* command = nullptr;
   std::size_t words = 0;  // of the command line that name it
@@ -63,8 +55,6 @@ std::vector<std::string> names_below(const Commands& commands, const std::string
 }
 
 [[noreturn]] void fail_unknown(const Commands& commands, const std::vector<std::string>& words) {
-  for (const Absent& a : kAbsent)
-    if (a.name == words[0]) throw MissingError{fmt::format("there is no 'orrery {}' yet: {}", a.name, a.instead)};
   const std::vector<std::string> below = names_below(commands, words[0]);
   if (below.empty()) throw unknown_name("command", words[0], names_of(commands));
   if (words.size() == 1)

@@ -23,6 +23,8 @@ std::unique_ptr<Command> make_speculate();
 std::unique_ptr<Command> make_validate();
 std::unique_ptr<Command> make_compare();
 std::unique_ptr<Command> make_sensitivity();
+std::unique_ptr<Command> make_sweep();
+std::unique_ptr<Command> make_sweep_worker();
 std::unique_ptr<Command> make_pack();
 std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_list();

@@ -41,8 +41,9 @@ void Interrupt::watch() {
     break;
   }
   const timespec grace{kGraceSeconds, 0};
-  int next = sigtimedwait(&set, nullptr, &grace);
-  while (next == SIGUSR1 && !is_over_) next = sigtimedwait(&set, nullptr, &grace);
+  int next = 0;
+  do next = sigtimedwait(&set, nullptr, &grace);
+  while (!is_over_ && (next == SIGUSR1 || (next < 0 && is_patient_)));
   if (is_over_) return;
   const std::unique_lock lock{writing_};
   if (!is_over_) _exit(128 + signal_);

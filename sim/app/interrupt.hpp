@@ -30,6 +30,8 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   bool is_requested() const { return signal_ != 0; }
+  /// From here on the first signal leaves the work as much time as it needs.
+  void wait_for_work() { is_patient_ = true; }
   /// Throws Interrupted when the user asked to stop.
   void check() const;
   /// Held while files are written.
@@ -39,7 +41,7 @@ class Interrupt {
   void watch();
 
   std::atomic<int> signal_{0};
-  std::atomic<bool> is_over_{false};
+  std::atomic<bool> is_over_{false}, is_patient_{false};
   std::mutex writing_;
   std::thread watcher_;
 };

@@ -32,12 +32,6 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
-std::string command_text(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& w : words) text += (text.empty() ? "" : " ") + shell_word(w);
-  return text;
-}
-
 void write_all(AppContext& context, const std::string& folder, const Scenario& scenario, const nlohmann::json& report,
                std::vector<NamedTrace> traces) {
   const auto lock = context.interrupt.writing();
@@ -60,6 +54,12 @@ void write_all(AppContext& context, const std::string& folder, const Scenario& s
 }
 
 }  // namespace
+
+std::string command_text(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& w : words) text += (text.empty() ? "" : " ") + shell_word(w);
+  return text;
+}
 
 std::string tool_version() { return fmt::format("orrery {} (GCC {})", ORRERY_VERSION, __VERSION__); }
 

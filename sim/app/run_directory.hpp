@@ -15,6 +15,9 @@ namespace orrery {
 /// Version of the program, and when which compiler built it.
 std::string tool_version();
 
+/// A command line as a shell reads it back.
+std::string command_text(const std::vector<std::string>& words);
+
 /// Where a command leaves what it did.
 struct RunDirectoryOptions {
   std::string path;       // --out

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "sim/app/placed_error.hpp"
+#include "sim/base/kept_files.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/machine/rank_order.hpp"
 #include "sim/model/load.hpp"
@@ -221,18 +222,20 @@ void set_field(Node& map, std::string_view key, Node value) {
 
 /// A file by its contents: its name, size, and the digest of its first 16 MiB.
 Node fingerprint(const std::string& path) {
-  constexpr std::size_t kRead = 16u << 20;
-  Node map = Node::map();
-  map.fields.emplace_back("file", text_node(fs::path{path}.filename().string()));
-  if (fs::is_directory(path)) return map;
-  std::string head(std::min<std::uintmax_t>(fs::file_size(path), kRead), '\0');
-  if (std::FILE* file = std::fopen(path.c_str(), "rb")) {
-    head.resize(std::fread(head.data(), 1, head.size(), file));
-    std::fclose(file);
-  }
-  map.fields.emplace_back("bytes", Node::of(std::to_string(fs::file_size(path))));
-  map.fields.emplace_back("sha256", text_node(sha256(head)));
-  return map;
+  return KeptFiles::once("fingerprint of " + path, [&] {
+    constexpr std::size_t kRead = 16u << 20;
+    Node map = Node::map();
+    map.fields.emplace_back("file", text_node(fs::path{path}.filename().string()));
+    if (fs::is_directory(path)) return map;
+    std::string head(std::min<std::uintmax_t>(fs::file_size(path), kRead), '\0');
+    if (std::FILE* file = std::fopen(path.c_str(), "rb")) {
+      head.resize(std::fread(head.data(), 1, head.size(), file));
+      std::fclose(file);
+    }
+    map.fields.emplace_back("bytes", Node::of(std::to_string(fs::file_size(path))));
+    map.fields.emplace_back("sha256", text_node(sha256(head)));
+    return map;
+  });
 }
 
 }  // namespace
@@ -293,13 +296,16 @@ Scenario make_scenario(Node document, std::string name, const Locations& locatio
   return s;
 }
 
-Scenario load_scenario(const std::string& path, const Locations& locations, const Environment& environment,
-                       const std::vector<Override>& overrides) {
+std::string scenario_name(const std::string& path) {
   const fs::path file{path};
   const bool in_folder = file.filename() == "scenario.yaml" && file.has_parent_path();
-  const std::string name =
-      in_folder ? fs::weakly_canonical(file).parent_path().filename().string() : file.stem().string();
-  return make_scenario(merged_document(read_yaml(path), environment, overrides), name, locations);
+  return in_folder ? fs::weakly_canonical(file).parent_path().filename().string() : file.stem().string();
+}
+
+Scenario load_scenario(const std::string& path, const Locations& locations, const Environment& environment,
+                       const std::vector<Override>& overrides) {
+  return make_scenario(merged_document(read_yaml(path), environment, overrides, locations), scenario_name(path),
+                       locations);
 }
 
 Node resolved_scenario(const Scenario& s) {

@@ -145,8 +145,14 @@ struct Override {
 };
 
 /// The document of a file under includes, environment and overrides: defaults are not in it yet.
-Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides);
+Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides,
+                     const Locations& locations);
+/// One override of a merged document. What sets a key below `cluster` or `model` changes a copy of the file that is
+/// named there.
+void apply_override(Node& document, const Override& override, const Locations& locations);
 
+/// What a scenario file is called: as its folder, if it is a `scenario.yaml`, else as itself.
+std::string scenario_name(const std::string& path);
 /// Reads a scenario: file < environment < overrides from left to right. Throws UserError with every problem found.
 Scenario load_scenario(const std::string& path, const Locations& locations, const Environment& environment,
                        const std::vector<Override>& overrides);

@@ -90,20 +90,36 @@ void refuse_include(std::string_view change, const std::string& source) {
     throw UserError{fmt::format("{} cannot include files", source), "write a scenario that does"};
 }
 
+/// The file that a cluster or model is named by, read in place of its name, where a change is of a key in it.
+void open_named(Node& document, std::string_view change, const Locations& locations) {
+  if (change.starts_with('~')) change.remove_prefix(1);
+  const std::string key{change.substr(0, std::min(change.find('.'), change.size()))};
+  if (key.size() == change.size() || (key != "cluster" && key != "model")) return;
+  Node* named = document.find(key);
+  const bool is_cluster = key == "cluster";
+  if (named == nullptr && is_cluster) named = &document.fields.emplace_back(key, Node::of("host")).second;
+  if (named == nullptr || named->kind != Node::Kind::Scalar) return;
+  fs::path path = file_named_by(*named);
+  if (path.empty()) path = is_cluster ? locations.find_cluster(named->scalar) : locations.find_model(named->scalar);
+  if (!is_cluster && fs::is_directory(path)) path /= "config.json";
+  *named = is_cluster ? read_yaml(path) : read_json(path);
+}
+
 }  // namespace
 
-Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides) {
+void apply_override(Node& document, const Override& o, const Locations& locations) {
+  refuse_include(o.change, o.source);
+  open_named(document, o.change, locations);
+  set_path(document, o.change, {o.source, 0, 0, {}});
+}
+
+Node merged_document(Node document, const Environment& environment, const std::vector<Override>& overrides,
+                     const Locations& locations) {
   Node merged = with_includes(std::move(document), 0);
-  for (const auto& [variable, value] : environment) {
-    const std::string path = path_of_variable(variable);
-    if (path.empty()) continue;
-    refuse_include(path, variable);
-    set_path(merged, path + "=" + value, {variable, 0, 0, {}});
-  }
-  for (const Override& o : overrides) {
-    refuse_include(o.change, o.source);
-    set_path(merged, o.change, {o.source, 0, 0, {}});
-  }
+  for (const auto& [variable, value] : environment)
+    if (const std::string path = path_of_variable(variable); !path.empty())
+      apply_override(merged, {path + "=" + value, variable}, locations);
+  for (const Override& o : overrides) apply_override(merged, o, locations);
   return merged;
 }
 

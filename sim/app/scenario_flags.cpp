@@ -31,21 +31,38 @@ std::vector<Flag> ScenarioFlags::flags() {
 }
 
 std::vector<Override> ScenarioFlags::overrides() const {
-  std::vector<Override> all = sets_;
+  // What is set below a flag's key, as `cluster.nodes` below `--cluster`, changes what the flag names.
+  std::vector<Override> all, below;
+  for (const Override& s : sets_) {
+    const bool is_below = std::any_of(flags_.begin(), flags_.end(), [&](const Override& f) {
+      return s.change.starts_with(f.change.substr(0, f.change.find('=')) + ".");
+    });
+    (is_below ? below : all).push_back(s);
+  }
   all.insert(all.end(), flags_.begin(), flags_.end());
+  all.insert(all.end(), below.begin(), below.end());
   return all;
 }
 
-Scenario ScenarioFlags::load(const std::string& name, const AppContext& context) const {
+ScenarioFlags::Named ScenarioFlags::document(const std::string& name, const AppContext& context) const {
   const Locations& locations = context.wiring.locations();
-  if (!name.empty()) return load_scenario(locations.find_scenario(name), locations, context.environment, overrides());
-  Node document = merged_document(Node::map({"the command line", 0, 0, {}}), context.environment, overrides());
+  if (!name.empty()) {
+    const std::string path = locations.find_scenario(name);
+    return {scenario_name(path), merged_document(read_yaml(path), context.environment, overrides(), locations)};
+  }
+  Node document =
+      merged_document(Node::map({"the command line", 0, 0, {}}), context.environment, overrides(), locations);
   if (document.find("model") == nullptr)
     throw UserError{"there is no scenario and no --model", "name one of `orrery list scenarios`"};
   if (document.find("workload") == nullptr) set_path(document, "workload.infer={}", {"default", 0, 0, {}});
   const std::string model = document.find("model")->scalar;
   const bool is_name = !model.empty() && model.find('/') == std::string::npos;
-  return make_scenario(std::move(document), is_name ? model : "unnamed", locations);
+  return {is_name ? model : "unnamed", std::move(document)};
+}
+
+Scenario ScenarioFlags::load(const std::string& name, const AppContext& context) const {
+  Named named = document(name, context);
+  return make_scenario(std::move(named.document), std::move(named.name), context.wiring.locations());
 }
 
 std::int64_t integer_option(const std::string& flag, const std::string& value, std::int64_t least) {

@@ -18,6 +18,12 @@ class ScenarioFlags {
   /// `name`: a path, or a name of `orrery list scenarios`. Empty: made of `--model` and what is set; forward passes
   /// where no workload is.
   Scenario load(const std::string& name, const AppContext& context) const;
+  /// The same before it is read.
+  struct Named {
+    std::string name;
+    Node document;  // merged
+  };
+  Named document(const std::string& name, const AppContext& context) const;
   std::vector<Override> overrides() const;
 
  private:

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "sim/base/kept_files.hpp"
 #include "sim/base/yaml.hpp"
 
 namespace orrery {
@@ -108,10 +109,12 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
   return text;
 }
 
-Node read_yaml(const std::string& path) { return parse_yaml(read_file(path, ReadLimits{}.bytes), path); }
+Node read_yaml(const std::string& path) {
+  return KeptFiles::once(path, [&] { return parse_yaml(read_file(path, ReadLimits{}.bytes), path); });
+}
 
 Node read_json(const std::string& path, const ReadLimits& limits) {
-  return parse_json(read_file(path, limits.bytes), path, limits);
+  return KeptFiles::once(path, [&] { return parse_json(read_file(path, limits.bytes), path, limits); });
 }
 
 void write_file_atomically(const std::string& path, std::string_view text) {

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/app/sweep/sweep_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "sim/app/report.hpp"
+#include "sim/base/table.hpp"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+
+/// The number at "a.b" of a result.
+std::optional<double> number_in(const json& result, std::string_view path) {
+  const json* at = &result;
+  for (std::size_t from = 0; from <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', from), path.size());
+    const auto found = at->find(std::string{path.substr(from, dot - from)});
+    if (found == at->end()) return {};
+    at = &*found;
+    from = dot + 1;
+    if (!at->is_object() && from <= path.size()) return {};
+  }
+  return at->is_number() ? std::optional{at->get<double>()} : std::nullopt;
+}
+
+enum class Shown { Time, Rate, Share, Bytes };
+
+/// A column of the table: where its value stands in results.
+struct ResultColumn {
+  std::string_view name, path;
+  Shown shown;
+};
+
+/// Those of steps, of serving and of cached training: a table has those that any of its results has.
+constexpr ResultColumn kResultColumns[] = {{"step time", "step_time.seconds", Shown::Time},
+                                           {"from", "step_time.low", Shown::Time},
+                                           {"to", "step_time.high", Shown::Time},
+                                           {"tokens/s", "tokens_per_second", Shown::Rate},
+                                           {"MFU", "mfu", Shown::Share},
+                                           {"samples/s", "samples_per_second", Shown::Rate},
+                                           {"miss rate", "miss_rate", Shown::Share},
+                                           {"output tokens/s", "output_tokens_per_second", Shown::Rate},
+                                           {"goodput", "goodput", Shown::Rate},
+                                           {"mean TTFT", "ttft.mean", Shown::Time},
+                                           {"p99 TTFT", "ttft.p99", Shown::Time},
+                                           {"mean TPOT", "tpot.mean", Shown::Time},
+                                           {"peak memory", "peak_memory.bytes", Shown::Bytes}};
+
+constexpr std::string_view kRates[] = {"tokens_per_second", "output_tokens_per_second", "samples_per_second"};
+
+std::string shown(double v, Shown how) {
+  switch (how) {
+    case Shown::Time:
+      return to_text(Seconds{v});
+    case Shown::Rate:
+      return rate_text(v);
+    case Shown::Share:
+      return fmt::format("{:.1f} %", 100 * v);
+    case Shown::Bytes:
+      return to_text(Bytes{v});
+  }
+  bug("a column of no kind");
+}
+
+/// The last words of keys, as many as tell them apart.
+std::vector<std::string> short_names(const std::vector<std::string>& keys) {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) {
+    std::size_t at = key.rfind('.');
+    const auto same = [&] {
+      return std::count_if(keys.begin(), keys.end(),
+                           [&](const std::string& k) { return ("." + k).ends_with("." + key.substr(at + 1)); });
+    };
+    while (at != std::string::npos && same() > 1) at = at == 0 ? std::string::npos : key.rfind('.', at - 1);
+    names.push_back(at == std::string::npos ? key : key.substr(at + 1));
+  }
+  return names;
+}
+
+const json* result_of(const SweepResults& sweep, const SweptPoint& p) {
+  const SweepRecord* r = sweep.record_of(p);
+  return r != nullptr && r->status == PointStatus::Done ? &r->result : nullptr;
+}
+
+bool has_several_scenarios(const SweepResults& sweep) {
+  return std::any_of(sweep.points.begin(), sweep.points.end(),
+                     [&](const SweptPoint& p) { return p.scenario != sweep.points.front().scenario; });
+}
+
+std::vector<ResultColumn> columns_of(const SweepResults& sweep) {
+  std::vector<ResultColumn> columns;
+  for (const ResultColumn& c : kResultColumns)
+    if (std::any_of(sweep.points.begin(), sweep.points.end(), [&](const SweptPoint& p) {
+          const json* result = result_of(sweep, p);
+          return result != nullptr && number_in(*result, c.path);
+        }))
+      columns.push_back(c);
+  return columns;
+}
+
+std::string failures_text(const SweepResults& sweep, const Console& console) {
+  std::string text;
+  for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+    const SweepRecord* r = sweep.record_of(sweep.points[i]);
+    if (r == nullptr || r->status == PointStatus::Done) continue;
+    const std::string what = r->status == PointStatus::Refused ? std::string{"refused"}
+                                                               : fmt::format("given up after {} failures", r->attempts);
+    text += fmt::format("{} {}: {}\n", console.bad(fmt::format("point {}", i)), what, r->error);
+  }
+  return text;
+}
+
+}  // namespace
+
+bool fits(const json& result) {
+  for (const auto& [key, value] : result.items()) {
+    if (key == "fits" && value == false) return false;
+    if (value.is_object() && !fits(value)) return false;
+  }
+  return true;
+}
+
+std::optional<std::size_t> best_point(const SweepResults& sweep) {
+  std::optional<std::size_t> best;
+  double most = 0;
+  for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+    const json* result = result_of(sweep, sweep.points[i]);
+    if (result == nullptr || !fits(*result)) continue;
+    for (const std::string_view name : kRates)
+      if (const auto rate = number_in(*result, name); rate && *rate > most) most = *rate, best = i;
+  }
+  return best;
+}
+
+std::string to_text(const SweepResults& sweep, const Console& console) {
+  const std::vector<ResultColumn> columns = columns_of(sweep);
+  const bool has_scenarios = has_several_scenarios(sweep);
+  std::vector<Table::Column> head{{"point", Align::Right}};
+  if (has_scenarios) head.push_back({"scenario"});
+  for (const std::string& name : short_names(sweep.keys)) head.push_back({name, Align::Right});
+  for (const ResultColumn& c : columns) head.push_back({std::string{c.name}, Align::Right});
+  head.push_back({""});
+  Table table{std::move(head)};
+  const std::optional<std::size_t> best = best_point(sweep);
+  for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+    const SweptPoint& p = sweep.points[i];
+    const json* result = result_of(sweep, p);
+    const SweepRecord* r = sweep.record_of(p);
+    std::vector<std::string> row{std::to_string(i)};
+    if (has_scenarios) row.push_back(p.scenario);
+    row.insert(row.end(), p.values.begin(), p.values.end());
+    for (const ResultColumn& c : columns) {
+      const auto v = result == nullptr ? std::nullopt : number_in(*result, c.path);
+      row.push_back(v ? shown(*v, c.shown) : "");
+    }
+    row.emplace_back(r == nullptr        ? "missing"
+                     : result == nullptr ? std::string{enum_name(r->status)}
+                     : !fits(*result)    ? "does not fit"
+                     : i == best         ? "best"
+                                         : "");
+    table.add(std::move(row));
+  }
+  std::string text = table.text("  ");
+  if (const std::string failures = failures_text(sweep, console); !failures.empty()) text += "\n" + failures;
+  return text;
+}
+
+json to_json(const SweepResults& sweep, std::size_t i) {
+  const SweptPoint& p = sweep.points[i];
+  const SweepRecord* r = sweep.record_of(p);
+  json out = r != nullptr ? to_json(*r) : json{{"id", p.id}, {"status", "missing"}};
+  out["point"] = i;
+  out["scenario"] = p.scenario;
+  out["values"] = json::object();
+  for (std::size_t k = 0; k < sweep.keys.size(); ++k) out["values"][sweep.keys[k]] = p.values[k];
+  return out;
+}
+
+json to_json(const SweepResults& sweep) {
+  json points = json::array();
+  for (std::size_t i = 0; i < sweep.points.size(); ++i) points.push_back(to_json(sweep, i));
+  const std::optional<std::size_t> best = best_point(sweep);
+  return {{"schema_version", kSchemaVersion},
+          {"keys", sweep.keys},
+          {"points", std::move(points)},
+          {"best", best ? json(*best) : json()},
+          {"done", sweep.count(PointStatus::Done)},
+          {"refused", sweep.count(PointStatus::Refused)},
+          {"quarantined", sweep.count(PointStatus::Quarantined)},
+          {"missing", sweep.missing()},
+          {"conflicts", sweep.conflicts}};
+}
+
+}  // namespace orrery
