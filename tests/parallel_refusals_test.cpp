@@ -221,6 +221,15 @@ constexpr Refusal kRefusals[] = {
     {"parallel", "{mesh: pp2 dp4, layers: [{blocks: 0-3, mesh: dp2 tp4}]}", "gpt2", "{}",
      "the mesh `dp2 tp4` of blocks 0-3 has 8 ranks, a stage of `pp2 dp4` has 4\n"
      "  hint: its axes need 4 ranks together"},
+    {"parallel", "{mesh: dp4, layers: [{blocks: 0-3, ffn_mesh: dp2 tp4}]}", "gpt2", "{}",
+     "the mesh `dp2 tp4` of blocks 0-3 has 8 ranks, a stage of `dp4` has 4\n"
+     "  hint: its axes need 4 ranks together"},
+    {"parallel", "{mesh: dp2, layers: [{blocks: 0-1, ffn_mesh: tp2}]}", "mixtral", "{}",
+     "feed-forward layers of blocks 0-1 are experts: they lie as attention does\n"
+     "  hint: leave out ffn_mesh and ffn_sequence_parallel"},
+    {"parallel", "{mesh: tp4, layers: [{blocks: 0-3, ffn_mesh: dp4, ffn_sequence_parallel: true}]}", "gpt2", "{}",
+     "sequence_parallel of blocks 0-3 splits rows over tp, which their mesh does not have\n"
+     "  hint: leave it out, or give the mesh an axis tp"},
     {"parallel", "{mesh: dp4, layers: [{blocks: 0-3, mesh: row2 col2}]}", "gpt2", "{}",
      "the mesh of blocks 0-3 has an axis row\n"
      "  hint: its axes can be dp, fsdp and tp"},

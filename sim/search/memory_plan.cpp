@@ -10,14 +10,14 @@ namespace orrery {
 namespace {
 
 /// Events [begin, end) in which blocks of one layer are taken, until another layer's turn.
-struct Pass {
+struct LayerPass {
   int layer = -1;
   std::int64_t begin = 0, end = 0;
   std::vector<std::size_t> transient;  // blocks
 };
 
-std::vector<Pass> passes_of(const AllocationTrace& trace) {
-  std::vector<Pass> out;
+std::vector<LayerPass> passes_of(const AllocationTrace& trace) {
+  std::vector<LayerPass> out;
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     const auto& e = trace.events[i];
     if (e.kind != AllocationTrace::Kind::Take) continue;
@@ -27,7 +27,7 @@ std::vector<Pass> passes_of(const AllocationTrace& trace) {
     out.push_back({layer, static_cast<std::int64_t>(i), 0, {}});
   }
   if (!out.empty()) out.back().end = static_cast<std::int64_t>(trace.events.size());
-  std::erase_if(out, [](const Pass& p) { return p.layer < 0; });
+  std::erase_if(out, [](const LayerPass& p) { return p.layer < 0; });
   return out;
 }
 
@@ -36,7 +36,7 @@ constexpr std::size_t kMostExact = 40;  // blocks of a mixed-integer program
 /// Passes with equal keys need the same places.
 using Key = std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
 
-Key key_of(const Pass& p, const std::vector<StoredBlock>& blocks) {
+Key key_of(const LayerPass& p, const std::vector<StoredBlock>& blocks) {
   Key key;
   for (const std::size_t b : p.transient)
     key.emplace_back(blocks[b].bytes, blocks[b].begin - p.begin, blocks[b].end - p.begin);
@@ -77,7 +77,7 @@ class Planner {
 
   void plan_passes() {
     std::map<Key, std::size_t> known;
-    for (const Pass& p : passes_) {
+    for (const LayerPass& p : passes_) {
       const auto [it, is_new] = known.try_emplace(key_of(p, blocks_), plans_.size());
       if (is_new) {
         std::vector<StoredBlock> own;
@@ -113,7 +113,7 @@ class Planner {
   }
 
   std::vector<StoredBlock> blocks_;
-  std::vector<Pass> passes_;
+  std::vector<LayerPass> passes_;
   Seconds limit_;
   std::vector<bool> is_transient_;
   std::vector<StoragePlan> plans_;

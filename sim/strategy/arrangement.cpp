@@ -135,12 +135,64 @@ void check_one_stack(const Model& model, const std::vector<Arrangement>& arrange
         "leave mesh and sequence_parallel of the layers out"};
 }
 
-void check_layer(const LayerOptions& l, std::size_t index, const Roles& roles) {
-  if (l.sequence_parallel.value_or(false) && !roles.tp)
+void check_layer(const LayerOptions& l, std::size_t index, const Roles& roles, bool is_ffn) {
+  if ((is_ffn ? l.ffn_sequence_parallel : l.sequence_parallel).value_or(false) && !roles.tp)
     throw OptionError{
-        {fmt::format("layers[{}].sequence_parallel", index)},
+        {fmt::format("layers[{}].{}sequence_parallel", index, is_ffn ? "ffn_" : "")},
         fmt::format("sequence_parallel of blocks {} splits rows over tp, which their mesh does not have", l.blocks),
         "leave it out, or give the mesh an axis tp"};
+}
+
+/// An arrangement in the order of the roles: of the plan, of its layers, of feed-forward layers that have one.
+struct ArrangedLayer {
+  const LayerOptions* layer = nullptr;
+  std::size_t index = 0;  // of the layer
+  bool is_ffn = false;
+
+  bool sequence_parallel(bool plan) const {
+    if (layer == nullptr) return plan;
+    const bool own = layer->sequence_parallel.value_or(plan);
+    return is_ffn ? layer->ffn_sequence_parallel.value_or(own) : own;
+  }
+};
+
+std::vector<ArrangedLayer> arranged_layers(const ParallelOptions& p) {
+  std::vector<ArrangedLayer> out(1);
+  for (const bool is_ffn : {false, true})
+    for (std::size_t i = 0; i < p.layers.size(); ++i)
+      if (!is_ffn || p.layers[i].has_own_feed_forward()) out.push_back({&p.layers[i], i, is_ffn});
+  return out;
+}
+
+/// Throws UserError where the feed-forward layer is one of experts.
+std::vector<ParameterId> arranged_parameters(const Block& b, const ArrangedLayer& a) {
+  if (!std::holds_alternative<Mlp>(b.ffn))
+    throw OptionError{
+        {fmt::format("layers[{}].ffn_mesh", a.index), fmt::format("layers[{}].ffn_sequence_parallel", a.index)},
+        fmt::format("feed-forward layers of blocks {} are experts: they lie as attention does", a.layer->blocks),
+        "leave out ffn_mesh and ffn_sequence_parallel"};
+  return feed_forward_parameters(b);
+}
+
+/// Which blocks are arranged so.
+void assign_blocks(Arrangements& out, const Model& model, const std::vector<ArrangedLayer>& layers) {
+  const auto* transformer = std::get_if<Transformer>(&model.network);
+  for (std::size_t k = 1; k < layers.size(); ++k) {
+    const ArrangedLayer& a = layers[k];
+    std::vector<std::size_t>& of = a.is_ffn ? out.of_ffn : out.of_block;
+    for (const std::size_t block : parse_blocks(a.layer->blocks, block_count(model), a.index)) {
+      of.resize(std::max(of.size(), block + 1), 0);
+      if (of[block] != 0)
+        throw OptionError{{fmt::format("layers[{}].blocks", a.index)},
+                          fmt::format("block {} is in blocks {} and in blocks {}", block,
+                                      layers[of[block]].layer->blocks, a.layer->blocks),
+                          "say once what each block does"};
+      of[block] = k;
+      if (!a.is_ffn || transformer == nullptr) continue;
+      for (const ParameterId id : arranged_parameters(block_of(*transformer, static_cast<int>(block)), a))
+        out.of_parameter[id.value] = k;
+    }
+  }
 }
 
 void check_replicas(const Arrangement& s) {
@@ -231,10 +283,11 @@ Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOp
         {"routing.placed_by"}, "routing.placed_by is for replicas of experts in expert_slots", "leave it out"};
   if (p.expert_slots > 0) check_slots(model, o, p, roles);
   check_owners(p, roles, b.plan().mesh);
+  const std::vector<ArrangedLayer> layers = arranged_layers(p);
   for (std::size_t i = 0; i < roles.size(); ++i) {
-    const LayerOptions layer = i == 0 ? LayerOptions{} : p.layers[i - 1];
-    if (i > 0) check_layer(layer, i - 1, roles[i]);
-    complete(roles[i], b, p, layer.sequence_parallel.value_or(p.sequence_parallel));
+    const LayerOptions layer = i == 0 ? LayerOptions{} : *layers[i].layer;
+    if (i > 0) check_layer(layer, layers[i].index, roles[i], layers[i].is_ffn);
+    complete(roles[i], b, p, layers[i].sequence_parallel(p.sequence_parallel));
     Arrangement s{.local = localise(model, roles[i]),
                   .slices = {.mesh = b.plan().mesh,
                              .roles = roles[i],
@@ -250,16 +303,7 @@ Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOp
   cut_batch(out.all, o);
   out.row_order = row_order_of(b.plan().mesh, out.all);
   check_one_stack(model, out.all);
-  for (std::size_t i = 0; i < p.layers.size(); ++i)
-    for (const std::size_t block : parse_blocks(p.layers[i].blocks, block_count(model), i)) {
-      out.of_block.resize(std::max(out.of_block.size(), block + 1), 0);
-      if (out.of_block[block] != 0)
-        throw OptionError{{fmt::format("layers[{}].blocks", i)},
-                          fmt::format("block {} is in blocks {} and in blocks {}", block,
-                                      p.layers[out.of_block[block] - 1].blocks, p.layers[i].blocks),
-                          "say once what each block does"};
-      out.of_block[block] = i + 1;
-    }
+  assign_blocks(out, model, layers);
   out.experts = layouts_of(model, out, o.routing, p.expert_slots);
   return out;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/base/options.hpp"
@@ -35,7 +36,12 @@ struct LayerOptions {
   std::string mesh;
   std::optional<DataKind> data;
   std::optional<bool> sequence_parallel;
+  std::string ffn_mesh;
+  std::optional<bool> ffn_sequence_parallel;
   std::optional<Recompute> recompute;
+
+  /// Whether feed-forward layers split their ranks otherwise than attention.
+  bool has_own_feed_forward() const { return !ffn_mesh.empty() || ffn_sequence_parallel; }
 
   template <class V>
   void visit(V& v) {
@@ -45,6 +51,9 @@ struct LayerOptions {
             "`tp2 fsdp4`; empty: as the plan's mesh does");
     v.field("data", data, "kind of their `data`; empty: the plan's");
     v.field("sequence_parallel", sequence_parallel, "split rows between blocks over tp; empty: as in the plan");
+    v.field("ffn_mesh", ffn_mesh, "the same of their feed-forward layers with the norm before; empty: as `mesh`");
+    v.field("ffn_sequence_parallel", ffn_sequence_parallel,
+            "split the rows around their feed-forward layers over tp; empty: as `sequence_parallel`");
     v.field("recompute", recompute, "what they keep of the forward pass; empty: as the workload says");
   }
 };
@@ -68,6 +77,8 @@ struct Arrangement {
 struct Arrangements {
   std::vector<Arrangement> all;
   std::vector<std::size_t> of_block;  // index into `all`; behind its end: 0
+  std::vector<std::size_t> of_ffn;    // the same of feed-forward layers that have one of their own; 0: they have none
+  std::unordered_map<std::uint32_t, std::size_t> of_parameter = {};  // of those layers
   /// All axes that split rows between blocks somewhere. Rows of a microbatch lie in an order in which the first of
   /// these varies slowest; a rank has, in this order, those whose place on its row axes is the rank's.
   std::vector<std::int8_t> row_order;
@@ -83,6 +94,16 @@ struct Arrangements {
     const auto i = static_cast<std::size_t>(part);
     return part < 0 || i >= of_block.size() ? all.front() : all[of_block[i]];
   }
+  /// Of the feed-forward layer of a block, in which its states leave it.
+  const Arrangement& of_feed_forward(int block) const {
+    const auto i = static_cast<std::size_t>(block);
+    return i >= of_ffn.size() || of_ffn[i] == 0 ? of(block) : all[of_ffn[i]];
+  }
+  /// Of a parameter, in a part that is arranged so.
+  const Arrangement& of(const Arrangement& part, ParameterId id) const {
+    const auto own = of_parameter.find(id.value);
+    return own == of_parameter.end() ? part : all[own->second];
+  }
 };
 
 /// Blocks of both stacks of a model.
@@ -94,9 +115,9 @@ struct ParallelOptions;
 Mesh parse_mesh(const std::string& text);
 
 /// The mesh of a plan and what its axes are for: `roles[0]` for what the plan's own mesh splits, `roles[1 + i]` for
-/// `layers[i]`. Axes of the mesh as written are cut into smaller ones, `dp` into `dp.0` and `dp.1`, where layers split
-/// the same ranks in another way, so that every degree is a product of some of the axes. Throws UserError where two
-/// ways of splitting have no common refinement.
+/// `layers[i]`, and behind them for feed-forward layers of those that say so. Axes of the mesh as written are cut into
+/// smaller ones, `dp` into `dp.0` and `dp.1`, where layers split the same ranks in another way, so that every degree is
+/// a product of some of the axes. Throws UserError where two ways of splitting have no common refinement.
 struct StageMeshes {
   Mesh mesh;
   std::vector<Roles> roles;

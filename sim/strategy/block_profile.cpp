@@ -15,6 +15,7 @@ namespace {
 /// An activation that an op of a block makes.
 struct Made {
   int layer = -1;
+  NameId maker;
   bool forward = true;
   std::int64_t bytes = 0;
   bool read_backward = false, leaves = false;  // by ops of backward passes; by forward ops of others
@@ -31,11 +32,17 @@ class ClassProfile {
     return std::any_of(ops_.begin(), ops_.end(), [&](const Op& op) { return counts(op) && op.layer == layer; });
   }
 
-  ChainBlock block(int layer) const {
+  template <class F>
+  void for_each_saved(int layer, F f) const {
+    for (const auto& [tensor, made] : made_)
+      if (made.layer == layer && made.forward && made.read_backward) f(made);
+  }
+
+  ChainBlock block(int layer, const OpWork& work) const {
     ChainBlock b{.forward = 0, .backward = 0};
     for (const Op& op : ops_) {
       if (!counts(op) || op.layer != layer) continue;
-      (op.phase == Phase::Forward ? b.forward : b.backward) += amount(plan_.work(op)).flops.base();
+      (op.phase == Phase::Forward ? b.forward : b.backward) += work(plan_, op);
     }
     std::int64_t output = 0;
     for (const auto& [tensor, made] : made_)
@@ -63,7 +70,7 @@ class ClassProfile {
       if (t.persistent || t.role != TensorRole::Activation) continue;
       const auto [it, is_new] = made_.try_emplace(owner.value);
       Made& made = it->second;
-      if (is_new) made = {op.layer, forward, static_cast<std::int64_t>(plan_.size(owner).base())};
+      if (is_new) made = {op.layer, op.name, forward, static_cast<std::int64_t>(plan_.size(owner).base())};
       last_use_[owner.value] = &op;
       if (!made.forward) continue;
       made.read_backward |= !forward;
@@ -111,14 +118,28 @@ void check_chain(const StepPlan& step, std::string_view what) {
 
 }  // namespace
 
-Chain profile_chain(const Plan& plan, int first, int last) {
+double flops_of(const Plan& plan, const Op& op) { return amount(plan.work(op)).flops.base(); }
+
+std::vector<std::int64_t> saved_by_part(const Plan& plan, int layer, std::size_t parts,
+                                        const std::function<std::size_t(std::string_view)>& part_of) {
+  std::vector<std::int64_t> out(parts, 0);
+  for (const RankClass& c : plan.classes) {
+    const ClassProfile profile{plan, c};
+    if (!profile.has(layer)) continue;
+    profile.for_each_saved(layer, [&](const Made& m) { out[part_of(plan.names[m.maker])] += m.bytes; });
+    break;
+  }
+  return out;
+}
+
+Chain profile_chain(const Plan& plan, int first, int last, const OpWork& work) {
   for (const RankClass& c : plan.classes) {
     const ClassProfile profile{plan, c};
     if (first >= last || !profile.has(first)) continue;
     Chain chain;
     std::int64_t boundary = 0;
     for (int layer = first; layer < last; ++layer) {
-      ChainBlock b = profile.block(layer);
+      ChainBlock b = profile.block(layer, work);
       const std::int64_t output = b.input;
       b.input = layer == first ? output : boundary;  // the first reads as much as it gives
       boundary = output;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/strategy/model_parts.hpp"
+
 namespace orrery {
 
 Layers::Layers(Tape& tape, const Arrangements& arrangements, ParameterStorage& weights, const Sizes& sizes)
@@ -305,16 +307,6 @@ TensorId Layers::feed_forward(std::string_view name, TensorId x, const Block& b)
   return leave_feed_forward(moe_name, moe(moe_name, all, tape_.plan().shape(all)[0], experts));
 }
 
-namespace {
-
-/// Blocks of the encoder come first.
-const Block& block_of(const Transformer& t, int index) {
-  const auto i = static_cast<std::size_t>(index);
-  return i < t.encoder.size() ? t.encoder[i] : t.decoder[i - t.encoder.size()];
-}
-
-}  // namespace
-
 /// Passes of the schedule that run before the backward pass of this block.
 void Layers::follow_chain(int index, std::size_t first, TensorId output) {
   tape_.add_scope(index, first, output);
@@ -330,7 +322,8 @@ TensorId Layers::block(int index, TensorId x, const Memory& memory, KvCache* cac
   const std::string name = fmt::format("layers.{}", index);
   tape_.builder().set_layer(index);
   x = turn_to(arrangements_.of(index), name, x);
-  const Block& b = block_of(std::get<Transformer>(model().network), index);
+  const auto as_arranged = [&]() -> const Block& { return block_of(std::get<Transformer>(model().network), index); };
+  const Block& b = as_arranged();
   dropout_stream_ = 4 * (index + 1);
   weights_.before(tape_, index);
   const BlockPass* pass =
@@ -353,7 +346,9 @@ TensorId Layers::block(int index, TensorId x, const Memory& memory, KvCache* cac
     half("cross", *b.cross_norm, {}, [&](TensorId h) {
       return cross_attention(fmt::format("{}.cross", name), h, memory.states, memory.sequence, *b.cross, cache, index);
     });
-  half("ffn", b.ffn_norm, b.ffn_out_norm, [&](TensorId h) { return feed_forward(name, h, b); });
+  x = turn_to(arrangements_.of_feed_forward(index), name + ".ffn", x);
+  const Block& f = as_arranged();
+  half("ffn", f.ffn_norm, f.ffn_out_norm, [&](TensorId h) { return feed_forward(name, h, f); });
   if (recompute && (!pass || pass->keeps_output)) tape_.keep(x);
   if (arrangement_->recompute == Recompute::Whole) tape_.make_all_again(first);
   if (pass) follow_chain(index, first, x);

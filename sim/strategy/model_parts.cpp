@@ -56,6 +56,21 @@ bool any_block(const Model& model, Test&& test) {
 
 }  // namespace
 
+std::vector<ParameterId> feed_forward_parameters(const Block& b) {
+  const auto& mlp = std::get<Mlp>(b.ffn);
+  std::vector<ParameterId> out{b.ffn_norm.weight, b.ffn_norm.bias};
+  if (b.ffn_out_norm) out.insert(out.end(), {b.ffn_out_norm->weight, b.ffn_out_norm->bias});
+  for (const Linear* l : {mlp.gate ? &*mlp.gate : nullptr, &mlp.up, &mlp.down})
+    if (l != nullptr) out.insert(out.end(), {l->weight, l->bias});
+  std::erase_if(out, [](ParameterId id) { return id.is_none(); });
+  return out;
+}
+
+const Block& block_of(const Transformer& t, int index) {
+  const auto i = static_cast<std::size_t>(index);
+  return i < t.encoder.size() ? t.encoder[i] : t.decoder[i - t.encoder.size()];
+}
+
 void for_each_experts(const Model& model, const std::function<void(int, const MoE&)>& f) {
   int block = 0;
   any_block(model, [&](const Block& b) {

@@ -9,6 +9,10 @@
 
 namespace orrery {
 
+/// Parameters of a feed-forward layer that is not one of experts, and of the norms around it.
+std::vector<ParameterId> feed_forward_parameters(const Block& b);
+/// A block by its number; those of the encoder come first.
+const Block& block_of(const Transformer& t, int index);
 /// Calls f(number of the block, its experts) for each block that has some.
 void for_each_experts(const Model& model, const std::function<void(int, const MoE&)>& f);
 /// Whether any block is one of experts.

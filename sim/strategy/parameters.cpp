@@ -97,7 +97,9 @@ void ParameterStorage::make_units(const Options& o) {
 
 std::int64_t ParameterStorage::gradient_bytes(const HeldPart& part) const {
   std::int64_t elements = 0;
-  for (const ParameterId id : part.parameters) elements += local_shape(arrangements_->of(part.part), id).elements();
+  const Arrangement& arrangement = arrangements_->of(part.part);
+  for (const ParameterId id : part.parameters)
+    elements += local_shape(arrangements_->of(arrangement, id), id).elements();
   return static_cast<std::int64_t>(size_of(dtype_, elements).base());
 }
 
@@ -106,7 +108,7 @@ void ParameterStorage::add_part(Unit& unit, const HeldPart& part) {
   const bool in_parts = data_.part > 0 && unit.arrangement->data == DataKind::Zero3;  // in the order of their use
   for (const bool decay : {true, false})
     for (const ParameterId id : part.parameters) {
-      const Cut& cut = unit.arrangement->local.cuts[id.index()];
+      const Cut& cut = arrangements_->of(*unit.arrangement, id).local.cuts[id.index()];
       if (cut.expert || (in_parts ? !decay : (*model_)[id].decay != decay)) continue;
       add_piece(unit, {id});
     }
@@ -121,14 +123,15 @@ void ParameterStorage::add_stacks(Unit& unit, const HeldPart& part) {
 
 void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids, int block) {
   Bucket& b = bucket_of(unit, ids.front());
+  const Arrangement& arrangement = *b.arrangement;
   Piece p{.parameter = ids.front(),
           .experts = {},
-          .shape = local_shape(*unit.arrangement, ids.front()),
+          .shape = local_shape(arrangement, ids.front()),
           .first = 0,
           .decay = (*model_)[ids.front()].decay};
-  if (unit.arrangement->local.cuts[ids.front().index()].expert) {
+  if (arrangement.local.cuts[ids.front().index()].expert) {
     p.block = block;
-    auto held = static_cast<std::int64_t>(ids.size()) / unit.arrangement->roles().experts.ranks;
+    auto held = static_cast<std::int64_t>(ids.size()) / arrangement.roles().experts.ranks;
     if (b.is_placed) {
       for (const HeldExpert& h : held_experts(b, p)) p.experts.push_back(ids[static_cast<std::size_t>(h.expert)]);
       held = std::ssize(p.experts);
@@ -143,10 +146,11 @@ void ParameterStorage::add_piece(Unit& unit, std::vector<ParameterId> ids, int b
 /// One bucket per set of ranks that share a parameter; where these are gathered in parts, one per part. Where ranks own
 /// stretches of all weights, what has no weight decay is in one bucket for all units.
 ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id) {
-  const Cut& cut = unit.arrangement->local.cuts[id.index()];
+  const Arrangement& arrangement = arrangements_->of(*unit.arrangement, id);
+  const Cut& cut = arrangement.local.cuts[id.index()];
   Bucket wanted;
-  wanted.arrangement = unit.arrangement;
-  wanted.is_placed = cut.expert && unit.arrangement->roles().placed_experts;
+  wanted.arrangement = &arrangement;
+  wanted.is_placed = cut.expert && arrangement.roles().placed_experts;
   set_axes(wanted, cut);
   if (const auto tie = ties_.find(id.value); tie != ties_.end()) wanted.tie = &tie->second;
   wanted.frozen = frozen_ && (*model_)[id].decay;
@@ -154,15 +158,16 @@ ParameterStorage::Bucket& ParameterStorage::bucket_of(Unit& unit, ParameterId id
                     kind_of(wanted) == DataKind::Zero1;
   wanted.is_rest = wanted.is_owned && !(*model_)[id].decay;
   const auto shares = [&](std::size_t i) {
-    return buckets_[i].frozen == wanted.frozen && buckets_[i].sum == wanted.sum &&
-           same_group(buckets_[i].tie, wanted.tie) && buckets_[i].copies == wanted.copies &&
-           buckets_[i].is_rest == wanted.is_rest && buckets_[i].is_placed == wanted.is_placed;
+    return buckets_[i].arrangement == wanted.arrangement && buckets_[i].frozen == wanted.frozen &&
+           buckets_[i].sum == wanted.sum && same_group(buckets_[i].tie, wanted.tie) &&
+           buckets_[i].copies == wanted.copies && buckets_[i].is_rest == wanted.is_rest &&
+           buckets_[i].is_placed == wanted.is_placed;
   };
   const auto last = std::find_if(unit.buckets.rbegin(), unit.buckets.rend(), shares);
   if (!separate_ && last != unit.buckets.rend() && has_room(buckets_[*last], id)) return buckets_[*last];
   if (wanted.is_rest)
     for (std::size_t i = 0; i < buckets_.size(); ++i)
-      if (buckets_[i].arrangement == unit.arrangement && shares(i)) return used_by(unit, i);
+      if (shares(i)) return used_by(unit, i);
   if (separate_)
     wanted.name = (*model_)[id].name + (cut.expert ? ".experts" : "");
   else if (wanted.is_rest)

@@ -23,7 +23,8 @@ std::int64_t StageLowering::tag(const Message& m) const { return std::int64_t{m.
 
 /// How the states lie that a part of the pipeline ends with.
 const Arrangement& StageLowering::behind(int part) const {
-  if (step_.has_blocks(part)) return step_.arrangements.of(step_.bounds[static_cast<std::size_t>(part) + 1] - 1);
+  if (step_.has_blocks(part))
+    return step_.arrangements.of_feed_forward(step_.bounds[static_cast<std::size_t>(part) + 1] - 1);
   return part == 0 ? step_.arrangements.outside() : between(part - 1);
 }
 

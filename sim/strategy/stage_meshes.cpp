@@ -32,7 +32,8 @@ std::vector<Stretch> stretches(const Mesh& mesh) {
 
 std::int64_t stage_ranks(const Mesh& mesh) { return mesh.axes.empty() ? 1 : stretches(mesh).front().last; }
 
-void check_axes(const Mesh& plan, const Mesh& layer, const LayerOptions& l, const std::string& plan_text) {
+void check_axes(const Mesh& plan, const Mesh& layer, const LayerOptions& l, const std::string& text,
+                const std::string& plan_text) {
   for (const Axis& a : plan.axes)
     if (!has_word("dp fsdp tp pp", a.name))
       throw UserError{fmt::format("layers cannot have a mesh of their own beside the axis {}", a.name),
@@ -42,7 +43,7 @@ void check_axes(const Mesh& plan, const Mesh& layer, const LayerOptions& l, cons
       throw UserError{fmt::format("the mesh of blocks {} has an axis {}", l.blocks, a.name),
                       "its axes can be dp, fsdp and tp"};
   if (stage_ranks(layer) != stage_ranks(plan))
-    throw UserError{fmt::format("the mesh `{}` of blocks {} has {} ranks, a stage of `{}` has {}", l.mesh, l.blocks,
+    throw UserError{fmt::format("the mesh `{}` of blocks {} has {} ranks, a stage of `{}` has {}", text, l.blocks,
                                 stage_ranks(layer), plan_text, stage_ranks(plan)),
                     fmt::format("its axes need {} ranks together", stage_ranks(plan))};
 }
@@ -113,14 +114,16 @@ void check_stages(const Mesh& mesh, const ParallelOptions& p) {
                     "leave it out, or give the mesh an axis pp"};
 }
 
-Mesh mesh_of_layer(const Mesh& plan, const ParallelOptions& p, std::size_t index) {
+/// `key`: mesh or ffn_mesh.
+Mesh mesh_of_layer(const Mesh& plan, const ParallelOptions& p, std::size_t index, std::string_view key,
+                   const std::string& text) {
   try {
-    Mesh mesh = parse_mesh(p.layers[index].mesh);
+    Mesh mesh = parse_mesh(text);
     roles_of(mesh);
-    check_axes(plan, mesh, p.layers[index], p.mesh);
+    check_axes(plan, mesh, p.layers[index], text, p.mesh);
     return mesh;
   } catch (const UserError& e) {
-    throw OptionError{{fmt::format("layers[{}].mesh", index)}, e};
+    throw OptionError{{fmt::format("layers[{}].{}", index, key)}, e};
   }
 }
 
@@ -159,11 +162,13 @@ StageMeshes stage_meshes(const ParallelOptions& p) {
   check_stages(plan, p);
   std::vector<Mesh> written{plan};
   bool own = false;
-  for (std::size_t i = 0; i < p.layers.size(); ++i) {
-    const bool has_mesh = !p.layers[i].mesh.empty();
-    written.push_back(has_mesh ? mesh_of_layer(plan, p, i) : plan);
-    own |= has_mesh;
-  }
+  const auto add = [&](std::size_t i, std::string_view key, const std::string& text, const Mesh& otherwise) {
+    written.push_back(text.empty() ? otherwise : mesh_of_layer(plan, p, i, key, text));
+    own |= !text.empty();
+  };
+  for (std::size_t i = 0; i < p.layers.size(); ++i) add(i, "mesh", p.layers[i].mesh, plan);
+  for (std::size_t i = 0; i < p.layers.size(); ++i)
+    if (p.layers[i].has_own_feed_forward()) add(i, "ffn_mesh", p.layers[i].ffn_mesh, Mesh{written[1 + i]});
   if (!own) return {plan, std::vector<Roles>(written.size(), roles_of(plan))};
   StageMeshes out{refined(plan, cuts_of(written)), {}};
   for (const Mesh& m : written) out.roles.push_back(roles_in(out.mesh, m));
