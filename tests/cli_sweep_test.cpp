@@ -105,6 +105,18 @@ TEST_CASE("nodes of a named cluster, layers of a named model and factors of hard
   CHECK(rates["points"][1]["result"]["step_time"] == changed["step_time"]);
 }
 
+TEST_CASE("what is set below a named cluster or model changes a copy of it") {
+  const TemporaryFolder folder;
+  const auto simulate = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"simulate", "--no-out", "--json", "--model", "gpt2-tiny"});
+    return parsed(orrery::testing::orrery(words));
+  };
+  const json one = simulate({"--cluster", "dgx_h100", "--set", "model.n_layer=1"});
+  const json two = simulate({"--set", "cluster.nodes=2", "--cluster", "dgx_h100", "--set", "model.n_layer=2"});
+  CHECK(one["ops"] < two["ops"]);
+  CHECK(two["machine"] != one["machine"]);
+}
+
 TEST_CASE("served scenarios are swept as serve predicts them") {
   const TemporaryFolder folder;
   const std::vector<std::string> few{"--set", "workload.serve.traffic.requests=30", "--no-interval", "--json"};
@@ -179,6 +191,153 @@ TEST_CASE("a sweep that was killed goes on with what is missing") {
   CHECK(shards_in(out + "/shards").size() == shards + 1);  // an empty one: nothing was left to do
 }
 
+TEST_CASE("the first Ctrl-C finishes what is in work, and the rest is done later") {
+  const TemporaryFolder folder;
+  const std::string scenario = folder.file("s.yaml", kScenario), out = folder / "out";
+  const std::vector<std::string> words{"sweep",  scenario, "--sweep", "workload.train.batch=lin(4,400,100)",
+                                       "--jobs", "2",      "--out",   out};
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(orrery::testing::orrery(words).code);
+  const auto has_begun = [&] {
+    const std::vector<std::string> shards = shards_in(out + "/shards");
+    return !shards.empty() && parse_shard(read_file(shards.front())).records.size() > 3;
+  };
+  while (!has_begun()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
+  const std::size_t before = ids_in(out).size();
+  CHECK(before < 100);
+  CHECK(read_csv(out + "/results.csv").num_rows() == 100);
+  std::vector<std::string> again = words;
+  again.insert(again.end(), {"--resume", "--json"});
+  CHECK(parsed(orrery::testing::orrery(again))["done"] == 100);
+  CHECK(ids_in(out).size() == 100);
+}
+
+TEST_CASE("workers elsewhere find a sweep by its folder and compute the same") {
+  const TemporaryFolder folder;
+  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::vector<std::string> axis{scenario, "--sweep", "workload.train.batch=lin(4,80,20)", "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), axis.begin(), axis.end());
+    return swept(more);
+  };
+  const std::vector<std::string> ends = in_processes(3, [&](int process) {
+    if (process > 0) {
+      const CommandResult r = orrery::testing::orrery({"sweep-worker", folder / "far", "--jobs", "1"});
+      return r.code == 0 ? r.out : r.err;
+    }
+    const CommandResult r = with({"--out", folder / "far", "--listen", "127.0.0.1:0", "--jobs", "0"});
+    write_file_atomically(folder / "far.json", r.out);
+    return std::to_string(r.code);
+  });
+  CHECK(ends[0] == "0");
+  int done = 0;
+  for (const int worker : {1, 2}) {
+    CHECK_THAT(ends[static_cast<std::size_t>(worker)], Catch::Contains(" done\n"));
+    done += std::stoi(ends[static_cast<std::size_t>(worker)]);
+  }
+  CHECK(done >= 20);  // the last ones may be computed twice
+  const json far = json::parse(read_file(folder / "far.json")), here = parsed(with({"--out", folder / "here"}));
+  REQUIRE(far["points"].size() == 20);
+  for (std::size_t i = 0; i < 20; ++i) {
+    CHECK(far["points"][i]["id"] == here["points"][i]["id"]);
+    CHECK(far["points"][i]["result"] == here["points"][i]["result"]);
+  }
+}
+
+TEST_CASE("a worker whose parameters are other ones leaves, and the sweep goes on") {
+  const TemporaryFolder folder;
+  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string known = read_file(std::string{ORRERY_SOURCE_DIR} + "/hw_models/params/h100_sxm.yaml");
+  std::filesystem::create_directories(folder / "home/params");
+  write_file_atomically(folder / "home/params/h100_sxm.yaml", known + "# of another day\n");
+  const std::vector<std::string> ends = in_processes(2, [&](int process) {
+    const CommandResult r = process == 0 ? swept({scenario, "--sweep", "workload.train.batch=lin(4,1600,400)", "--out",
+                                                  folder / "out", "--listen", "127.0.0.1:0", "--jobs", "1"})
+                                         : orrery::testing::orrery({"sweep-worker", folder / "out", "--jobs", "1"},
+                                                                   {{"ORRERY_HOME", folder / "home"}});
+    return std::to_string(r.code) + r.err;
+  });
+  CHECK_THAT(ends[0],
+             Catch::StartsWith("0") && Catch::Contains(" cannot take part: files or parameters here are other"));
+  CHECK_THAT(ends[1], Catch::StartsWith("3") && Catch::Contains("files or parameters here are other ones"));
+}
+
+TEST_CASE("parts of a sweep put together are the sweep") {
+  const TemporaryFolder folder;
+  const std::string scenario = folder.file("s.yaml", kScenario);
+  const auto part = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {scenario, "--sweep", "workload.train.batch=4,6,8,12,16,20,24,28", "--json"});
+    return swept(more);
+  };
+  const json whole = parsed(part({"--out", folder / "whole"}));
+  std::size_t points = 0;
+  for (const char* i : {"0/3", "1/3", "2/3"}) {
+    points += parsed(part({"--shard", i, "--out", folder / "shared"}))["points"].size();
+    (void)part({"--shard", i, "--out", folder / ("own" + std::string{i[0]})});
+  }
+  CHECK(points == 8);
+  const CommandResult shared = swept({"--merge", folder / "shared", "--json"});
+  const CommandResult own =
+      swept({"--merge", folder / "own0", folder / "own1", folder / "own2", "--json", "--out", folder / "all"});
+  CHECK(shared.code == 5);  // a batch of 6 makes no sense
+  CHECK(own.code == 5);
+  for (const json& merged : {parsed(shared), parsed(own), parsed(swept({"--merge", folder / "all", "--json"}))}) {
+    REQUIRE(merged["points"].size() == 8);
+    CHECK(merged["done"] == 7);
+    CHECK(merged["best"] == whole["best"]);
+    for (std::size_t i = 0; i < 8; ++i)
+      CHECK(merged["points"][i].value("result", json{}) == whole["points"][i].value("result", json{}));
+  }
+  const CommandResult one = swept({"--merge", folder / "own0", "--json"});
+  CHECK(one.code == 5);
+  CHECK(parsed(one)["missing"].get<int>() > 0);
+}
+
+TEST_CASE("results that differ for one point are told when parts are put together") {
+  const TemporaryFolder folder;
+  const std::string scenario = folder.file("s.yaml", kScenario);
+  CHECK(swept({scenario, "--sweep", "workload.train.batch=4", "--out", folder / "a"}).code == 0);
+  SweepRecord r = parse_shard(read_file(shards_in(folder / "a/shards").at(0))).records.at(0);
+  ShardFile{folder / "a/shards"}.append(r);  // the same again does no harm
+  CHECK(swept({"--merge", folder / "a"}).code == 0);
+  r.result["tokens_per_second"] = 1;
+  ShardFile{folder / "a/shards"}.append(r);
+  const CommandResult merged = swept({"--merge", folder / "a"});
+  CHECK(merged.code == 5);
+  CHECK_THAT(merged.err, Catch::Contains("there are several results for point " + r.id.substr(0, 8)));
+}
+
+TEST_CASE("a script for Slurm runs the sweep in one allocation or in an array") {
+  const TemporaryFolder folder;
+  const auto script = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"ddp", "--sweep", "workload.train.batch=log2(4, 64)", "--launcher", "slurm", "--dry-run",
+                               "--out", folder / "out"});
+    const CommandResult r = swept(more);
+    CHECK(r.code == 0);
+    return r.out;
+  };
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string here = std::filesystem::current_path().string(), out = folder / "out";
+  const std::string sweep = program + " sweep ddp --sweep 'workload.train.batch=log2(4, 64)' --resume --out " + out;
+  CHECK(script({"--nodes", "4", "--time", "2:00:00"}) ==
+        "#!/bin/bash\n#SBATCH --job-name=orrery-sweep\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n"
+        "#SBATCH --exclusive\n#SBATCH --time=2:00:00\n#SBATCH --requeue\n#SBATCH --open-mode=append\ncd " +
+            here + " || exit 3\n# The sweep gives points to a worker on each node; all find it by its folder.\nrm -f " +
+            out + "/address\n" + sweep +
+            " --jobs 0 --listen \"$(hostname):0\" &\nsweep=$!\nsrun --kill-on-bad-exit=0 " + program +
+            " sweep-worker " + out + "\nwait \"$sweep\"\n");
+  CHECK_THAT(script({"--array", "32"}),
+             Catch::Contains("#SBATCH --array=0-31\n") &&
+                 Catch::EndsWith("exec " + sweep + " --shard \"$SLURM_ARRAY_TASK_ID/32\"\n"));
+  CHECK_FALSE(std::filesystem::exists(out));
+}
+
 TEST_CASE("a dry run lists points, and lines come as points end") {
   const TemporaryFolder folder;
   const std::string scenario = folder.file("s.yaml", kScenario);
@@ -204,5 +363,12 @@ TEST_CASE("a sweep says what is wrong with what it is asked for") {
         "orrery: --resume needs the folder to go on in\n  hint: give --out DIR\n");
   CHECK(refusal({"ddp", "--sweep", "a=1", "--sweep", "a=2"}) == "orrery: 'a' is swept twice\n");
   CHECK(refusal({"ddp", "ddp", "--sweep", "a=1"}) == "orrery: 'ddp' is named twice\n");
+  CHECK(refusal({"ddp", "--sweep", "a=1", "--shard", "3/3"}) ==
+        "orrery: option --shard is '3/3'\n  hint: give I/N with I from 0 to N-1\n");
+  CHECK(refusal({"ddp", "--sweep", "a=1", "--jobs", "0"}) ==
+        "orrery: nobody computes points\n  hint: give --listen, or at least one of --jobs\n");
+  CHECK(refusal({"--merge"}) == "orrery: there is nothing to merge\n  hint: name folders of sweeps\n");
+  CHECK(orrery::testing::orrery({"sweep-worker", "127.0.0.1:1"}).err ==
+        "orrery: the address alone does not let a worker in\n  hint: give --token FILE\n");
   CHECK(refusal({"ddp", "--sweep", "a=1", "--retry"}) == "orrery: --retry is for --resume\n");
 }

@@ -75,17 +75,15 @@ class Sweep final : public Command {
   }
 
   std::string details() const override {
-    return "Values are listed, 'workload.train.batch=8,16,32'; doubled, 'cluster.nic.bandwidth=log2(50 GB/s,400 "
-           "GB/s)';\n"
-           "or evenly spaced, 'workload.train.batch=lin(8,64,8)'. Keys that change together: "
-           "'cluster.nodes,workload.train.batch=1:8,2:16'.\n"
-           "Keys are those of --set; below `cluster` and `model` those of the files that are named there. Parameters "
-           "of\n"
-           "the hardware, as `orrery sensitivity` lists them, take factors: 'link.bandwidth=x0.5,x1,x2'.\n\n"
-           "A point is what `orrery simulate`, or `orrery serve`, says of it. One that crashes or takes too long is "
-           "tried\n"
-           "three times, then told and left out; the exit code is 5 where points have no result. Ctrl-C finishes the\n"
-           "points in work.\n";
+    return R"(Values are listed, 'workload.train.batch=8,16,32'; doubled, 'cluster.nic.bandwidth=log2(50 GB/s,400 GB/s)';
+or evenly spaced, 'workload.train.batch=lin(8,64,8)'. Keys that change together are joined:
+'cluster.nodes,workload.train.batch=1:8,2:16'. Keys are those of --set; below `cluster` and `model` those of the
+files that are named there. Parameters of the hardware, as `orrery sensitivity` lists them, take factors:
+'link.bandwidth=x0.5,x1,x2'.
+
+A point is what `orrery simulate`, or `orrery serve`, says of it. One that crashes or takes too long is tried three
+times, then told and left out; the exit code is 5 where points have no result. Ctrl-C finishes the points in work.
+)";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -183,7 +181,7 @@ class Sweep final : public Command {
     if (folder_.empty()) throw UserError{"--launcher needs a folder that all nodes see", "give --out DIR"};
     slurm_.program = std::filesystem::read_symlink("/proc/self/exe").string();
     slurm_.directory = std::filesystem::current_path().string();
-    slurm_.folder = std::filesystem::weakly_canonical(folder_).string();
+    slurm_.folder = std::filesystem::absolute(folder_).lexically_normal().string();
     slurm_.command = without_options({context.command_line.begin() + 1, context.command_line.end()},
                                      {"--launcher", "--nodes", "--array", "--time", "--out", "--jobs"},
                                      {"--dry-run", "--resume", "--json", "--jsonl"});

@@ -18,7 +18,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::chrono::seconds kSweepPatience{60};
+constexpr std::chrono::seconds kSweepPatience{300};
 constexpr std::chrono::milliseconds kLookAgain{200};
 constexpr std::size_t kLongestToken = 4096;
 

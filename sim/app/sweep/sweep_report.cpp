@@ -30,9 +30,9 @@ std::optional<double> number_in(const json& result, std::string_view path) {
   return at->is_number() ? std::optional{at->get<double>()} : std::nullopt;
 }
 
-enum class Shown { Time, Rate, Share, Bytes };
+enum class Shown { Time, Interval, Rate, Share, Bytes };
 
-/// A column of the table: where its value stands in results.
+/// A column of the table: where its value, or its interval, stands in results.
 struct ResultColumn {
   std::string_view name, path;
   Shown shown;
@@ -40,8 +40,7 @@ struct ResultColumn {
 
 /// Those of steps, of serving and of cached training: a table has those that any of its results has.
 constexpr ResultColumn kResultColumns[] = {{"step time", "step_time.seconds", Shown::Time},
-                                           {"from", "step_time.low", Shown::Time},
-                                           {"to", "step_time.high", Shown::Time},
+                                           {"90 % interval", "step_time", Shown::Interval},
                                            {"tokens/s", "tokens_per_second", Shown::Rate},
                                            {"MFU", "mfu", Shown::Share},
                                            {"samples/s", "samples_per_second", Shown::Rate},
@@ -55,18 +54,25 @@ constexpr ResultColumn kResultColumns[] = {{"step time", "step_time.seconds", Sh
 
 constexpr std::string_view kRates[] = {"tokens_per_second", "output_tokens_per_second", "samples_per_second"};
 
-std::string shown(double v, Shown how) {
-  switch (how) {
-    case Shown::Time:
-      return to_text(Seconds{v});
-    case Shown::Rate:
-      return rate_text(v);
-    case Shown::Share:
-      return fmt::format("{:.1f} %", 100 * v);
-    case Shown::Bytes:
-      return to_text(Bytes{v});
+/// Empty where a result has no such value.
+std::string cell_of(const json& result, const ResultColumn& column) {
+  const std::string path{column.path};
+  if (column.shown == Shown::Interval) {
+    const auto low = number_in(result, path + ".low"), high = number_in(result, path + ".high");
+    return low && high ? fmt::format("{} … {}", to_text(Seconds{*low}), to_text(Seconds{*high})) : "";
   }
-  bug("a column of no kind");
+  const std::optional<double> v = number_in(result, path);
+  if (!v) return {};
+  switch (column.shown) {
+    case Shown::Time:
+      return to_text(Seconds{*v});
+    case Shown::Rate:
+      return rate_text(*v);
+    case Shown::Share:
+      return fmt::format("{:.1f} %", 100 * *v);
+    default:
+      return to_text(Bytes{*v});
+  }
 }
 
 /// The last words of keys, as many as tell them apart.
@@ -99,20 +105,31 @@ std::vector<ResultColumn> columns_of(const SweepResults& sweep) {
   for (const ResultColumn& c : kResultColumns)
     if (std::any_of(sweep.points.begin(), sweep.points.end(), [&](const SweptPoint& p) {
           const json* result = result_of(sweep, p);
-          return result != nullptr && number_in(*result, c.path);
+          return result != nullptr && !cell_of(*result, c).empty();
         }))
       columns.push_back(c);
   return columns;
 }
 
+/// Why points have no result, each reason once.
 std::string failures_text(const SweepResults& sweep, const Console& console) {
-  std::string text;
+  std::vector<std::pair<std::string, std::string>> reasons;  // with the points that have them
   for (std::size_t i = 0; i < sweep.points.size(); ++i) {
     const SweepRecord* r = sweep.record_of(sweep.points[i]);
     if (r == nullptr || r->status == PointStatus::Done) continue;
-    const std::string what = r->status == PointStatus::Refused ? std::string{"refused"}
-                                                               : fmt::format("given up after {} failures", r->attempts);
-    text += fmt::format("{} {}: {}\n", console.bad(fmt::format("point {}", i)), what, r->error);
+    const std::string why = r->status == PointStatus::Refused
+                                ? fmt::format("refused: {}", r->error)
+                                : fmt::format("given up after {} failures: {}", r->attempts, r->error);
+    const auto found = std::find_if(reasons.begin(), reasons.end(), [&](const auto& x) { return x.first == why; });
+    if (found == reasons.end())
+      reasons.emplace_back(why, std::to_string(i));
+    else
+      found->second += fmt::format(", {}", i);
+  }
+  std::string text;
+  for (const auto& [why, points] : reasons) {
+    const bool is_one = points.find(',') == std::string::npos;
+    text += fmt::format("{} {}\n", console.bad(fmt::format("point{} {}", is_one ? "" : "s", points)), why);
   }
   return text;
 }
@@ -156,10 +173,7 @@ std::string to_text(const SweepResults& sweep, const Console& console) {
     std::vector<std::string> row{std::to_string(i)};
     if (has_scenarios) row.push_back(p.scenario);
     row.insert(row.end(), p.values.begin(), p.values.end());
-    for (const ResultColumn& c : columns) {
-      const auto v = result == nullptr ? std::nullopt : number_in(*result, c.path);
-      row.push_back(v ? shown(*v, c.shown) : "");
-    }
+    for (const ResultColumn& c : columns) row.push_back(result == nullptr ? "" : cell_of(*result, c));
     row.emplace_back(r == nullptr        ? "missing"
                      : result == nullptr ? std::string{enum_name(r->status)}
                      : !fits(*result)    ? "does not fit"
