@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -16,6 +17,7 @@
 #include "sim/app/sweep/sweep_axis.hpp"
 #include "sim/app/sweep/sweep_dispatcher.hpp"
 #include "sim/app/sweep/sweep_record.hpp"
+#include "sim/app/sweep/sweep_report.hpp"
 #include "sim/app/sweep/sweep_server.hpp"
 #include "sim/base/crc32.hpp"
 #include "sim/base/random.hpp"
@@ -378,6 +380,37 @@ TEST_CASE("strangers and workers of other versions are refused") {
     return receive_message(*socket) ? "answered" : "closed";
   });
   CHECK(ends == std::vector<std::string>{"3", "the sweep is of v1, the worker of 'v2'", "closed"});
+}
+
+TEST_CASE("a front has the points that none beats") {
+  Random random{3};
+  for (int round = 0; round < 50; ++round) {
+    SweepResults all;
+    std::vector<std::array<double, 3>> values;  // tokens/s are to be high, memory and time low
+    for (std::size_t i = 0; i < 1 + random.below(40); ++i) {
+      const auto draw = [&] { return double(random.below(8)); };
+      values.push_back({draw(), draw(), draw()});
+      SweepRecord r = record(std::to_string(i), 0);
+      const bool does_fit = random.below(5) > 0;
+      r.result = {{"tokens_per_second", values[i][0]},
+                  {"peak_memory", {{"bytes", values[i][1]}, {"fits", does_fit}}},
+                  {"step_time", {{"seconds", values[i][2]}}}};
+      all.points.push_back({r.id, "s", {}});
+      all.add(r);
+    }
+    std::vector<std::size_t> expected;
+    const auto is_in = [&](std::size_t i) { return fits(all.records.at(std::to_string(i)).result); };
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      bool is_beaten = false;
+      for (std::size_t j = 0; j < values.size(); ++j) {
+        const auto &a = values[j], &b = values[i];
+        is_beaten |= is_in(j) && a != b && a[0] >= b[0] && a[1] <= b[1] && a[2] <= b[2];
+      }
+      if (is_in(i) && !is_beaten) expected.push_back(i);
+    }
+    CHECK(pareto_front(all, {"tokens_per_second", "peak_memory", "step_time"}) == expected);
+    CHECK(pareto_front(all, {"tokens_per_second", "nothing"}).empty());
+  }
 }
 
 TEST_CASE("where a sweep listens is this computer alone unless somebody says otherwise") {

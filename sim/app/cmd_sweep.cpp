@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -69,6 +70,8 @@ class Sweep final : public Command {
           whole(slurm_.array, "--array", 1)},
          {"--time", "TIME", "of --launcher: as sbatch takes it, such as 2:00:00",
           [this](const std::string& v) { slurm_.time = v; }}});
+    all.push_back({"--pareto", "METRICS", "also mark the points that none beats, as by tokens_per_second,peak_memory",
+                   [this](const std::string& v) { pareto_ = split_outside(v, ','); }});
     all.push_back({"--out", "DIR", "folder of the results; default runs/<date>-sweep",
                    [this](const std::string& v) { folder_ = v; }});
     return all;
@@ -327,17 +330,22 @@ times, then told and left out; the exit code is 5 where points have no result. C
 
   void print(AppContext& context) const {
     if (lines_) return;
+    const std::vector<std::size_t> front = pareto_.empty() ? std::vector<std::size_t>{} : pareto_front(sweep_, pareto_);
+    if (!pareto_.empty() && front.empty() && sweep_.count(PointStatus::Done) > 0)
+      context.console.warn(fmt::format("no point that fits has all of {}", fmt::join(pareto_, ", ")));
     if (context.json) {
       nlohmann::json document = to_json(sweep_);
       if (!folder_.empty()) document["folder"] = folder_;
+      if (!pareto_.empty()) document["pareto"] = front;
       return context.console.out(document.dump(2) + "\n");
     }
-    context.console.out(to_text(sweep_, context.console) +
+    context.console.out(to_text(sweep_, context.console, front) +
                         (folder_.empty() ? "" : fmt::format("\nwritten to {}\n", folder_)));
   }
 
   ScenarioFlags scenario_;
   std::vector<SweptAxis> axes_;
+  std::vector<std::string> pareto_;
   std::int64_t sample_ = 0, seed_ = 1, jobs_ = -1;
   Seconds timeout_;
   bool resume_ = false, retry_ = false, dry_ = false, lines_ = false, intervals_ = true;

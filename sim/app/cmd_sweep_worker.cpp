@@ -21,11 +21,10 @@ class SweepWorkerCommand final : public Command {
   std::string_view arguments() const override { return "HOST:PORT|DIR"; }
   Arity arity() const override { return {1, 1}; }
   std::string details() const override {
-    return "Joins an `orrery sweep --listen` by its address, or by its folder --out where that is seen here: it waits "
-           "a\n"
-           "minute for it. A worker may join and leave at any time; Ctrl-C finishes the points in work. Scenarios that "
-           "are\n"
-           "files have to have the same paths here.\n";
+    return R"(Joins an `orrery sweep --listen` by its address, or by its folder --out where that is seen here: it waits five
+minutes for it. A worker may join and leave at any time; Ctrl-C finishes the points in work. Scenarios that are files
+have to have the same paths here.
+)";
   }
 
   std::vector<Flag> flags() override {

@@ -31,8 +31,8 @@ std::string make_token(const std::string& folder);
 /// Leaves in a folder where its sweep listens. All addresses: the name of this computer.
 void leave_address(const std::string& folder, const ListenAt& at);
 
-/// `where`: HOST:PORT, or the folder of a sweep, which is waited for up to five minutes. `token_file` may be empty for a
-/// folder. `check` may throw to stop.
+/// `where`: HOST:PORT, or the folder of a sweep, which is waited for up to five minutes. `token_file` may be empty for
+/// a folder. `check` may throw to stop.
 SweepMeeting find_sweep(const std::string& where, const std::string& token_file, const std::function<void()>& check);
 
 }  // namespace orrery

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -111,6 +111,22 @@ std::vector<ResultColumn> columns_of(const SweepResults& sweep) {
   return columns;
 }
 
+std::string marks(bool is_best, bool is_on_front) {
+  return std::string{is_best ? "best" : ""} + (is_best && is_on_front ? ", " : "") + (is_on_front ? "front" : "");
+}
+
+/// A value by its name, or the first value of a group of that name that says how much it is.
+std::optional<double> metric_in(const json& result, const std::string& name) {
+  if (const auto v = number_in(result, name)) return v;
+  for (const char* value : {".seconds", ".bytes", ".mean"})
+    if (const auto v = number_in(result, name + value)) return v;
+  return {};
+}
+
+bool is_to_be_high(std::string_view metric) {
+  return metric.ends_with("per_second") || metric == "mfu" || metric == "goodput" || metric == "within_slo";
+}
+
 /// Why points have no result, each reason once.
 std::string failures_text(const SweepResults& sweep, const Console& console) {
   std::vector<std::pair<std::string, std::string>> reasons;  // with the points that have them
@@ -156,7 +172,38 @@ std::optional<std::size_t> best_point(const SweepResults& sweep) {
   return best;
 }
 
-std::string to_text(const SweepResults& sweep, const Console& console) {
+std::vector<std::size_t> pareto_front(const SweepResults& sweep, const std::vector<std::string>& metrics) {
+  struct Candidate {
+    std::vector<double> losses;  // low is good
+    std::size_t point;
+  };
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+    const json* result = result_of(sweep, sweep.points[i]);
+    if (result == nullptr || !fits(*result)) continue;
+    Candidate c{{}, i};
+    for (const std::string& metric : metrics)
+      if (const auto v = metric_in(*result, metric)) c.losses.push_back(is_to_be_high(metric) ? -*v : *v);
+    if (c.losses.size() == metrics.size()) candidates.push_back(std::move(c));
+  }
+  // Whatever beats a point stands before it.
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.losses < b.losses; });
+  std::vector<const Candidate*> front;
+  for (const Candidate& c : candidates) {
+    const bool is_beaten = std::any_of(front.begin(), front.end(), [&](const Candidate* f) {
+      return f->losses != c.losses &&
+             std::equal(f->losses.begin(), f->losses.end(), c.losses.begin(), std::less_equal<>{});
+    });
+    if (!is_beaten) front.push_back(&c);
+  }
+  std::vector<std::size_t> points;
+  for (const Candidate* c : front) points.push_back(c->point);
+  std::sort(points.begin(), points.end());
+  return points;
+}
+
+std::string to_text(const SweepResults& sweep, const Console& console, const std::vector<std::size_t>& front) {
   const std::vector<ResultColumn> columns = columns_of(sweep);
   const bool has_scenarios = has_several_scenarios(sweep);
   std::vector<Table::Column> head{{"point", Align::Right}};
@@ -177,8 +224,7 @@ std::string to_text(const SweepResults& sweep, const Console& console) {
     row.emplace_back(r == nullptr        ? "missing"
                      : result == nullptr ? std::string{enum_name(r->status)}
                      : !fits(*result)    ? "does not fit"
-                     : i == best         ? "best"
-                                         : "");
+                                         : marks(i == best, std::binary_search(front.begin(), front.end(), i)));
     table.add(std::move(row));
   }
   std::string text = table.text("  ");

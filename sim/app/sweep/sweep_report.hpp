@@ -16,8 +16,14 @@ bool fits(const nlohmann::json& result);
 /// fit; the first of equals.
 std::optional<std::size_t> best_point(const SweepResults& sweep);
 
+/// The points that fit and that no other one which fits beats in one of these metrics without losing in another, in
+/// order. A metric is a value of results, such as `tokens_per_second` or `peak_memory`; rates and shares of use are to
+/// be high, all else low. Points without a metric are left out.
+std::vector<std::size_t> pareto_front(const SweepResults& sweep, const std::vector<std::string>& metrics);
+
 /// A row for each point, the best one marked, those without a result told below.
-std::string to_text(const SweepResults& sweep, const Console& console);
+/// `front`: points that are marked as well.
+std::string to_text(const SweepResults& sweep, const Console& console, const std::vector<std::size_t>& front = {});
 nlohmann::json to_json(const SweepResults& sweep);
 /// One point.
 nlohmann::json to_json(const SweepResults& sweep, std::size_t point);
