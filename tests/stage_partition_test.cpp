@@ -2,6 +2,9 @@
 // Stages on devices of different speed and memory, against all partitions there are.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "sim/base/random.hpp"
@@ -21,7 +24,8 @@ Drawn drawn(Random& random) {
   for (std::size_t i = 1 + random.below(8); i-- > 0;)
     d.layers.push_back({random.below(5) == 0 ? 0 : random.uniform(), static_cast<std::int64_t>(random.below(10))});
   for (std::size_t i = 1 + random.below(5); i-- > 0;)
-    d.devices.push_back({1 + double(random.below(6)), static_cast<std::int64_t>(5 + random.below(40))});
+    d.devices.push_back(
+        {1 + double(random.below(6)), static_cast<std::int64_t>(5 + random.below(40)), 0.5 * double(random.below(4))});
   return d;
 }
 
@@ -43,23 +47,32 @@ std::optional<StageSeconds> seconds_of(const Drawn& d, const std::vector<std::in
     std::int64_t bytes = 0;
     for (std::int64_t n = 0; n < sizes[i]; ++n, ++layer) seconds += layer->seconds, bytes += layer->bytes;
     if (bytes > d.devices[i].room) return {};
-    out.slowest = std::max(out.slowest, d.devices[i].slowness * seconds);
-    out.total += d.devices[i].slowness * seconds;
+    const double taken = d.devices[i].beside + d.devices[i].slowness * seconds;
+    out.slowest = std::max(out.slowest, taken);
+    out.total += taken;
   }
   return out;
 }
 
-/// Of all partitions of so many layers onto the devices behind those in `sizes`.
-std::optional<StageSeconds> best_of_all(const Drawn& d, std::int64_t layers, std::int64_t least,
-                                        std::vector<std::int64_t>& sizes) {
+/// Asks `tell` for each partition of so many layers onto the devices behind those in `sizes`.
+void for_all(const Drawn& d, std::int64_t layers, std::int64_t least, std::vector<std::int64_t>& sizes,
+             const std::function<void(const StageSeconds&)>& tell) {
   const bool is_last = sizes.size() + 1 == d.devices.size();
-  std::optional<StageSeconds> best;
   for (std::int64_t n = is_last ? std::max(least, layers) : least; n <= layers; ++n) {
     sizes.push_back(n);
-    const std::optional<StageSeconds> s = is_last ? seconds_of(d, sizes) : best_of_all(d, layers - n, least, sizes);
+    if (!is_last)
+      for_all(d, layers - n, least, sizes, tell);
+    else if (const std::optional<StageSeconds> s = seconds_of(d, sizes))
+      tell(*s);
     sizes.pop_back();
-    if (s && (!best || s->is_better_than(*best))) best = s;
   }
+}
+std::optional<StageSeconds> best_of_all(const Drawn& d, std::int64_t least) {
+  std::vector<std::int64_t> none;
+  std::optional<StageSeconds> best;
+  for_all(d, std::ssize(d.layers), least, none, [&](const StageSeconds& s) {
+    if (!best || s.is_better_than(*best)) best = s;
+  });
   return best;
 }
 
@@ -71,8 +84,7 @@ TEST_CASE("no partition into stages has a faster slowest stage, nor of those tha
   for (int i = 0; i < 400; ++i) {
     const Drawn d = drawn(random);
     const std::int64_t least = i % 2;
-    std::vector<std::int64_t> none;
-    const std::optional<StageSeconds> best = best_of_all(d, std::ssize(d.layers), least, none);
+    const std::optional<StageSeconds> best = best_of_all(d, least);
     const std::optional<StagePartition> p = partition_stages(d.layers, d.devices, least);
     CAPTURE(i, least);
     REQUIRE(p.has_value() == best.has_value());
@@ -90,6 +102,32 @@ TEST_CASE("no partition into stages has a faster slowest stage, nor of those tha
   }
   CHECK(found > 100);
   CHECK(impossible > 50);
+}
+
+TEST_CASE("whatever the slowest stage counts beside all of them, no partition is better than one of the trade-offs") {
+  Random random{4};
+  std::size_t several = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Drawn d = drawn(random);
+    const std::vector<StagePartition> found = stage_tradeoffs(d.layers, d.devices, i % 2);
+    several += found.size() > 2;
+    for (const double weight : {0.0, 0.5, 3.0, 100.0}) {
+      double best = std::numeric_limits<double>::infinity(), ours = best;
+      std::vector<std::int64_t> none;
+      for_all(d, std::ssize(d.layers), i % 2, none,
+              [&](const StageSeconds& s) { best = std::min(best, s.total + weight * s.slowest); });
+      for (const StagePartition& p : found) {
+        const StageSeconds s = seconds_of(d, p.sizes).value();
+        CHECK(p.slowest == Approx(s.slowest));
+        CHECK(p.total == Approx(s.total));
+        ours = std::min(ours, s.total + weight * s.slowest);
+      }
+      CAPTURE(i, weight);
+      REQUIRE(found.empty() == std::isinf(best));
+      if (!found.empty()) CHECK(ours == Approx(best));
+    }
+  }
+  CHECK(several > 20);
 }
 
 // 1/1 + 1/2 + 1/4 = 1.75 layers per second: 7 layers take 4 seconds everywhere.

@@ -45,14 +45,15 @@ class SearchSplits final : public Command {
   }
   std::string details() const override {
     return "All meshes of stages (pp), replicas (dp), experts (ep), parts of sequences (cp, of 4096 tokens and more)\n"
-           "and parts of matrices (tp, within a node) are predicted by 1F1B, with microbatches of 1, 2, 4, … samples "
-           "until\n"
-           "that is slower, at least as many microbatches as stages, and the least recomputation that fits. Then\n"
-           "schedules, what replicas share, buckets, overlap and uneven stages are tried around the fastest, at most\n"
-           "six that take no more than a quarter longer, one after another. Then blocks of those get ways of their\n"
-           "own, chosen by what each costs in time and memory: recomputation, what replicas share, and another mesh.\n"
-           "Meshes that memory keeps from being the fastest are also predicted with every way to move tensors to host\n"
-           "and disk that `orrery fit` knows, four at a time until something fits.\n";
+           "and parts of matrices (tp, within a node) are predicted by 1F1B, with microbatches of 1, 2, 4, … samples\n"
+           "until that is slower, at least as many microbatches as stages, and the least recomputation that fits. "
+           "Then\n"
+           "schedules, what replicas share, buckets and overlap are tried around the fastest, at most six that take\n"
+           "no more than a quarter longer, one after another. Stages of those, and of faster splits that equal stages\n"
+           "leave no room for, get other numbers of blocks, in balance between time and memory. Then blocks get ways\n"
+           "of their own, chosen by what each costs in time and memory: recomputation, what replicas share, and\n"
+           "another mesh. Meshes that memory keeps from being the fastest are also predicted with every way to move\n"
+           "tensors to host and disk that `orrery fit` knows, four at a time until something fits.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -114,12 +115,28 @@ class SearchSplits final : public Command {
       out += fmt::format("\n90 % interval of the first {} … {}; errors of one cluster are mostly common to its rows\n",
                          to_text(Seconds{best.low}), to_text(Seconds{best.high}));
       out += fmt::format("{{{}}}, recompute: {}\n", split.strategy(), split.recomputation(split.microbatches(q.batch)));
+      if (found.best.front().stages.size() > 1) out += "\n" + stages(found.best.front(), q);
     }
     return out + fmt::format("\n{} of {} meshes fit; {} of {} predicted ways do; {:.1f} s\n", found.fit_meshes,
                              found.meshes, found.fitting, found.tried, seconds);
   }
 
-  static nlohmann::json json_of(const SplitTrial& t, const TrainingRequest& q) {
+  std::vector<std::int64_t> blocks(const SplitTrial& t, const TrainingRequest& q) const {
+    return stage_sizes(t.split, split_bounds(target_.network(), target_.devices_per_node()).layers, q.batch);
+  }
+
+  std::string stages(const SplitTrial& t, const TrainingRequest& q) const {
+    Table table{{{"stage", Align::Right}, {"blocks", Align::Right}, {"busy", Align::Right}, {"device", Align::Right}}};
+    const std::vector<std::int64_t> sizes = blocks(t, q);
+    for (std::size_t i = 0; i < t.stages.size(); ++i)
+      table.add({fmt::format("{}", i), fmt::format("{}", sizes[i]), to_text(Seconds{t.stages[i].busy}),
+                 to_text(Bytes{double(t.stages[i].bytes)})});
+    const BalanceDegrees b = balance_of(t.stages);
+    return table.text("  ") + fmt::format("balance, 1 - largest/sum: time {:.3f}, memory {:.3f} of {:.3f}\n", b.time,
+                                          b.memory, 1 - 1 / double(t.stages.size()));
+  }
+
+  nlohmann::json json_of(const SplitTrial& t, const TrainingRequest& q) const {
     nlohmann::json row = to_json(t.trial);
     row.update({{"mesh", t.split.mesh.text()},
                 {"strategy", "{" + t.split.strategy() + "}"},
@@ -127,6 +144,13 @@ class SearchSplits final : public Command {
                 {"samples", t.split.samples},
                 {"tiers", t.split.tiers ? t.split.tiers->name : ""},
                 {"bubble", t.bubble}});
+    if (t.stages.size() < 2) return row;
+    const BalanceDegrees b = balance_of(t.stages);
+    row["balance"] = {{"time", b.time}, {"memory", b.memory}};
+    const std::vector<std::int64_t> sizes = blocks(t, q);
+    for (std::size_t i = 0; i < t.stages.size(); ++i)
+      row["stages"].push_back(
+          {{"blocks", sizes[i]}, {"busy_seconds", t.stages[i].busy}, {"peak_bytes", t.stages[i].bytes}});
     return row;
   }
 

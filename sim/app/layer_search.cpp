@@ -209,7 +209,8 @@ class WaysOfBlocks {
     out.split.layers.assign(kinds_.size(), base_.split.way());
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       const auto held = double(base_.stages[i].bytes);
-      const auto plan = plan_layers(choices_of(i), static_cast<std::int64_t>(base_.room - held - off[i]), kQuantum);
+      const auto plan =
+          plan_layers(choices_of(i), static_cast<std::int64_t>(base_.stages[i].room - held - off[i]), kQuantum);
       if (!plan) return {};
       double bytes = held;
       for (std::size_t k = 0; k < stages_[i].size(); ++k) {

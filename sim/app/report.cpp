@@ -69,9 +69,7 @@ class Memories {
 };
 
 /// The peak of device memory that comes closest to what there is, or exceeds it most, summed by role.
-MemoryReport memory_of(const Timeline& t, const PlanDigests& plans, const Machine* machine, const Plan& steady,
-                       AllocatorKind allocator) {
-  const Memories memories{t, machine, steady, allocator};
+MemoryReport memory_of(const Timeline& t, const PlanDigests& plans, const Machine* machine, const Memories& memories) {
   const auto over = [&](const Peak& p) {
     return std::pair{double(memories.around(p).bytes) - memories.capacity(p), p.bytes};
   };
@@ -118,7 +116,8 @@ std::vector<TierReport> tiers_of(const Timeline& t, const Machine* machine) {
   return out;
 }
 
-std::vector<StageReport> stages_of(const Plan& plan, const Timeline& t, const Analysis& a, double count) {
+std::vector<StageReport> stages_of(const Plan& plan, const Timeline& t, const Analysis& a, double count,
+                                   const Memories& memories) {
   const auto pp =
       std::find_if(plan.mesh.axes.begin(), plan.mesh.axes.end(), [](const Axis& axis) { return axis.name == "pp"; });
   const auto axis = static_cast<std::size_t>(pp - plan.mesh.axes.begin());
@@ -135,6 +134,7 @@ std::vector<StageReport> stages_of(const Plan& plan, const Timeline& t, const An
     if (p.tier == Tier::Device) {
       StageReport& s = stage_of(p.rank);
       s.bytes = std::max(s.bytes, p.bytes);
+      if (memories.capacity(p) > 0) s.room = std::min(s.room, memories.capacity(p) / double(memories.around(p).ranks));
     }
   return out;
 }
@@ -279,6 +279,15 @@ bool all_fits(const Report& r) {
   return r.memory.fits() && std::all_of(r.tiers.begin(), r.tiers.end(), [](const TierReport& t) { return t.fits(); });
 }
 
+BalanceDegrees balance_of(std::span<const StageReport> stages) {
+  double busiest = 0, busy = 0, fullest = 0, bytes = 0;
+  for (const StageReport& s : stages) {
+    busiest = std::max(busiest, s.busy), busy += s.busy;
+    fullest = std::max(fullest, double(s.bytes)), bytes += double(s.bytes);
+  }
+  return {busy > 0 ? 1 - busiest / busy : 0, bytes > 0 ? 1 - fullest / bytes : 0};
+}
+
 Report make_report(const ReportSource& source) {
   const Timeline& t = source.recording.timeline;
   const std::vector<std::uint32_t> steady = steady_instances(t);
@@ -305,10 +314,11 @@ Report make_report(const ReportSource& source) {
   r.tokens_per_step = plan.purpose.tokens, r.model_flops = plan.purpose.model_flops.base();
   const auto& train = source.scenario.options.workload.train;
   if (train && train->packing) r.padding = plan.purpose.padding;
-  r.memory = memory_of(t, digests, source.machine, plan, source.scenario.options.memory.allocator);
+  const Memories memories{t, source.machine, plan, source.scenario.options.memory.allocator};
+  r.memory = memory_of(t, digests, source.machine, memories);
   r.tiers = tiers_of(t, source.machine);
   r.transfers = transfers_of(t);
-  r.stages = stages_of(plan, t, a, count);
+  r.stages = stages_of(plan, t, a, count, memories);
   r.by_class = classes_of(a, count);
   r.critical_path = path_of(a, steps, digests, count);
   r.exposed_communication = a.exposed_communication.base() / count;

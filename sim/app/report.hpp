@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,11 +53,19 @@ struct TierReport {
 };
 
 /// A stage of a pipeline in one step: what its busiest rank does, communication included, in place of waiting for
-/// others; and the most memory that a rank of it holds.
+/// others; the most memory that a rank of it holds, and of how much: its part of what it shares with others.
 struct StageReport {
   double busy = 0;
   std::int64_t bytes = 0;
+  double room = std::numeric_limits<double>::infinity();
 };
+
+/// How even stages are, in time and in memory (Galvatron-BMW, arXiv 2307.02031): 1 − the largest/the sum, 1 − 1/stages
+/// where all are alike.
+struct BalanceDegrees {
+  double time = 0, memory = 0;
+};
+BalanceDegrees balance_of(std::span<const StageReport> stages);
 
 /// What ranks copy from tier to tier in one step; of the rank that copies most.
 struct TransferReport {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "sim/app/layer_search.hpp"
+#include "sim/app/stage_balance.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/strategy/model_parts.hpp"
 
@@ -24,7 +25,6 @@ constexpr double kNearly = 1.05;             // the same where blocks get ways o
 constexpr double kMostOfRecomputing = 0.25;  // less this part if all of them run again
 constexpr int kMostPasses = 2;               // over all else
 constexpr int kMostSlower = 2;  // sizes of a microbatch: what is shared per microbatch may outweigh recomputation
-constexpr int kMostMoves = 8;   // of a block to another stage
 constexpr std::int64_t kFewStages = 2;  // microbatches per stage until all are busy
 constexpr double kFaster = 0.999;       // what counts as faster
 
@@ -119,8 +119,14 @@ class Search {
         is_faster = true;
       }
     }
-    balance(from, tried);
+    std::vector<SplitTrial> balanced = in_balance(from);
+    std::move(balanced.begin(), balanced.end(), std::back_inserter(tried));
     return tried;
+  }
+
+  /// With other numbers of blocks for stages.
+  std::vector<SplitTrial> in_balance(const SplitTrial& from) const {
+    return balance_stages({blocks_, q_.batch, [this](const StepSplit& s) { return one(s).trial; }}, from);
   }
 
   /// With some of its microbatches, where it has many.
@@ -151,12 +157,12 @@ class Search {
     a.trial.split = s;
     a.trial.trial = predict_training(r_, q, s.strategy(), s.recomputation(microbatches), &report);
     a.trial.bubble = report.bubble, a.trial.stages = report.stages;
-    a.trial.room = (1 - q.reserved) * report.memory.capacity.value_or(0) / double(report.memory.sharers);
+    for (StageReport& stage : a.trial.stages) stage.room *= 1 - q.reserved;
     if (a.trial.trial.fits() || !report.memory.capacity) return a;
     double beside = 0;
     for (const MemoryReport::Owner& o : report.memory.by_role)
       if (o.role != "activation" && o.role != "workspace") beside += double(o.bytes);
-    a.is_hopeless = beside > a.trial.room;
+    a.is_hopeless = beside > (1 - q.reserved) * *report.memory.capacity / double(report.memory.sharers);
     return a;
   }
 
@@ -192,43 +198,21 @@ class Search {
     return a;
   }
 
-  /// Moves blocks from the busiest stage to the one that is busy least, as long as that is faster.
-  void balance(SplitTrial from, std::vector<SplitTrial>& tried) const {
-    if (from.split.mesh.pp == 1) return;
-    const std::vector<std::size_t> stages = stages_of_parts(from.split, q_.batch);
-    const std::vector<int> bounds = part_bounds(from.split.stage_layers, blocks_, std::ssize(stages));
-    std::vector<std::int64_t> sizes;
-    for (std::size_t part = 0; part < stages.size(); ++part) sizes.push_back(bounds[part + 1] - bounds[part]);
-    for (int move = 0; move < kMostMoves; ++move) {
-      const auto [idle, busy] =
-          std::minmax_element(from.stages.begin(), from.stages.end(),
-                              [](const StageReport& a, const StageReport& b) { return a.busy < b.busy; });
-      const auto least = static_cast<std::size_t>(idle - from.stages.begin());
-      const auto most = static_cast<std::size_t>(busy - from.stages.begin());
-      std::optional<std::size_t> source, target;
-      for (std::size_t part = 0; part < stages.size(); ++part) {
-        if (stages[part] == most && (!source || sizes[part] > sizes[*source])) source = part;
-        if (stages[part] == least && (!target || sizes[part] < sizes[*target])) target = part;
-      }
-      if (sizes[*source] <= 1 || source == target) return;
-      --sizes[*source], ++sizes[*target];
-      StepSplit next = from.split;
-      next.stage_layers = sizes;
-      tried.push_back(one(next).trial);
-      const SplitTrial& t = tried.back();
-      if (!t.trial.fits() || t.trial.step >= kFaster * from.trial.step) return;
-      from = t;
-    }
-  }
+}
 
-  const Reproducer& r_;
-  const TrainingRequest& q_;
-  std::int64_t blocks_;
+const Reproducer& r_;
+const TrainingRequest& q_;
+std::int64_t blocks_;
 };
 
 void sort(std::vector<SplitTrial>& trials) {
   std::stable_sort(trials.begin(), trials.end(),
                    [](const SplitTrial& a, const SplitTrial& b) { return a.trial.is_better_than(b.trial); });
+}
+
+void sort_by_step(std::vector<SplitTrial>& trials) {
+  std::stable_sort(trials.begin(), trials.end(),
+                   [](const SplitTrial& a, const SplitTrial& b) { return a.trial.step < b.trial.step; });
 }
 
 /// The best of each mesh, in an order that threads do not change.
@@ -304,6 +288,25 @@ class Phases {
     }
     return out;
   }
+  /// Splits into stages that may become the fastest and would be that of their mesh, if the memory of stages were one:
+  /// the fastest first.
+  std::vector<SplitTrial> crowded(double slower) const {
+    std::map<std::string, double> fits;
+    double most = std::numeric_limits<double>::infinity();
+    for (const SplitTrial& t : best_of_meshes(all_))
+      if (t.trial.fits()) fits[t.split.mesh.text()] = t.trial.step, most = std::min(most, slower * t.trial.step);
+    std::vector<SplitTrial> out;
+    for (const SplitTrial& t : all_) {
+      if (t.split.mesh.pp == 1 || !t.trial.is_open() || t.trial.fits() || t.trial.step > most) continue;
+      if (const auto own = fits.find(t.split.mesh.text()); own != fits.end() && t.trial.step >= own->second) continue;
+      double bytes = 0, room = 0;
+      for (const StageReport& s : t.stages) bytes += double(s.bytes), room += s.room;
+      if (bytes < room) out.push_back(t);
+    }
+    sort_by_step(out);
+    if (out.size() > kMostRefined) out.resize(kMostRefined);
+    return out;
+  }
   SplitSearch result(std::size_t rows) {
     SplitSearch out;
     for (const SplitTrial& t : all_) {
@@ -361,6 +364,7 @@ SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& r
   const auto nothing = [](const StepSplit&) { return 0.0; };
   phases.add("what else they have", phases.near(kNear, nothing),
              [&](const SplitTrial& t) { return search.refined(t); });
+  phases.add("stages in balance", phases.crowded(kNear), [&](const SplitTrial& t) { return search.in_balance(t); });
   const auto recomputation = [](const StepSplit& s) { return s.recompute == "full" ? kMostOfRecomputing : 0.0; };
   phases.add("layer by layer", phases.with_larger(phases.near(kNearly, recomputation)),
              [&](const SplitTrial& t) { return search_layers(by_layers, t); });

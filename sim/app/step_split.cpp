@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "sim/strategy/model_parts.hpp"
 #include "sim/strategy/pipeline/schedules.hpp"
 
 namespace orrery {
@@ -86,6 +87,14 @@ std::vector<std::size_t> stages_of_parts(const StepSplit& s, std::int64_t batch)
   std::vector<std::size_t> out;
   for (std::int32_t part = 0; part < schedule.parts; ++part)
     out.push_back(static_cast<std::size_t>(schedule.home(part, 0).stage));
+  return out;
+}
+
+std::vector<std::int64_t> stage_sizes(const StepSplit& s, std::int64_t blocks, std::int64_t batch) {
+  const std::vector<std::size_t> stages = stages_of_parts(s, batch);
+  const std::vector<int> bounds = part_bounds(s.stage_layers, blocks, std::ssize(stages));
+  std::vector<std::int64_t> out(static_cast<std::size_t>(s.mesh.pp), 0);
+  for (std::size_t part = 0; part < stages.size(); ++part) out[stages[part]] += bounds[part + 1] - bounds[part];
   return out;
 }
 

@@ -65,12 +65,14 @@ struct StepSplit {
 /// pipeline.
 std::vector<std::size_t> stages_of_parts(const StepSplit& split, std::int64_t batch);
 
+/// Of so many blocks, those of each stage.
+std::vector<std::int64_t> stage_sizes(const StepSplit& split, std::int64_t blocks, std::int64_t batch);
+
 struct SplitTrial {
   StepSplit split;
   TrainingTrial trial;
   double bubble = 0;
-  std::vector<StageReport> stages;
-  double room = 0;  // bytes of device memory for a rank
+  std::vector<StageReport> stages;  // with what is not reserved as room
 };
 
 }  // namespace orrery

@@ -2,6 +2,7 @@
 #include "sim/search/stage_partition.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <utility>
 
@@ -31,12 +32,19 @@ class StagePartitioner {
     }
   }
 
+  std::vector<StagePartition> tradeoffs() const {
+    std::vector<StagePartition> out;
+    for (std::optional<StagePartition> p = within(kNever); p; p = within(std::nextafter(p->slowest, -kNever)))
+      out.push_back(*p);
+    return out;
+  }
+
  private:
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   double seconds(std::size_t device, std::size_t first, std::size_t end) const {
-    return devices_[device].slowness * (seconds_[end] - seconds_[first]);
+    return devices_[device].beside + devices_[device].slowness * (seconds_[end] - seconds_[first]);
   }
 
   /// Of the partitions in which no stage takes longer, the one that takes least in all. For each device and each end of
@@ -59,7 +67,7 @@ class StagePartitioner {
         while (!candidates.empty() && !holds(d, candidates.front(), end, bound)) candidates.pop_front();
         if (candidates.empty()) continue;
         starts[d][end] = candidates.front();
-        total[end] = left(candidates.front()) + devices_[d].slowness * seconds_[end];
+        total[end] = devices_[d].beside + left(candidates.front()) + devices_[d].slowness * seconds_[end];
       }
       before = std::move(total);
     }
@@ -71,12 +79,13 @@ class StagePartitioner {
   }
 
   StagePartition partition(const std::vector<std::vector<std::size_t>>& starts) const {
-    StagePartition out{std::vector<std::int64_t>(devices_.size()), 0};
+    StagePartition out{std::vector<std::int64_t>(devices_.size())};
     std::size_t end = seconds_.size() - 1;
     for (std::size_t d = devices_.size(); d-- > 0;) {
       const std::size_t first = starts[d][end];
       out.sizes[d] = static_cast<std::int64_t>(end - first);
       out.slowest = std::max(out.slowest, seconds(d, first, end));
+      out.total += seconds(d, first, end);
       end = first;
     }
     return out;
@@ -93,6 +102,11 @@ class StagePartitioner {
 std::optional<StagePartition> partition_stages(std::span<const LayerCost> layers, std::span<const StageDevice> devices,
                                                std::int64_t least) {
   return StagePartitioner{layers, devices, least}.best();
+}
+
+std::vector<StagePartition> stage_tradeoffs(std::span<const LayerCost> layers, std::span<const StageDevice> devices,
+                                            std::int64_t least) {
+  return StagePartitioner{layers, devices, least}.tradeoffs();
 }
 
 }  // namespace orrery
