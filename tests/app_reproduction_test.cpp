@@ -27,6 +27,7 @@ const Result kResults[] = {
     {"amp", 8, 3, 2},
     {"galvatron", 26, 26},
     {"galvatron-bmw", 26, 24},
+    {"colossal-auto", 9, 9},
     {"sky-computing", 13, 13},
     {"memo", 3, 3},
     {"kraken", 4, 4},

@@ -129,6 +129,19 @@ TEST_CASE("layers with meshes of their own compute what one device computes", "[
   WARN(std::size(kCases) << " plans, largest relative difference " << worst);
 }
 
+TEST_CASE("ranks that cannot share heads share feed-forward layers", "[parallel]") {
+  const Model model = model_from_config(
+      parse_yaml("{model_type: gpt2, n_embd: 24, n_layer: 3, n_head: 3, n_positions: 16, vocab_size: 32}", "test"),
+      "test");
+  const TrainOptions o = options_of({"gpt2", ""}, Precision::F64, kMicrobatches);
+  const Trained plain = train(model, o, *single());
+  for (const char* strategy : {"{mesh: dp4, layers: [{blocks: 0-2, ffn_mesh: tp4}]}",
+                               "{mesh: dp4, layers: [{blocks: 0-1, ffn_mesh: dp2 tp2, ffn_sequence_parallel: true}]}"})
+    CHECK(worst_difference(train(model, o, *parallel(strategy)), plain) < 1e-9);
+  CHECK_THROWS_AS(parallel("{mesh: dp4, layers: [{blocks: 0-2, mesh: tp4}]}")->train_step(model, o, nullptr),
+                  UserError);
+}
+
 /// Sums in another order differ by the rounding of float32, 6e-8 per operation.
 TEST_CASE("gradients of layers with meshes of their own agree in float32", "[parallel]") {
   for (std::size_t i = 0; i < std::size(kCases); i += std::size(kCases) / 8) {

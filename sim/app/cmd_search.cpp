@@ -7,6 +7,7 @@
 
 #include "sim/app/commands.hpp"
 #include "sim/app/scenario_flags.hpp"
+#include "sim/app/sharding_search.hpp"
 #include "sim/app/split_search.hpp"
 #include "sim/base/table.hpp"
 
@@ -37,6 +38,14 @@ class SearchSplits final : public Command {
           "computer",
           [this](const std::string& v) { reserve_ = percent_option("--reserve", v, 0, 99); }},
          {"--no-offload", "", "all tensors stay on devices", [this](const std::string&) { offload_ = false; }},
+         {"--planner", "NAME",
+          "splits: meshes and what goes with them (default); colossal-auto: how each op of a block lies on the "
+          "devices, "
+          "with what runs again",
+          [this](const std::string& v) {
+            check_choice("--planner", v, {"splits", "colossal-auto"});
+            shards_ = v == "colossal-auto";
+          }},
          {"--rows", "N", "meshes that are shown; default 10",
           [this](const std::string& v) { rows_ = integer_option("--rows", v, 1); }},
          {"--save", "FILE", "write the fastest one as a scenario, for `orrery simulate` and `orrery run`",
@@ -53,7 +62,10 @@ class SearchSplits final : public Command {
            "leave no room for, get other numbers of blocks, in balance between time and memory. Then blocks get ways\n"
            "of their own, chosen by what each costs in time and memory: recomputation, what replicas share, and\n"
            "another mesh. Meshes that memory keeps from being the fastest are also predicted with every way to move\n"
-           "tensors to host and disk that `orrery fit` knows, four at a time until something fits.\n";
+           "tensors to host and disk that `orrery fit` knows, four at a time until something fits.\n"
+           "`--planner colossal-auto` shards models of equal blocks as Colossal-Auto does: a logical mesh of the\n"
+           "cluster, ways of ops by an integer program for several budgets, Rotor's recomputation behind it, the\n"
+           "fastest of all.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -62,6 +74,7 @@ class SearchSplits final : public Command {
     request.batch = batch_.value_or(kUsualSamples * request.ranks);
     request.reserved = reserve_.value_or(target_.has_own_memory() ? kUsualReserve : 0);
     const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
+    if (shards_) return shard(reproducer, request, context, start);
     const SplitSearch found = search_splits(
         reproducer, request, target_.network(), split_bounds(target_.network(), target_.devices_per_node()),
         offload_ ? tier_ways(request.ranks > 1, request.usable()) : std::vector<TierWay>{},
@@ -73,8 +86,11 @@ class SearchSplits final : public Command {
           fmt::format("no mesh of {} devices splits {} samples and this model", request.ranks, request.batch),
           "replicas have equally many samples: give a --batch with more divisors"};
     if (found.tried == 0) throw UserError{found.refusal};
-    if (!save_.empty() && !found.best.empty()) save(request, found.best.front(), context);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!save_.empty() && !found.best.empty()) {
+      const StepSplit& s = found.best.front().split;
+      save(request, s.strategy(), s.recomputation(s.microbatches(request.batch)), context);
+    }
+    const double seconds = seconds_since(start);
     context.console.out(context.json ? document(request, found, seconds).dump(2) + "\n"
                                      : text(request, found, seconds, context.console));
     return found.best.empty() ? exit_code::kMissed : exit_code::kOk;
@@ -93,6 +109,40 @@ class SearchSplits final : public Command {
     return out;
   }
 
+  using Start = std::chrono::steady_clock::time_point;
+  static double seconds_since(Start start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  int shard(const Reproducer& reproducer, const TrainingRequest& q, AppContext& context, Start start) const {
+    const ShardingSearch found =
+        search_shardings(reproducer, q, target_.network(),
+                         [&](std::string_view what, double done) { context.console.progress(what, done); });
+    context.console.end_progress();
+    const ShardedTrial& best = found.trials.front();
+    const bool fits = best.trial.fits();
+    if (!save_.empty() && fits) save(q, best.strategy, best.recompute, context);
+    const double seconds = seconds_since(start);
+    if (context.json) {
+      nlohmann::json out = target_.json(q);
+      out.update(to_json(found));
+      out.update({{"batch", q.batch}, {"wall_seconds", seconds}});
+      context.console.out(out.dump(2) + "\n");
+    } else {
+      std::string out = context.console.bold(head(q)) + "\n" + to_text(found, static_cast<std::size_t>(rows_));
+      if (fits)
+        out += fmt::format("\n90 % interval of the first {} … {}\n{{{}}}, recompute: {}\n",
+                           to_text(Seconds{best.trial.low}), to_text(Seconds{best.trial.high}), best.strategy,
+                           best.recompute);
+      context.console.out(out + fmt::format("\n{} plans predicted; {:.1f} s\n", found.trials.size(), seconds));
+    }
+    return fits ? exit_code::kOk : exit_code::kMissed;
+  }
+
+  std::string head(const TrainingRequest& q) const {
+    return target_.head(q, fmt::format("{} samples of {} tokens", q.batch, q.sequence));
+  }
+
   std::string text(const TrainingRequest& q, const SplitSearch& found, double seconds, const Console& console) const {
     const std::vector<SplitTrial>& shown = found.best.empty() ? found.small : found.best;
     const bool has_tiers = std::any_of(shown.begin(), shown.end(), [](const auto& t) { return t.split.tiers; });
@@ -106,7 +156,7 @@ class SearchSplits final : public Command {
                                    {"with"}});
     Table table{std::move(columns)};
     for (const SplitTrial& t : shown) table.add(cells(t, q, has_tiers));
-    std::string out = console.bold(target_.head(q, fmt::format("{} samples of {} tokens", q.batch, q.sequence))) + "\n";
+    std::string out = console.bold(head(q)) + "\n";
     if (found.best.empty()) out += "no way to split it fits; closest come\n";
     out += table.text("  ");
     if (!found.best.empty()) {
@@ -167,11 +217,11 @@ class SearchSplits final : public Command {
     return out;
   }
 
-  void save(const TrainingRequest& q, const SplitTrial& t, AppContext& context) const {
-    const std::string text =
-        fmt::format("# The fastest of `orrery search {} --cluster {}` on {} devices.\n", target_.model(),
-                    target_.cluster(), q.ranks) +
-        training_scenario(target_.named(q), t.split.strategy(), t.split.recomputation(t.split.microbatches(q.batch)));
+  void save(const TrainingRequest& q, const std::string& strategy, const std::string& recompute,
+            AppContext& context) const {
+    const std::string text = fmt::format("# The fastest of `orrery search {} --cluster {}` on {} devices.\n",
+                                         target_.model(), target_.cluster(), q.ranks) +
+                             training_scenario(target_.named(q), strategy, recompute);
     const auto lock = context.interrupt.writing();
     write_file_atomically(save_, text);
   }
@@ -180,6 +230,7 @@ class SearchSplits final : public Command {
   std::optional<std::int64_t> batch_;
   std::optional<double> reserve_;
   bool offload_ = true;
+  bool shards_ = false;
   std::int64_t rows_ = kUsualRows;
   std::string save_;
 };

@@ -22,22 +22,6 @@ constexpr std::int64_t kQuantum = 1 << 20;  // bytes
 constexpr double kChange = 1e-7;
 constexpr double kLost = std::numeric_limits<double>::infinity();
 
-/// Blocks of one kind cost the same: equal sizes of parameters, windows and experts.
-std::vector<std::size_t> kinds_of(const Model& model) {
-  std::vector<std::size_t> kinds;
-  const auto* t = std::get_if<Transformer>(&model.network);
-  if (t == nullptr) return kinds;
-  std::map<std::vector<std::int64_t>, std::size_t> known;
-  for (const auto* stack : {&t->encoder, &t->decoder})
-    for (const Block& b : *stack) {
-      std::vector<std::int64_t> key{b.attention.window.value_or(0), static_cast<std::int64_t>(b.ffn.index())};
-      for (const ParameterId p : parameters_of(model, static_cast<int>(kinds.size())))
-        for (const std::int64_t n : model[p].shape) key.push_back(n);
-      kinds.push_back(known.try_emplace(std::move(key), known.size()).first->second);
-    }
-  return kinds;
-}
-
 /// Blocks of each stage, in the order in which activations pass through them.
 std::vector<std::vector<std::size_t>> blocks_of_stages(const StepSplit& s, std::size_t blocks, std::int64_t batch) {
   std::vector<std::vector<std::size_t>> out(static_cast<std::size_t>(s.mesh.pp));
@@ -66,7 +50,7 @@ class WaysOfBlocks {
   WaysOfBlocks(const LayerSearch& search, const SplitTrial& base)
       : search_{search},
         base_{base},
-        kinds_{kinds_of(search.model)},
+        kinds_{kinds_of_blocks(search.model)},
         stages_{blocks_of_stages(base.split, kinds_.size(), search.batch)},
         num_kinds_{kinds_.empty() ? 0 : *std::max_element(kinds_.begin(), kinds_.end()) + 1} {}
 
@@ -250,6 +234,21 @@ class WaysOfBlocks {
 };
 
 }  // namespace
+
+std::vector<std::size_t> kinds_of_blocks(const Model& model) {
+  std::vector<std::size_t> kinds;
+  const auto* t = std::get_if<Transformer>(&model.network);
+  if (t == nullptr) return kinds;
+  std::map<std::vector<std::int64_t>, std::size_t> known;
+  for (const auto* stack : {&t->encoder, &t->decoder})
+    for (const Block& b : *stack) {
+      std::vector<std::int64_t> key{b.attention.window.value_or(0), static_cast<std::int64_t>(b.ffn.index())};
+      for (const ParameterId p : parameters_of(model, static_cast<int>(kinds.size())))
+        for (const std::int64_t n : model[p].shape) key.push_back(n);
+      kinds.push_back(known.try_emplace(std::move(key), known.size()).first->second);
+    }
+  return kinds;
+}
 
 std::vector<SplitTrial> search_layers(const LayerSearch& search, const SplitTrial& base) {
   return WaysOfBlocks{search, base}.run();

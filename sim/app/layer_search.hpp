@@ -17,6 +17,10 @@ struct LayerSearch {
   std::function<SplitTrial(const StepSplit&)> predict;
 };
 
+/// The kind of each block of a transformer, counted from 0: those of one kind cost the same, by equal sizes of
+/// parameters, windows and experts.
+std::vector<std::size_t> kinds_of_blocks(const Model& model);
+
 /// Ways of their own for some blocks of a split, as Galvatron and Galvatron-BMW choose them (arXiv 2211.13878,
 /// 2307.02031): what they keep of the forward pass, what their replicas share, and, where the mesh has replicas and
 /// matrices alone, how they put both on the ranks of a stage. What a way adds to the time and the memory of each stage

@@ -96,6 +96,7 @@ Reproduction reproduce_amp(const Reproducer& reproducer);
 Reproduction reproduce_cached_embedding(const Reproducer& reproducer);
 Reproduction reproduce_galvatron(const Reproducer& reproducer);
 Reproduction reproduce_galvatron_bmw(const Reproducer& reproducer);
+Reproduction reproduce_colossal_auto(const Reproducer& reproducer);
 Reproduction reproduce_sky_computing(const Reproducer& reproducer);
 Reproduction reproduce_memo(const Reproducer& reproducer);
 Reproduction reproduce_kraken(const Reproducer& reproducer);

@@ -22,6 +22,8 @@ constexpr ReproductionEntry kReproductions[] = {
      reproduce_galvatron},
     {"galvatron-bmw", "layers that are made again, and 1F1B, for GPT on 16 A100", "arXiv 2307.02031",
      reproduce_galvatron_bmw},
+    {"colossal-auto", "ways of ops on a logical mesh with recomputation, on A100 with NVLink in pairs",
+     "arXiv 2302.02599", reproduce_colossal_auto},
     {"sky-computing", "layers of BERT on workers of different speed, evenly and in balance", "arXiv 2202.11836",
      reproduce_sky_computing},
     {"memo", "a million tokens on eight A800 by swapping and running again token by token", "arXiv 2407.12117",

@@ -198,11 +198,9 @@ class Search {
     return a;
   }
 
-}
-
-const Reproducer& r_;
-const TrainingRequest& q_;
-std::int64_t blocks_;
+  const Reproducer& r_;
+  const TrainingRequest& q_;
+  std::int64_t blocks_;
 };
 
 void sort(std::vector<SplitTrial>& trials) {

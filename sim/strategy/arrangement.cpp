@@ -288,6 +288,7 @@ Arrangements make_arrangements(PlanBuilder& b, const Model& model, const TrainOp
     const LayerOptions layer = i == 0 ? LayerOptions{} : *layers[i].layer;
     if (i > 0) check_layer(layer, layers[i].index, roles[i], layers[i].is_ffn);
     complete(roles[i], b, p, layers[i].sequence_parallel(p.sequence_parallel));
+    roles[i].feed_forward_only = layers[i].is_ffn;
     Arrangement s{.local = localise(model, roles[i]),
                   .slices = {.mesh = b.plan().mesh,
                              .roles = roles[i],

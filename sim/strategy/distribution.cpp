@@ -143,7 +143,7 @@ class Localiser {
     whole(b.ffn_norm, roles_.sequence_parallel);
     for (auto* n : {&b.attention_out_norm, &b.ffn_out_norm})
       if (*n) whole(**n, roles_.sequence_parallel);
-    if (!roles_.data_attention) localise(b.attention);
+    if (!roles_.data_attention && !roles_.feed_forward_only) localise(b.attention);
     if (b.cross) {
       whole(*b.cross_norm, roles_.sequence_parallel);
       if (!roles_.data_attention) localise(*b.cross);

@@ -46,6 +46,7 @@ struct Roles {
   bool keep_gathered = false;    // x y z, sequence_parallel: what was gathered for the forward pass is kept
   /// tp splits samples, and inside of feed-forward layers matrices; all else is whole on each rank.
   bool data_attention = false;
+  bool feed_forward_only = false;  // of blocks; their attention is arranged otherwise
   bool sums_logits = false;  // ranks of tp have inputs of the output matrix, and sum logits of all classes
 
   bool fold_experts() const { return experts.axes.size() > ep.axes.size(); }

@@ -194,8 +194,9 @@ class BlockLowering {
     const std::size_t n = out_.ways.size();
     pairs_.resize(n);
     for (std::size_t a = 0; a < n; ++a)
-      for (std::size_t b = 0; b < n; ++b)
-        pairs_[a].push_back(a == b ? alone_[a] : profile({out_.ways[a], out_.ways[a], out_.ways[b]}));
+      for (std::size_t f = 0; f < n; ++f)
+        pairs_[a].push_back(a == f && profiles_[a].is_uniform ? profiles_[a].attention
+                                                              : profile({base_, out_.ways[a], out_.ways[f]}));
     add_nodes();
     add_edges();
     out_.stack.blocks = blocks_;
@@ -204,7 +205,14 @@ class BlockLowering {
   }
 
  private:
-  std::optional<WayProfile> profile(const ShardedWays& w) {
+  using Profile = std::optional<WayProfile>;
+  /// One way, where it is open: heads may not divide where feed-forward layers do.
+  struct Profiles {
+    Profile outside, attention, feed_forward;
+    bool is_uniform = false;  // all three in one plan
+  };
+
+  Profile profile(const ShardedWays& w) {
     try {
       const std::string text = sharded_options(w, q_.mesh, std::min(blocks_, kProfiledBlocks), HalfBlocks::Apart);
       const Node options = parse_yaml("{" + text + ", data: {bucket: 0}}", "a way of a block");
@@ -217,19 +225,28 @@ class BlockLowering {
   }
 
   void find_open_ways() {
-    for (const LoweredWay& w : lowered_ways(q_.mesh))
-      if (auto p = profile({w, w, w})) {
-        out_.ways.push_back(w);
-        alone_.push_back(std::move(p));
-      }
-    if (alone_.empty()) throw UserError{refusal_};
+    const std::vector<LoweredWay> all = lowered_ways(q_.mesh);
+    std::vector<Profile> uniform;
+    for (const LoweredWay& w : all) uniform.push_back(profile({w, w, w}));
+    const auto first = std::find_if(uniform.begin(), uniform.end(), [](const Profile& p) { return p.has_value(); });
+    if (first == uniform.end()) throw UserError{refusal_};
+    base_ = all[static_cast<std::size_t>(first - uniform.begin())];
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      const LoweredWay& w = all[k];
+      Profiles p{uniform[k], uniform[k], uniform[k], uniform[k].has_value()};
+      if (!p.is_uniform)
+        p = {profile({w, base_, base_}), profile({base_, w, base_}), profile({base_, base_, w}), false};
+      if (!p.outside && !p.attention && !p.feed_forward) continue;
+      out_.ways.push_back(w);
+      profiles_.push_back(std::move(p));
+    }
   }
 
   void add_nodes() {
     for (std::size_t v = 0; v <= kOutsideNode; ++v) {
       ShardingNode n{v == kOutsideNode ? "outside of blocks" : std::string{kBlockOps[v]}, {}, blocks_};
       if (v == kOutsideNode) n.count = 1;
-      for (std::size_t k = 0; k < alone_.size(); ++k)
+      for (std::size_t k = 0; k < profiles_.size(); ++k)
         n.choices.push_back(v == kOutsideNode ? outside_choice(k) : block_choice(v, k));
       out_.stack.graph.nodes.push_back(std::move(n));
       out_.stack.is_in_block.push_back(v != kOutsideNode);
@@ -240,7 +257,9 @@ class BlockLowering {
   static double exposed(double sums, double backward) { return std::max(0.0, sums - backward); }
 
   NodeChoice block_choice(std::size_t v, std::size_t k) const {
-    const WayProfile& p = *alone_[k];
+    const Profile& of_half = v < 5 ? profiles_[k].attention : profiles_[k].feed_forward;
+    if (!of_half) return {way_text(v, out_.ways[k]), kNotLowered};
+    const WayProfile& p = *of_half;
     NodeChoice c{way_text(v, out_.ways[k]), p.forward[v], p.backward[v]};
     c.saved_bytes = p.saved[v];
     c.output_bytes = p.boundary;
@@ -254,7 +273,8 @@ class BlockLowering {
   }
 
   NodeChoice outside_choice(std::size_t k) const {
-    const WayProfile& p = *alone_[k];
+    if (!profiles_[k].outside) return {mesh_text(out_.ways[k], q_.mesh), kNotLowered};
+    const WayProfile& p = *profiles_[k].outside;
     NodeChoice c{mesh_text(out_.ways[k], q_.mesh), p.outside_forward, p.outside_backward};
     c.once = p.updates[2] + exposed(p.sums[2], p.outside_backward);
     c.model_bytes = p.parameter_bytes[2];
@@ -264,10 +284,22 @@ class BlockLowering {
 
   using Costs = std::vector<std::vector<ShardingEdge::Cost>>;
   Costs costs(const std::function<ShardingEdge::Cost(std::size_t, std::size_t)>& cost) const {
-    Costs out(alone_.size());
+    Costs out(profiles_.size());
     for (std::size_t k = 0; k < out.size(); ++k)
       for (std::size_t l = 0; l < out.size(); ++l) out[k].push_back(cost(k, l));
     return out;
+  }
+
+  /// From one half to the next of a plan in which attention lies as `a` and the feed-forward layer as `f`.
+  ShardingEdge::Cost inside(std::size_t a, std::size_t f) const { return conversion(pairs_[a][f], kConversionInside); }
+  ShardingEdge::Cost between(std::size_t f, std::size_t a) const { return conversion(pairs_[a][f], kConversionIn); }
+  static ShardingEdge::Cost conversion(const Profile& p, std::size_t which) {
+    return p ? ShardingEdge::Cost{p->forward[which], p->backward[which]} : ShardingEdge::Cost{kNotLowered, 0};
+  }
+  /// The same with what lies outside, by whichever plan goes this way.
+  ShardingEdge::Cost outside(std::size_t from, std::size_t to) const {
+    if (from == to) return {};
+    return pairs_[from][to] ? inside(from, to) : between(from, to);
   }
 
   void add_edges() {
@@ -275,26 +307,26 @@ class BlockLowering {
     const Costs same = costs([](std::size_t k, std::size_t l) {
       return ShardingEdge::Cost{k == l ? 0 : kNotLowered, 0};
     });
-    const Costs turned = costs([&](std::size_t k, std::size_t l) {
-      const auto& p = pairs_[k][l];
-      if (!p || !pairs_[l][k]) return ShardingEdge::Cost{kNotLowered, 0};
-      return ShardingEdge::Cost{p->forward[kConversionInside], p->backward[kConversionInside]};
-    });
+    const Costs halves = costs([&](std::size_t k, std::size_t l) { return inside(k, l); });
+    const Costs ends = costs([&](std::size_t k, std::size_t l) { return outside(k, l); });
     for (std::size_t v = 1; v < kOutsideNode; ++v) {
-      edges.push_back({v - 1, v, v == 5 ? turned : same, blocks_});
+      edges.push_back({v - 1, v, v == 5 ? halves : same, blocks_});
       if (v % 5 == 4) edges.push_back({v - 4, v, same, blocks_});  // what is added to
     }
-    if (blocks_ > 1) edges.push_back({kOutsideNode - 1, 0, turned, blocks_ - 1});
-    edges.push_back({kOutsideNode, 0, turned, 1});
-    edges.push_back({kOutsideNode - 1, kOutsideNode, turned, 1});
+    if (blocks_ > 1)
+      edges.push_back(
+          {kOutsideNode - 1, 0, costs([&](std::size_t k, std::size_t l) { return between(k, l); }), blocks_ - 1});
+    edges.push_back({kOutsideNode, 0, ends, 1});
+    edges.push_back({kOutsideNode - 1, kOutsideNode, ends, 1});
   }
 
   const BlockQuestion& q_;
   Model model_;
   std::int64_t blocks_ = 0;
   std::string refusal_;
-  std::vector<std::optional<WayProfile>> alone_;
-  std::vector<std::vector<std::optional<WayProfile>>> pairs_;
+  LoweredWay base_;
+  std::vector<Profiles> profiles_;           // per way
+  std::vector<std::vector<Profile>> pairs_;  // [attention][feed-forward layer]
   LoweredBlock out_;
 };
 
@@ -328,6 +360,10 @@ std::string sharded_options(const ShardedWays& ways, const MeshSizes& mesh, std:
 
 ShardedWays LoweredBlock::ways_of(const std::vector<std::size_t>& of_node) const {
   return {ways[of_node[kOutsideNode]], ways[of_node[1]], ways[of_node[6]]};
+}
+
+bool LoweredBlock::is_open(std::size_t way) const {
+  return sum_of(stack.graph, std::vector<std::size_t>(stack.graph.nodes.size(), way)).seconds < kNotLowered;
 }
 
 LoweredBlock lowered_block(const BlockQuestion& question) { return BlockLowering{question}.run(); }
