@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a sweep: values, records, who gets which point, workers that crash, hang or leave.
+// The parts of a sweep: values, who gets which point, workers that crash, hang or leave.
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -16,10 +14,7 @@
 
 #include "sim/app/sweep/sweep_axis.hpp"
 #include "sim/app/sweep/sweep_dispatcher.hpp"
-#include "sim/app/sweep/sweep_record.hpp"
-#include "sim/app/sweep/sweep_report.hpp"
 #include "sim/app/sweep/sweep_server.hpp"
-#include "sim/base/crc32.hpp"
 #include "sim/base/random.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/forked.hpp"
@@ -35,15 +30,6 @@ std::vector<std::string> values_of(const std::string& text) {
   std::vector<std::string> out;
   for (const auto& row : parse_axis(text).rows) out.push_back(row.at(0));
   return out;
-}
-
-SweepRecord record(const std::string& id, double value) {
-  SweepRecord r;
-  r.id = id;
-  r.scenario = "s";
-  r.result = {{"value", value}};
-  r.host = "here";
-  return r;
 }
 
 /// Squares the number of a point, but does what it is told to first.
@@ -174,72 +160,6 @@ TEST_CASE("a Latin hypercube has one point in each part of each range") {
   CHECK(listed.count("p") == 5);
   for (const SweptValues& p : sample_of({parse_axis("n=lin(1,1000)")}, 50, 1))
     CHECK(p[0].find_first_not_of("0123456789") == std::string::npos);
-}
-
-TEST_CASE("the check of records is CRC-32") {
-  CHECK(crc32("123456789") == 0xCBF43926u);  // the check value that its definitions give
-  CHECK(crc32("") == 0);
-}
-
-TEST_CASE("records come back as they were written, but for what is torn or damaged") {
-  const std::string first = framed(record("a", 0.1)), second = framed(record("b", 1e300));
-  const auto ids = [](const ShardContents& c) {
-    std::string all;
-    for (const SweepRecord& r : c.records) all += r.id;
-    return all;
-  };
-  const ShardContents whole = parse_shard(first + second);
-  CHECK(ids(whole) == "ab");
-  CHECK(whole.records[0].result == json{{"value", 0.1}});
-  CHECK(whole.records[1].result == json{{"value", 1e300}});
-  for (std::size_t cut = 1; cut <= second.size(); ++cut) {
-    const ShardContents torn = parse_shard((first + second).substr(0, first.size() + second.size() - cut));
-    CHECK(ids(torn) == "a");
-    CHECK(torn.torn == second.size() - cut);
-  }
-  for (std::size_t at = 0; at < first.size(); ++at) {
-    std::string bad = first + second;
-    bad[at] = static_cast<char>(bad[at] ^ 4);
-    const ShardContents damaged = parse_shard(bad);
-    CHECK(ids(damaged) == "b");
-    CHECK(damaged.damaged == first.size());
-  }
-}
-
-TEST_CASE("a torn end is cut off, unless somebody is writing it") {
-  const TemporaryFolder folder;
-  std::string path;
-  {
-    ShardFile shard{folder / "shards"};
-    path = shard.path();
-    shard.append(record("a", 1));
-    const std::string part = framed(record("b", 2)).substr(0, 20);
-    std::FILE* file = std::fopen(path.c_str(), "ab");
-    std::fwrite(part.data(), 1, part.size(), file);
-    std::fclose(file);
-    CHECK(recover_shard(path).torn == 20);
-    CHECK(read_file(path).size() == framed(record("a", 1)).size() + 20);
-  }
-  CHECK(recover_shard(path).torn == 20);
-  CHECK(read_file(path) == framed(record("a", 1)));
-  CHECK(recover_shard(path).torn == 0);
-  CHECK(shards_in(folder / "shards") == std::vector<std::string>{path});
-}
-
-TEST_CASE("a full disk is told, and what was written before is whole") {
-  const TemporaryFolder folder;
-  const std::string end = in_processes(1, [&](int) {
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit few{3000, 3000};
-    setrlimit(RLIMIT_FSIZE, &few);
-    ShardFile shard{folder / "shards"};
-    for (int i = 0; i < 100; ++i) shard.append(record(std::to_string(i), i));
-    return std::string{"all"};
-  })[0];
-  CHECK_THAT(end, Catch::StartsWith("error: cannot write '") && Catch::EndsWith("File too large"));
-  const ShardContents left = recover_shard(shards_in(folder / "shards").at(0));
-  REQUIRE(left.records.size() > 5);
-  for (std::size_t i = 0; i < left.records.size(); ++i) CHECK(left.records[i].id == std::to_string(i));
 }
 
 TEST_CASE("longest points are given first, in chunks that shrink") {
@@ -380,37 +300,6 @@ TEST_CASE("strangers and workers of other versions are refused") {
     return receive_message(*socket) ? "answered" : "closed";
   });
   CHECK(ends == std::vector<std::string>{"3", "the sweep is of v1, the worker of 'v2'", "closed"});
-}
-
-TEST_CASE("a front has the points that none beats") {
-  Random random{3};
-  for (int round = 0; round < 50; ++round) {
-    SweepResults all;
-    std::vector<std::array<double, 3>> values;  // tokens/s are to be high, memory and time low
-    for (std::size_t i = 0; i < 1 + random.below(40); ++i) {
-      const auto draw = [&] { return double(random.below(8)); };
-      values.push_back({draw(), draw(), draw()});
-      SweepRecord r = record(std::to_string(i), 0);
-      const bool does_fit = random.below(5) > 0;
-      r.result = {{"tokens_per_second", values[i][0]},
-                  {"peak_memory", {{"bytes", values[i][1]}, {"fits", does_fit}}},
-                  {"step_time", {{"seconds", values[i][2]}}}};
-      all.points.push_back({r.id, "s", {}});
-      all.add(r);
-    }
-    std::vector<std::size_t> expected;
-    const auto is_in = [&](std::size_t i) { return fits(all.records.at(std::to_string(i)).result); };
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      bool is_beaten = false;
-      for (std::size_t j = 0; j < values.size(); ++j) {
-        const auto &a = values[j], &b = values[i];
-        is_beaten |= is_in(j) && a != b && a[0] >= b[0] && a[1] <= b[1] && a[2] <= b[2];
-      }
-      if (is_in(i) && !is_beaten) expected.push_back(i);
-    }
-    CHECK(pareto_front(all, {"tokens_per_second", "peak_memory", "step_time"}) == expected);
-    CHECK(pareto_front(all, {"tokens_per_second", "nothing"}).empty());
-  }
 }
 
 TEST_CASE("where a sweep listens is this computer alone unless somebody says otherwise") {
