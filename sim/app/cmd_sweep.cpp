@@ -7,6 +7,7 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -292,18 +293,19 @@ times, then told and left out; the exit code is 5 where points have no result. C
     const std::size_t before = sweep_.points.size() - sweep_.missing();
     if (before > 0) context.console.note(fmt::format("{} of {} points are done", before, sweep_.points.size()));
     const std::vector<SweepTask> open = tasks(shard);
-    if (lines_)
-      for (std::size_t i = 0; i < sweep_.points.size(); ++i)
-        if (sweep_.record_of(sweep_.points[i]) != nullptr) print_line(context, i);
+    std::multimap<std::string, std::size_t> places;  // of points that get a line when they end
+    for (std::size_t i = 0; lines_ && i < sweep_.points.size(); ++i) {
+      if (sweep_.record_of(sweep_.points[i]) != nullptr) print_line(context, i);
+      places.emplace(sweep_.points[i].id, i);
+    }
     SweepServerOptions options{.jobs = static_cast<std::size_t>(jobs_ < 0 ? detected_cores() : jobs_),
                                .version = plan_.version,
                                .point_timeout = timeout_.base()};
     options.on_record = [&](std::size_t, const SweepRecord& r) {
       shard.append(r);
       sweep_.add(r);
-      if (!lines_) return;
-      for (std::size_t i = 0; i < sweep_.points.size(); ++i)
-        if (sweep_.points[i].id == r.id) print_line(context, i);
+      const auto [first, last] = places.equal_range(r.id);
+      for (auto place = first; place != last; ++place) print_line(context, place->second);
     };
     if (listen_) listen(context, options);
     context.interrupt.wait_for_work();
