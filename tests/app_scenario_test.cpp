@@ -107,7 +107,7 @@ TEST_CASE("errors say file, line and column, and what would be right") {
             "frozen, "
             "dropout, attention_dropout, dropout_masks, "
             "capacity_factor, capacity_groups, dense_to_sparse, routing, optimizer, "
-            "steps, seed, id_skew, text");
+            "steps, seed, packing, id_skew, text");
   const auto of_value = [&](const std::string& option, const std::string& value) {
     const std::string file =
         folder.file("v.yaml", "model: gpt2-tiny\nworkload:\n  train:\n    " + option + ": " + value);

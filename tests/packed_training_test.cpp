@@ -184,6 +184,12 @@ TEST_CASE("windows of documents are refused where attention cannot tell these ap
   CHECK(refusal(stored) == "packing with stored_scores: their softmax is not told where documents begin" + hint);
   CHECK(refusal(packed(16, PackerKind::DataSculpt)) ==
         "packer datasculpt needs texts, and a workload has lengths\n  hint: use largest_fit");
+  TrainOptions file = o;
+  file.packing->lengths.file = "lengths.txt";
+  CHECK(
+      refusal(file) ==
+      "lengths of the kind fixed are drawn, and not from 'lengths.txt'\n  hint: use kind: empirical, or leave out the "
+      "file");
   TrainOptions alone = packed(16, PackerKind::Alone);
   alone.packing->padding = false;
   CHECK(refusal(alone) == "packer alone leaves what a document does not fill\n  hint: use best_fit");

@@ -188,7 +188,7 @@ std::unique_ptr<Program> training_program(const Model& model, const TrainOptions
   find_ring(plan, step);
   DataSource data{model, std::move(text), seed, options.id_skew};
   if (options.packing) {
-    SampleOrder order = sample_order(plan, options.batch);
+    SampleOrder order = sample_order(plan, options);
     data.pack(
         packed_samples(
             *options.packing,

@@ -36,6 +36,10 @@ std::vector<std::int64_t> read_lengths(const std::string& path) {
 LengthSampler::LengthSampler(const LengthOptions& o) : options_{o} {
   if (o.kind == LengthKind::Uniform && o.most < o.least)
     throw UserError{fmt::format("lengths from {} to {}", o.least, o.most), "set `most` to at least `least`"};
+  if (o.kind != LengthKind::Empirical && !o.file.empty())
+    throw UserError{
+        fmt::format("lengths of the kind {} are drawn, and not from {}", enum_name(o.kind), orrery::quoted(o.file)),
+        "use kind: empirical, or leave out the file"};
   if (o.kind == LengthKind::Empirical) values_ = read_lengths(o.file);
 }
 

@@ -76,22 +76,25 @@ std::vector<PackedRanks> packed_ranks(const std::vector<CoordRange>& ranks, std:
   return out;
 }
 
-SampleOrder sample_order(const Plan& plan, std::int64_t batch) {
+SampleOrder sample_order(const Plan& plan, const TrainOptions& o) {
   SampleOrder out;
   const auto port =
       std::find_if(plan.ports.begin(), plan.ports.end(), [](const Port& p) { return p.name == "tokens"; });
-  if (port == plan.ports.end() || !port->rows) {
-    out.samples.resize(static_cast<std::size_t>(batch));
-    std::iota(out.samples.begin(), out.samples.end(), std::int64_t{0});
-    return out;
+  if (port != plan.ports.end() && port->rows) {
+    std::set<std::vector<std::int64_t>> known;
+    for (std::int64_t rank = 0; rank < plan.mesh.size(); ++rank) {
+      std::vector<std::int64_t> samples = port->rows(plan.mesh.coordinates(RankId{static_cast<std::size_t>(rank)}));
+      const std::int64_t each = plan.shape(port->tensor).elements() / std::ssize(samples);  // tokens: all, or one
+      for (std::int64_t& s : samples) s = s * each / o.sequence;
+      samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
+      if (known.insert(samples).second) out.samples.insert(out.samples.end(), samples.begin(), samples.end());
+    }
+    out.ranks = std::ssize(known);
   }
-  std::set<std::vector<std::int64_t>> known;
-  for (std::int64_t rank = 0; rank < plan.mesh.size(); ++rank) {
-    const auto samples = port->rows(plan.mesh.coordinates(RankId{static_cast<std::size_t>(rank)}));
-    if (!known.insert(samples).second) continue;
-    out.samples.insert(out.samples.end(), samples.begin(), samples.end());
-  }
-  out.ranks = std::ssize(known);
+  const bool balances = o.packing->balance || o.packing->packer == PackerKind::Balanced;
+  if (balances && out.ranks > 1) return out;
+  out.samples.resize(static_cast<std::size_t>(o.batch));
+  std::iota(out.samples.begin(), out.samples.end(), std::int64_t{0});
   return out;
 }
 

@@ -25,12 +25,13 @@ struct PackedRanks {
 /// Of some ranks those that are the first on all of `axes`, and the others as few boxes.
 std::vector<PackedRanks> packed_ranks(const std::vector<CoordRange>& ranks, std::span<const std::int8_t> axes);
 
-/// Which sample of a batch is the k-th, the ranks of a plan one after another: those of a rank in its order. Ranks that
-/// share their samples count once.
+/// How many ranks of a plan have samples of their own, and which sample of a batch the k-th window of a step is: the
+/// k-th, so that all meshes train alike, but where windows are balanced: then those of one rank stand behind one
+/// another. Ranks that have the same samples, or parts of them, count once.
 struct SampleOrder {
   std::int64_t ranks = 1;
   std::vector<std::int64_t> samples;
 };
-SampleOrder sample_order(const Plan& plan, std::int64_t batch);
+SampleOrder sample_order(const Plan& plan, const TrainOptions& train);
 
 }  // namespace orrery
