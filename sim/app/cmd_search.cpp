@@ -97,12 +97,15 @@ class SearchSplits final : public Command {
   }
 
  private:
-  static std::vector<std::string> cells(const SplitTrial& t, const TrainingRequest& q, bool has_tiers) {
+  static std::string on_host(const SplitTrial& t) { return t.trial.peak(Tier::Host, Tier::Pinned); }
+  static std::string on_disk(const SplitTrial& t) { return t.trial.peak(Tier::Disk, Tier::Disk); }
+
+  static std::vector<std::string> cells(const SplitTrial& t, const TrainingRequest& q, bool host, bool disk) {
     std::vector<std::string> out{t.split.mesh == SplitMesh{} ? "one device" : t.split.mesh.text(),
                                  fmt::format("{} x {}", t.split.microbatches(q.batch), t.split.samples),
                                  t.split.recomputed(), t.trial.peak(Tier::Device, Tier::Device)};
-    if (has_tiers)
-      out.insert(out.end(), {t.trial.peak(Tier::Host, Tier::Pinned), t.trial.peak(Tier::Disk, Tier::Disk)});
+    if (host) out.push_back(on_host(t));
+    if (disk) out.push_back(on_disk(t));
     out.insert(out.end(), {to_text(Seconds{t.trial.step}), rate_text(t.trial.tokens_per_second),
                            fmt::format("{:.1f} %", 100 * t.trial.mfu), fmt::format("{:.1f} %", 100 * t.bubble),
                            t.trial.slowed, t.split.rest()});
@@ -145,9 +148,11 @@ class SearchSplits final : public Command {
 
   std::string text(const TrainingRequest& q, const SplitSearch& found, double seconds, const Console& console) const {
     const std::vector<SplitTrial>& shown = found.best.empty() ? found.small : found.best;
-    const bool has_tiers = std::any_of(shown.begin(), shown.end(), [](const auto& t) { return t.split.tiers; });
+    const bool host = std::any_of(shown.begin(), shown.end(), [](const auto& t) { return on_host(t) != "-"; });
+    const bool disk = std::any_of(shown.begin(), shown.end(), [](const auto& t) { return on_disk(t) != "-"; });
     std::vector<Table::Column> columns{{"mesh"}, {"microbatch", Align::Right}, {"recompute"}, {"device", Align::Right}};
-    if (has_tiers) columns.insert(columns.end(), {{"host", Align::Right}, {"disk", Align::Right}});
+    if (host) columns.push_back({"host", Align::Right});
+    if (disk) columns.push_back({"disk", Align::Right});
     columns.insert(columns.end(), {{"step", Align::Right},
                                    {"tokens/s", Align::Right},
                                    {"MFU", Align::Right},
@@ -155,7 +160,7 @@ class SearchSplits final : public Command {
                                    {"most time"},
                                    {"with"}});
     Table table{std::move(columns)};
-    for (const SplitTrial& t : shown) table.add(cells(t, q, has_tiers));
+    for (const SplitTrial& t : shown) table.add(cells(t, q, host, disk));
     std::string out = console.bold(head(q)) + "\n";
     if (found.best.empty()) out += "no way to split it fits; closest come\n";
     out += table.text("  ");
