@@ -76,6 +76,15 @@ std::string Locations::find_cluster(const std::string& name) const {
   return find_named("cluster", name, clusters(), ".yaml");
 }
 
+std::string Locations::find_model(const Node& value) const {
+  const std::string path = file_named_by(value);
+  return path.empty() ? find_model(value.scalar) : path;
+}
+std::string Locations::find_cluster(const Node& value) const {
+  const std::string path = file_named_by(value);
+  return path.empty() ? find_cluster(value.scalar) : path;
+}
+
 std::vector<std::string> Locations::scenario_names() const {
   std::vector<std::string> names;
   std::error_code missing;

@@ -29,6 +29,9 @@ class Locations {
   std::string find_scenario(const std::string& name) const;
   std::string find_model(const std::string& name) const;
   std::string find_cluster(const std::string& name) const;
+  /// The same for a value of a document, whose paths are relative to its file: see file_named_by.
+  std::string find_model(const Node& value) const;
+  std::string find_cluster(const Node& value) const;
   std::vector<std::string> scenario_names() const;
   std::vector<std::string> model_names() const;
   std::vector<std::string> cluster_names() const;

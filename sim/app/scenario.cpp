@@ -49,13 +49,6 @@ std::string find_file(const Scenario& s, std::string_view key) {
   return path;
 }
 
-/// By path, relative to where the name stands, or by name.
-std::string find_or_named(const Node& value, std::string (Locations::*find)(const std::string&) const,
-                          const Locations& locations) {
-  const std::string path = file_named_by(value);
-  return path.empty() ? read_named(value, [&] { return (locations.*find)(value.scalar); }) : path;
-}
-
 /// What a configuration calls itself, as Hugging Face's do: "gpt2", "owner/gpt2".
 std::string own_name(const Node& config) {
   const Node* name = config.find("_name_or_path");
@@ -71,7 +64,7 @@ void read_model(Scenario& s, const Locations& locations) {
     return;
   }
   if (value.kind != Node::Kind::Scalar) throw UserError{at(value, "expected a file or a configuration as the model")};
-  s.model_path = find_or_named(value, &Locations::find_model, locations);
+  s.model_path = read_named(value, [&] { return locations.find_model(value); });
   s.model = read_named(value, [&] { return load_model(s.model_path); });
 }
 
@@ -109,8 +102,8 @@ void read_cluster_of(Scenario& s, const Locations& locations) {
     return;
   }
   if (value.kind == Node::Kind::List) throw UserError{at(value, "expected a file or a map as the cluster")};
-  s.cluster_path = value.kind == Node::Kind::Null ? locations.find_cluster("host")
-                                                  : find_or_named(value, &Locations::find_cluster, locations);
+  s.cluster_path = value.kind == Node::Kind::Null ? locations.find_cluster(std::string{"host"})
+                                                  : read_named(value, [&] { return locations.find_cluster(value); });
   s.cluster = read_named(value, [&] { return load_cluster(s.cluster_path); });
 }
 

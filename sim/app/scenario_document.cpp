@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "sim/app/scenario.hpp"
+#include "sim/model/load.hpp"
 
 namespace orrery {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int kDeepestInclude = 8;
 
@@ -99,10 +97,8 @@ void open_named(Node& document, std::string_view change, const Locations& locati
   const bool is_cluster = key == "cluster";
   if (named == nullptr && is_cluster) named = &document.fields.emplace_back(key, Node::of("host")).second;
   if (named == nullptr || named->kind != Node::Kind::Scalar) return;
-  fs::path path = file_named_by(*named);
-  if (path.empty()) path = is_cluster ? locations.find_cluster(named->scalar) : locations.find_model(named->scalar);
-  if (!is_cluster && fs::is_directory(path)) path /= "config.json";
-  *named = is_cluster ? read_yaml(path) : read_json(path);
+  *named =
+      is_cluster ? read_yaml(locations.find_cluster(*named)) : read_json(config_file(locations.find_model(*named)));
 }
 
 }  // namespace

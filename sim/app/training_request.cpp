@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/scenario_flags.hpp"
@@ -16,14 +15,6 @@ namespace orrery {
 namespace {
 
 constexpr std::int64_t kUsualSequence = 1024;
-
-/// A file, or what a name stands for.
-std::string file_of(const std::string& name, const Locations& locations,
-                    std::string (Locations::*find)(const std::string&) const) {
-  const std::string path = file_named_by(Node::of(name));
-  if (path.empty()) return (locations.*find)(name);
-  return std::filesystem::is_directory(path) ? path + "/config.json" : path;
-}
 
 /// bf16, or f16 on devices that have no matrix arithmetic in bf16.
 std::string usual_type(const DeviceModel& device) {
@@ -100,7 +91,7 @@ std::vector<Flag> TrainingTarget::flags() {
 TrainingRequest TrainingTarget::read(const Wiring& wiring, const std::string& model) {
   TrainingRequest q;
   model_ = model;
-  const std::string model_path = file_of(model, wiring.locations(), &Locations::find_model);
+  const std::string model_path = config_file(wiring.locations().find_model(model));
   q.model = read_yaml(model_path);
   network_ = load_model(model_path);
   std::erase_if(q.model.fields, [](const auto& f) { return f.first == "_name_or_path"; });
@@ -108,7 +99,7 @@ TrainingRequest TrainingTarget::read(const Wiring& wiring, const std::string& mo
   const auto* network = std::get_if<Transformer>(&network_.network);
   const std::int64_t places = network != nullptr && network->max_positions > 0 ? network->max_positions : INT64_MAX;
   q.sequence = sequence_.value_or(std::min(kUsualSequence, places));
-  const std::string path = file_of(cluster_, wiring.locations(), &Locations::find_cluster);
+  const std::string path = wiring.locations().find_cluster(cluster_);
   q.cluster = read_yaml(path);
   if (devices_) use_devices(q.cluster, load_cluster(path), *devices_);
   const Machine machine = wiring.machine(read_cluster(q.cluster, cluster_));

@@ -199,11 +199,15 @@ Model model_from_config(const Node& document, std::string_view name) {
   return model;
 }
 
-Model load_model(const std::string& path) {
-  std::filesystem::path file{path};
+std::string config_file(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) file /= "config.json";
-  return model_from_config(read_json(file.string()), model_name(file));
+  const std::filesystem::path file{path};
+  return std::filesystem::is_directory(file, ignored) ? (file / "config.json").string() : path;
+}
+
+Model load_model(const std::string& path) {
+  const std::string file = config_file(path);
+  return model_from_config(read_json(file), model_name(file));
 }
 
 std::vector<ModelFamily> model_families() {

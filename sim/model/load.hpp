@@ -16,6 +16,8 @@ namespace orrery {
 /// ignored. Weights are not read, and of `quantization_config` nothing is. Throws UserError with every problem of the
 /// file.
 Model load_model(const std::string& path);
+/// The configuration that a path leads to: the one in a folder, else the file itself.
+std::string config_file(const std::string& path);
 
 /// The same from a document that is already read.
 Model model_from_config(const Node& config, std::string_view name);

@@ -42,8 +42,7 @@ void read_the_cluster(ScheduleCase& c, const ScheduleChoice& choice, const Locat
   if (named.kind == Node::Kind::Map) {
     c.cluster_document = named, c.cluster_name = "the cluster of the file";
   } else {
-    const std::string path = file_named_by(named);
-    c.cluster_document = read_yaml(path.empty() ? locations.find_cluster(named.scalar) : path);
+    c.cluster_document = read_yaml(locations.find_cluster(named));
     c.cluster_name = named.scalar;
   }
   c.cluster = read_cluster(c.cluster_document, c.cluster_name);
