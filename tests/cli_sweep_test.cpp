@@ -152,11 +152,18 @@ TEST_CASE("points that make no sense are told, the others computed, and the exit
       0);
 }
 
+namespace {
+
+std::vector<std::string> hundred_points(const std::string& scenario, const std::string& jobs, const std::string& out) {
+  return {"sweep", scenario, "--sweep", "workload.train.batch=lin(4,400,100)", "--jobs", jobs, "--out", out};
+}
+
+}  // namespace
+
 TEST_CASE("a sweep that was killed goes on with what is missing") {
   const TemporaryFolder folder;
   const std::string scenario = folder.file("s.yaml", kScenario), out = folder / "out";
-  const std::vector<std::string> words{"sweep",  scenario, "--sweep", "workload.train.batch=lin(4,400,100)",
-                                       "--jobs", "1",      "--out",   out};
+  const std::vector<std::string> words = hundred_points(scenario, "1", out);
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -194,8 +201,7 @@ TEST_CASE("a sweep that was killed goes on with what is missing") {
 TEST_CASE("the first Ctrl-C finishes what is in work, and the rest is done later") {
   const TemporaryFolder folder;
   const std::string scenario = folder.file("s.yaml", kScenario), out = folder / "out";
-  const std::vector<std::string> words{"sweep",  scenario, "--sweep", "workload.train.batch=lin(4,400,100)",
-                                       "--jobs", "2",      "--out",   out};
+  const std::vector<std::string> words = hundred_points(scenario, "2", out);
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) _exit(orrery::testing::orrery(words).code);

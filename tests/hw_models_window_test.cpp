@@ -47,14 +47,25 @@ TEST_CASE("one token per sequence reads its window, however long the context", "
   CHECK(amount(Work{served(128)}, decoding(64, 8192)).read == Bytes{64.0 * 128 * 8 * 128 * 2 + 64.0 * 64 * 64 * 2});
 }
 
-TEST_CASE("a prompt passes over the tiles of its window", "[hw_models]") {
+namespace {
+
+/// Of a GPU that nothing but arithmetic takes time on.
+GpuParameters arithmetic_alone() {
   GpuParameters p = testing::bare_gpu();
   GpuLaw law;
   law.parameters = {{"launch", 0}, {"rate", 1}, {"tile", 0}, {"input", 1e9}, {"output", 1e9}, {"quantum", 0}};
   p.laws["prefill"] = law;
-  const GpuModel gpu{"gpu", p};
-  AttentionShape s{
-      .heads = 100, .kv_heads = 100, .q = 8192, .kv = 8192, .qk_dim = 128, .v_dim = 128, .dtype = DType::BF16};
+  return p;
+}
+
+const AttentionShape kPrompt{
+    .heads = 100, .kv_heads = 100, .q = 8192, .kv = 8192, .qk_dim = 128, .v_dim = 128, .dtype = DType::BF16};
+
+}  // namespace
+
+TEST_CASE("a prompt passes over the tiles of its window", "[hw_models]") {
+  const GpuModel gpu{"gpu", arithmetic_alone()};
+  AttentionShape s = kPrompt;
   const double step = 2.0 * 128 * 128 * 256 / 1e12;  // of one SM, which has a head of its own
   // 64 tiles of 128 queries pass over 1, 2, … 64 steps of 128 keys.
   CHECK(seconds(gpu, AttentionForward{s}) == Approx(64 * 65 / 2 * step).epsilon(1e-3));
@@ -74,13 +85,8 @@ TEST_CASE("a prompt passes over the tiles of its window", "[hw_models]") {
 }
 
 TEST_CASE("documents of a prompt are passed over as prompts of their own", "[hw_models]") {
-  GpuParameters p = testing::bare_gpu();
-  GpuLaw law;
-  law.parameters = {{"launch", 0}, {"rate", 1}, {"tile", 0}, {"input", 1e9}, {"output", 1e9}, {"quantum", 0}};
-  p.laws["prefill"] = law;
-  const GpuModel gpu{"gpu", p};
-  AttentionShape s{
-      .heads = 100, .kv_heads = 100, .q = 8192, .kv = 8192, .qk_dim = 128, .v_dim = 128, .dtype = DType::BF16};
+  const GpuModel gpu{"gpu", arithmetic_alone()};
+  AttentionShape s = kPrompt;
   s.documents = 8, s.visible = 8 * 1024 * 1025 / 2;
   const double step = 2.0 * 128 * 128 * 256 / 1e12;
   // Eight documents whose 8 tiles pass over 1, 2, … 8 steps; where documents end within a tile, each has one tile more.

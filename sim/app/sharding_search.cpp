@@ -54,7 +54,7 @@ class Shardings {
         model_{model},
         options_{train_options(q)},
         machine_{r.wiring.machine(read_cluster(q.cluster, "cluster"))},
-        room_{(1 - q.reserved) * q.room.device} {}
+        room_{q.usable().device} {}
 
   ShardingSearch run(const std::function<void(std::string_view, double)>& progress) {
     find_mesh();
@@ -119,9 +119,8 @@ class Shardings {
   }
 
   Plan lowered(const ShardedTrial& t) const {
-    const Node options = parse_yaml(
-        fmt::format("{{{}}}", sharded_options(t.ways, out_.mesh.sizes(), out_.block.stack.blocks)), "a sharding");
-    return find_strategy("parallel").make(options)->train_step(model_, options_, nullptr);
+    const Node strategy = parse_yaml("{" + t.strategy + "}", "a sharding");
+    return find_strategy("parallel").make(*strategy.find("parallel"))->train_step(model_, options_, nullptr);
   }
 
   /// The blocks as `recompute: rotor` sees them, by FLOP, and in seconds with all communication. Where blocks are alike
@@ -191,22 +190,10 @@ std::string axis_text(const ShardingSearch& found, std::size_t axis) {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", 1e3 * seconds); }
 
-/// Choices of the nodes in the ways of a plan.
-std::vector<std::size_t> choices_of(const LoweredBlock& block, const ShardedWays& w) {
-  const auto at = [&](const LoweredWay& way) {
-    return static_cast<std::size_t>(std::find(block.ways.begin(), block.ways.end(), way) - block.ways.begin());
-  };
-  std::vector<std::size_t> out;
-  const std::size_t all = block.stack.graph.nodes.size();
-  for (std::size_t v = 0; v < all; ++v)
-    out.push_back(at(v + 1 == all ? w.outside : 2 * v < all - 1 ? w.attention : w.feed_forward));
-  return out;
-}
-
 Table op_table(const LoweredBlock& block, const ShardedWays& ways) {
   Table table{
       {{"op"}, {"how it lies"}, {"forward", Align::Right}, {"backward", Align::Right}, {"saved", Align::Right}}};
-  const std::vector<std::size_t> choices = choices_of(block, ways);
+  const std::vector<std::size_t> choices = block.nodes_of(ways);
   for (std::size_t v = 0; v < choices.size(); ++v) {
     const NodeChoice& c = block.stack.graph.nodes[v].choices[choices[v]];
     table.add({block.stack.graph.nodes[v].name, c.name, milliseconds(c.forward), milliseconds(c.backward),
@@ -217,7 +204,7 @@ Table op_table(const LoweredBlock& block, const ShardedWays& ways) {
 
 std::string ways_text(const LoweredBlock& block, const ShardedWays& w) {
   const auto name = [&](const LoweredWay& way) {
-    const std::vector<std::size_t> at = choices_of(block, {way, way, way});
+    const std::vector<std::size_t> at = block.nodes_of({way, way, way});
     return block.stack.graph.nodes.back().choices[at.back()].name + (way.scatters ? " scattered" : "");
   };
   return w.attention == w.feed_forward && w.attention == w.outside
@@ -256,7 +243,7 @@ nlohmann::json to_json(const ShardingSearch& found) {
   for (const std::size_t a : {0, 1})
     axes.push_back(
         {{"devices", a == 0 ? mesh.first : mesh.second}, {"alpha", found.axes[a].alpha}, {"beta", found.axes[a].beta}});
-  const std::vector<std::size_t> choices = choices_of(found.block, found.trials.front().ways);
+  const std::vector<std::size_t> choices = found.block.nodes_of(found.trials.front().ways);
   for (std::size_t v = 0; v < choices.size(); ++v) {
     const NodeChoice& c = found.block.stack.graph.nodes[v].choices[choices[v]];
     ops.push_back({{"op", found.block.stack.graph.nodes[v].name},

@@ -253,7 +253,7 @@ class Phases {
   }
   /// Meshes that may be faster than what fits if memory were no matter, fastest first, each as it was then. Where what
   /// fits recomputes, also those that are near: with larger microbatches they may be.
-  std::vector<StepSplit> held_up_by_memory() const {
+  std::vector<SplitTrial> held_up_by_memory() const {
     std::map<std::string, const SplitTrial*> fastest;
     double most = std::numeric_limits<double>::infinity();
     for (const SplitTrial& t : all_) {
@@ -262,13 +262,10 @@ class Phases {
       const SplitTrial*& known = fastest[t.split.mesh.text()];
       if (t.trial.is_open() && (known == nullptr || t.trial.step < known->trial.step)) known = &t;
     }
-    std::vector<const SplitTrial*> held_up;
+    std::vector<SplitTrial> out;
     for (const auto& [mesh, t] : fastest)
-      if (t != nullptr && !t->trial.fits() && t->trial.step < most) held_up.push_back(t);
-    std::stable_sort(held_up.begin(), held_up.end(),
-                     [](const auto* a, const auto* b) { return a->trial.step < b->trial.step; });
-    std::vector<StepSplit> out;
-    for (const SplitTrial* t : held_up) out.push_back(t->split);
+      if (t != nullptr && !t->trial.fits() && t->trial.step < most) out.push_back(*t);
+    sort_by_step(out);
     return out;
   }
   bool is_any_fitting() const {
@@ -335,12 +332,12 @@ class Phases {
 
 /// With tensors on other tiers: the fastest of those that memory holds up, more of them while nothing fits.
 void search_tiers(Phases& phases, const Search& search, const std::vector<TierWay>& ways) {
-  const std::vector<StepSplit> held_up = phases.held_up_by_memory();
+  const std::vector<SplitTrial> held_up = phases.held_up_by_memory();
   for (std::size_t i = 0; i < held_up.size() && (i == 0 || !phases.is_any_fitting()); i += kMostBeyond) {
     std::vector<StepSplit> from;
     for (std::size_t j = i; j < std::min(held_up.size(), i + kMostBeyond); ++j)
       for (const TierWay& way : ways) {
-        StepSplit& s = from.emplace_back(held_up[j]);
+        StepSplit& s = from.emplace_back(held_up[j].split);
         s.samples = 1, s.recompute = kRecomputations[0], s.data = way.data, s.tiers = way;
       }
     phases.add("other tiers", from, [&](const StepSplit& s) { return search.sizes_from(s); });

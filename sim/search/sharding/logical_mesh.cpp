@@ -127,19 +127,6 @@ AlphaBeta axis_cost(const CostModel& cost, const LogicalMesh& mesh, MeshAxes axi
   return {alpha, (all_reduce(cost, ranks, kLarge) - alpha) / kLarge * n / (2 * (n - 1))};
 }
 
-StepCost seconds_of_steps(const CostModel& cost, const LogicalMesh& mesh, DType dtype) {
-  return [&cost, mesh, dtype](const ConversionStep& s, double bytes) {
-    if (s.kind == ConversionKind::Shard) return 0.0;
-    const bool gathers = s.kind == ConversionKind::AllGather;
-    const double all = gathers ? bytes * double(mesh.sizes().ranks(s.axis)) : bytes;
-    const Collective work{.kind = gathers ? CollectiveKind::AllGather : CollectiveKind::AllToAll,
-                          .group = {},
-                          .bytes = Bytes{all},
-                          .dtype = dtype};
-    return cost.collective(work, mesh.group(s.axis)).duration.base();
-  };
-}
-
 double published_cost(CollectiveKind kind, std::int64_t ranks, const AlphaBeta& axis, double bytes) {
   const auto n = double(ranks);
   const double moved = axis.beta * kScale * (n - 1) / n * bytes;

@@ -42,9 +42,6 @@ LogicalMesh logical_mesh(const DevicePairs& pairs);
 /// 1)/n·V is the time of one of 1 GiB. 0 where the axis has one rank.
 AlphaBeta axis_cost(const CostModel& cost, const LogicalMesh& mesh, MeshAxes axis);
 
-/// Steps of conversions in seconds, by a cost model. A shard costs nothing: the next op reads its part.
-StepCost seconds_of_steps(const CostModel& cost, const LogicalMesh& mesh, DType dtype);
-
 /// What a collective over one axis costs in the published form, of V bytes of a rank over N ranks:
 ///   all-gather      alpha + beta·(N − 1)/N·V + 0.1        all-reduce  alpha + 2·beta·(N − 1)/N·V + 0.01
 ///   reduce-scatter  alpha + beta·(N − 1)/N·V + 0.001      all-to-all  alpha + beta·(N − 1)/N²·V·N/2 + 0.001

@@ -362,6 +362,16 @@ ShardedWays LoweredBlock::ways_of(const std::vector<std::size_t>& of_node) const
   return {ways[of_node[kOutsideNode]], ways[of_node[1]], ways[of_node[6]]};
 }
 
+std::vector<std::size_t> LoweredBlock::nodes_of(const ShardedWays& of) const {
+  const auto at = [&](const LoweredWay& w) {
+    return static_cast<std::size_t>(std::find(ways.begin(), ways.end(), w) - ways.begin());
+  };
+  std::vector<std::size_t> out(kOutsideNode + 1, at(of.attention));
+  std::fill(out.begin() + kNodes / 2, out.end(), at(of.feed_forward));
+  out[kOutsideNode] = at(of.outside);
+  return out;
+}
+
 bool LoweredBlock::is_open(std::size_t way) const {
   return sum_of(stack.graph, std::vector<std::size_t>(stack.graph.nodes.size(), way)).seconds < kNotLowered;
 }

@@ -52,6 +52,8 @@ struct LoweredBlock {
   std::vector<std::size_t> leaders;  // of followers: norms, cores, activations and sums lie as their products do
 
   ShardedWays ways_of(const std::vector<std::size_t>& of_node) const;
+  /// The reverse: what each node chooses in ways that are among `ways`.
+  std::vector<std::size_t> nodes_of(const ShardedWays& of) const;
   /// Whether all ops can lie in this way.
   bool is_open(std::size_t way) const;
 };

@@ -98,18 +98,6 @@ CostForm published_form(const MeshSizes& mesh, const AlphaBeta& first, const Alp
           }};
 }
 
-CostForm form_of(const CostModel& cost, const LogicalMesh& mesh, DType dtype) {
-  return {[&cost, dtype](const ProductSizes& s) {
-            return cost.cost(Gemm{.m = s.m, .n = s.n, .k = s.k, .batch = s.batch, .dtype = dtype}, {}, RankId{0})
-                .duration.base();
-          },
-          [&cost, mesh, dtype](CollectiveKind kind, MeshAxes axes, double bytes) {
-            const double all = kind == CollectiveKind::AllGather ? bytes * double(mesh.sizes().ranks(axes)) : bytes;
-            return cost.collective({.kind = kind, .group = {}, .bytes = Bytes{all}, .dtype = dtype}, mesh.group(axes))
-                .duration.base();
-          }};
-}
-
 ProductChoices product_choices(const std::vector<ProductAxes>& ways, const ProductSizes& sizes, const MeshSizes& mesh,
                                const CostForm& form, double state_bytes) {
   ProductChoices out;

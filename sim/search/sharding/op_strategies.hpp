@@ -53,8 +53,6 @@ struct CostForm {
 
 /// Multiply-adds, and the published forms of collectives; over both axes one after another, axis 1 first.
 CostForm published_form(const MeshSizes& mesh, const AlphaBeta& first, const AlphaBeta& second);
-/// Seconds of a cost model.
-CostForm form_of(const CostModel& cost, const LogicalMesh& mesh, DType dtype);
 
 /// Time and memory of a product in each of these ways: weights, their gradients, and `state_bytes` per element of a
 /// weight more; both operands stay for the backward pass. Ways that do not divide the sizes are left out of `open`.
