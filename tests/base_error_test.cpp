@@ -111,3 +111,28 @@ TEST_CASE("equal names have equal ids, and views of names stay valid while names
   CHECK(names.size() == 1001);
   CHECK(NameId{}.is_none());
 }
+
+TEST_CASE("copies of names share what there is, and go on each on its own", "[base][ids]") {
+  Names names;
+  CHECK(names.intern("").index() == 0);
+  for (int i = 0; i < 100; ++i) names.intern("first " + std::to_string(i));
+  Names copy = names;
+  CHECK(copy[NameId{1}].data() == names[NameId{1}].data());
+  const NameId theirs = names.intern("theirs"), own = copy.intern("its own");
+  CHECK(theirs == own);
+  CHECK(names[theirs] == "theirs");
+  CHECK(copy[own] == "its own");
+  CHECK(copy.intern("theirs").index() == 102);
+  CHECK(copy.intern("first 7") == names.intern("first 7"));
+  const std::string longest(1 << 20, 'x');
+  CHECK(copy[copy.intern(longest)] == longest);
+
+  Names moved = std::move(names);
+  CHECK(moved.intern("theirs") == theirs);
+  names = copy;  // what was moved from can be used again
+  CHECK(names.intern(longest).index() == 103);
+  copy = Names{};
+  CHECK(copy.size() == 0);
+  CHECK(copy.intern("first 7").index() == 0);
+  CHECK(names[own] == "its own");  // whoever stored it first is gone
+}

@@ -3,12 +3,13 @@
 
 #include <compare>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace orrery {
 
@@ -28,7 +29,8 @@ struct NameTag;
 using NameId = Id<NameTag>;
 
 /// Texts stored once. Equal texts have equal ids, given out in order of first use. Views stay valid while texts are
-/// added.
+/// added. Copies share what is stored already, so that copying millions takes no more than their table; each stores on
+/// its own what comes then.
 class Names {
  public:
   NameId intern(std::string_view text);
@@ -36,12 +38,34 @@ class Names {
   std::size_t size() const { return texts_.size(); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  /// Where the next text goes in the last block: a copy has nothing of it.
+  struct Room {
+    char* at = nullptr;
+    std::size_t left = 0;
+
+    Room() = default;
+    Room(const Room&) {}
+    Room(Room&& other) noexcept { *this = std::move(other); }
+    Room& operator=(const Room&) { return *this = Room{}; }
+    Room& operator=(Room&& other) noexcept {
+      at = std::exchange(other.at, nullptr);
+      left = std::exchange(other.left, 0);
+      return *this;
+    }
   };
-  std::deque<std::string> texts_;  // never moves a text
-  std::unordered_map<std::string, NameId, Hash, std::equal_to<>> ids_;
+  /// Of a table that is probed in line; free where there is no id.
+  struct Place {
+    std::uint32_t hash = 0;
+    NameId id;
+  };
+
+  std::string_view store(std::string_view text);
+  void grow();
+
+  std::vector<std::shared_ptr<char[]>> blocks_;
+  Room room_;
+  std::vector<std::string_view> texts_;
+  std::vector<Place> places_;  // a power of two of them, at most half of them taken
 };
 
 }  // namespace orrery

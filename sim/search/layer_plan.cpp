@@ -15,15 +15,33 @@ struct Point {
 };
 using Frontier = std::vector<Point>;  // more bytes, fewer seconds
 
-/// Only what is faster than all that takes less.
-Frontier frontier_of(std::vector<Point> points) {
-  std::stable_sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
-    return a.cost.bytes != b.cost.bytes ? a.cost.bytes < b.cost.bytes : a.cost.seconds < b.cost.seconds;
-  });
+/// Adds the next point in order of bytes, then seconds, if it is faster than all that takes less.
+void add_to(Frontier& frontier, const Point& next) {
+  if (frontier.empty() || next.cost.seconds < frontier.back().cost.seconds) frontier.push_back(next);
+}
+
+/// Of both; of equal points the one of the first.
+Frontier merged(const Frontier& first, const Frontier& second) {
   Frontier out;
-  for (const Point& p : points)
-    if (out.empty() || p.cost.seconds < out.back().cost.seconds) out.push_back(p);
+  out.reserve(first.size() + second.size());
+  auto a = first.begin(), b = second.begin();
+  while (a != first.end() && b != second.end()) {
+    const bool is_second =
+        a->cost.bytes != b->cost.bytes ? b->cost.bytes < a->cost.bytes : b->cost.seconds < a->cost.seconds;
+    add_to(out, is_second ? *b++ : *a++);
+  }
+  for (; a != first.end(); ++a) add_to(out, *a);
+  for (; b != second.end(); ++b) add_to(out, *b);
   return out;
+}
+
+/// Of all, two neighbours at a time: of many points few are left from merge to merge.
+Frontier merged(std::vector<Frontier> all) {
+  if (all.empty()) return {};
+  for (; all.size() > 1; all.resize((all.size() + 1) / 2))
+    for (std::size_t i = 0; i < all.size(); i += 2)
+      all[i / 2] = i + 1 < all.size() ? merged(all[i], all[i + 1]) : std::move(all[i]);
+  return std::move(all.front());
 }
 
 std::int64_t whole_quanta(std::int64_t bytes, std::int64_t quantum) {
@@ -75,16 +93,20 @@ class LayerPlanner {
     std::vector<Frontier> next(costs.size());
     for (std::size_t s = 0; s < costs.size(); ++s) {
       if (!std::isfinite(costs[s].seconds)) continue;
-      std::vector<Point> points;
-      const auto add = [&](const LayerCost& before, double change, std::size_t way, std::size_t from) {
+      const auto add = [&](Frontier& to, const LayerCost& before, double change, std::size_t way, std::size_t from) {
         const LayerCost c{before.seconds + change + costs[s].seconds, before.bytes + bytes_[l][s]};
-        if (c.bytes + behind_[l] <= room_) points.push_back({c, way, from});
+        if (c.bytes + behind_[l] <= room_) add_to(to, {c, way, from});
       };
-      if (l == 0) add({}, 0, 0, 0);
-      for (std::size_t before = 0; l > 0 && before < reached_.back().size(); ++before)
-        for (std::size_t i = 0; i < reached_.back()[before].size(); ++i)
-          add(reached_.back()[before][i].cost, choices_.changes.empty() ? 0 : choices_.changes[before][s], before, i);
-      next[s] = frontier_of(std::move(points));
+      if (l == 0) {
+        add(next[s], {}, 0, 0, 0);
+        continue;
+      }
+      std::vector<Frontier> behind_ways(reached_.back().size());
+      for (std::size_t way = 0; way < behind_ways.size(); ++way)
+        for (std::size_t i = 0; i < reached_.back()[way].size(); ++i)
+          add(behind_ways[way], reached_.back()[way][i].cost, choices_.changes.empty() ? 0 : choices_.changes[way][s],
+              way, i);
+      next[s] = merged(std::move(behind_ways));
     }
     reached_.push_back(std::move(next));
   }

@@ -18,7 +18,7 @@ Bytes most_live(const Plan& plan) {
 }
 
 std::size_t room_of(const Plan& p) {
-  constexpr std::size_t kName = 100;  // about, with its table
+  constexpr std::size_t kName = 50;  // about, with its table
   return p.ops.size() * sizeof(Op) + p.operands.size() * sizeof(Operand) + p.tensors.size() * sizeof(Tensor) +
          p.works.size() * sizeof(Work) + p.names.size() * kName;
 }

@@ -38,9 +38,10 @@ class ProgressPredictor {
 
  private:
   struct Network;
+  struct Sample;
   const OnesOptions options_;
   Random random_;
-  std::vector<ProgressRecord> records_;
+  std::vector<Sample> samples_;  // of all records
   std::unique_ptr<Network> network_;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/shuffle.hpp"
@@ -12,45 +13,63 @@ namespace {
 
 constexpr std::size_t kFeatures = 5, kUnits = 64, kBatch = 8;
 constexpr std::size_t kBiases = kFeatures * kUnits, kOut = kBiases + kUnits, kLast = kOut + kUnits;
-constexpr double kRate = 1e-4, kDecay = 1e-4, kBeta1 = 0.9, kBeta2 = 0.999, kTiny = 1e-8;
+constexpr float kRate = 1e-4f, kDecay = 1e-4f, kBeta1 = 0.9f, kBeta2 = 0.999f, kTiny = 1e-8f;
 constexpr double kMostDone = 0.99;  // a density at 1 is none
 
-using Parameters = std::array<double, kLast + 1>;  // of units, feature by feature; theirs alone; outputs; its constant
-using Units = std::array<double, kUnits>;
+// Of four numbers a vector, where doubles are two: learning is nearly all of the time that ONES' scheduler takes.
+using Parameters = std::array<float, kLast + 1>;  // of units, feature by feature; theirs alone; outputs; its constant
+using Units = std::array<float, kUnits>;
+using Features = std::array<float, kFeatures>;
 
-std::array<double, kFeatures> features(const ProgressRecord& r) {
-  return {std::log(r.samples), r.initial_loss, r.epochs, 1 - r.loss / r.initial_loss, r.accuracy};
+Features features(const ProgressRecord& r) {
+  return {static_cast<float>(std::log(r.samples)), static_cast<float>(r.initial_loss), static_cast<float>(r.epochs),
+          static_cast<float>(1 - r.loss / r.initial_loss), static_cast<float>(r.accuracy)};
 }
 
+/// ln of the part that was to come.
+double log_rest(const ProgressRecord& r) { return std::log1p(-std::min(r.done, kMostDone)); }
+
 /// By its continued fraction, cut where it leaves [-1, 1]: off by 1e-4 at most, and loops over it are vectors.
-double tanh_of(double x) {
-  const double c = std::clamp(x, -4.97, 4.97), q = c * c;
+float tanh_of(float x) {
+  const float c = std::clamp(x, -4.97f, 4.97f), q = c * c;
   return c * (135135 + q * (17325 + q * (378 + q))) / (135135 + q * (62370 + q * (3150 + 28 * q)));
 }
 
-Units units_of(const Parameters& p, const std::array<double, kFeatures>& f) {
+Units units_of(const Parameters& p, const Features& f) {
   Units h;
   for (std::size_t u = 0; u < kUnits; ++u) h[u] = p[kBiases + u];
   for (std::size_t i = 0; i < kFeatures; ++i)
     for (std::size_t u = 0; u < kUnits; ++u) h[u] += p[i * kUnits + u] * f[i];
-  for (double& x : h) x = tanh_of(x);
+  for (float& x : h) x = tanh_of(x);
   return h;
 }
 
 double output_of(const Parameters& p, const Units& h) {
-  double z = p[kLast];
-  for (std::size_t u = 0; u < kUnits; ++u) z += p[kOut + u] * h[u];
-  return z;
+  constexpr std::size_t kSums = 8;  // one alone would wait for itself
+  std::array<float, kSums> sums{};
+  for (std::size_t u = 0; u < kUnits; u += kSums)
+    for (std::size_t s = 0; s < kSums; ++s) sums[s] += p[kOut + u + s] * h[u + s];
+  return std::accumulate(sums.begin(), sums.end(), double(p[kLast]));
 }
 
+}  // namespace
+
+/// What learning reads of a record.
+struct ProgressPredictor::Sample {
+  Features features;
+  double epochs = 0, log_rest = 0;
+  double to_come = 0;  // epochs
+};
+
+namespace {
+
 /// Adds the gradient of −log of the Beta density at what was done.
-void add_gradient(const Parameters& p, const ProgressRecord& r, Parameters& gradient) {
-  const auto f = features(r);
+void add_gradient(const Parameters& p, const Features& f, double epochs, double log_rest, Parameters& gradient) {
   const Units h = units_of(p, f);
   const double z = output_of(p, h);
   if (z <= 0) return;
-  const double beta = 1 + z, x = std::min(r.done, kMostDone);
-  const double d = digamma(beta) - digamma(r.epochs + beta) - std::log1p(-x);
+  const double beta = 1 + z;
+  const auto d = static_cast<float>(digamma(beta) - digamma(epochs + beta) - log_rest);
   gradient[kLast] += d;
   Units dh;
   for (std::size_t u = 0; u < kUnits; ++u) {
@@ -79,16 +98,18 @@ struct ProgressPredictor::Network {
   explicit Network(Random& random) {
     const double first = 1 / std::sqrt(double(kFeatures)), second = 1 / std::sqrt(double(kUnits));
     for (std::size_t i = 0; i < kLast; ++i)
-      p[i] = i < kOut ? random.uniform(-first, first) : random.uniform(-second, second);
+      p[i] = static_cast<float>(i < kOut ? random.uniform(-first, first) : random.uniform(-second, second));
   }
 
   void step(Parameters& gradient, std::size_t records) {
     power1 *= kBeta1, power2 *= kBeta2;
+    const auto rate = static_cast<float>(kRate / (1 - power1)), scale = static_cast<float>(1 / (1 - power2)),
+               share = 1 / static_cast<float>(records);
     for (std::size_t i = 0; i < p.size(); ++i) {
-      const double g = gradient[i] / double(records) + kDecay * p[i];
+      const float g = gradient[i] * share + kDecay * p[i];
       m[i] = kBeta1 * m[i] + (1 - kBeta1) * g;
       v[i] = kBeta2 * v[i] + (1 - kBeta2) * g * g;
-      p[i] -= kRate * m[i] / (1 - power1) / (std::sqrt(v[i] / (1 - power2)) + kTiny);
+      p[i] -= rate * m[i] / (std::sqrt(v[i] * scale) + kTiny);
     }
     gradient.fill(0);
   }
@@ -99,24 +120,26 @@ ProgressPredictor::ProgressPredictor(const OnesOptions& options, std::uint64_t s
 ProgressPredictor::~ProgressPredictor() = default;
 
 void ProgressPredictor::add(const std::vector<ProgressRecord>& records) {
-  records_.insert(records_.end(), records.begin(), records.end());
+  for (const ProgressRecord& r : records)
+    samples_.push_back({features(r), r.epochs, log_rest(r), r.epochs * (1 / r.done - 1)});
 }
 
 void ProgressPredictor::learn() {
-  if (records_.empty()) return;
+  if (samples_.empty()) return;
   if (!std::exchange(network_->is_started, true)) {
     double to_come = 0;
-    for (const ProgressRecord& r : records_) to_come += r.epochs * (1 / r.done - 1);
-    network_->p[kLast] = to_come / double(records_.size());
+    for (const Sample& s : samples_) to_come += s.to_come;
+    network_->p[kLast] = static_cast<float>(to_come / double(samples_.size()));
   }
   // The records of a pass: all, or as many as it may have by chance; in a new order each time.
-  const std::size_t taken = std::min(records_.size(), std::size_t(options_.records));
+  const std::size_t taken = std::min(samples_.size(), std::size_t(options_.records));
   Parameters gradient{};
   for (std::int64_t pass = 0; pass < options_.passes; ++pass) {
-    draw_to_front(records_, taken, random_);
+    draw_to_front(samples_, taken, random_);
     for (std::size_t first = 0; first < taken; first += kBatch) {
       const std::size_t end = std::min(taken, first + kBatch);
-      for (std::size_t i = first; i < end; ++i) add_gradient(network_->p, records_[i], gradient);
+      for (std::size_t i = first; i < end; ++i)
+        add_gradient(network_->p, samples_[i].features, samples_[i].epochs, samples_[i].log_rest, gradient);
       network_->step(gradient, end - first);
     }
   }
@@ -130,7 +153,7 @@ double ProgressPredictor::loss(const std::vector<ProgressRecord>& records) const
   double sum = 0;
   for (const ProgressRecord& r : records) {
     const double a = r.epochs, b = beta(r), x = std::min(r.done, kMostDone);
-    sum -= (a - 1) * std::log(x) + (b - 1) * std::log1p(-x) + std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b);
+    sum -= (a - 1) * std::log(x) + (b - 1) * log_rest(r) + std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b);
   }
   return sum / double(records.size());
 }

@@ -41,8 +41,8 @@ std::vector<std::int32_t> most_frequent_rows(const IdStream& frequencies, std::i
 
 }  // namespace
 
-bool FrequencyCache::Place::operator<(const Place& other) const {
-  return std::tie(uses, probability, other.row) < std::tie(other.uses, other.probability, row);
+bool FrequencyCache::Place::operator>(const Place& other) const {
+  return std::tie(uses, probability, other.row) > std::tie(other.uses, other.probability, row);
 }
 
 FrequencyCache::FrequencyCache(const IdStream& frequencies, const Options& options)
@@ -50,15 +50,10 @@ FrequencyCache::FrequencyCache(const IdStream& frequencies, const Options& optio
   if (options.slots < 1 || options.warm > options.slots) bug("a cache without slots, or with too few for its start");
   warm_ = most_frequent_rows(frequencies, std::min(options.warm, frequencies.rows()));
   for (std::size_t s = 0; s < warm_.size(); ++s) {
-    const Held held{.slot = static_cast<std::int32_t>(s), .probability = frequencies.probability(warm_[s])};
-    held_[warm_[s]] = held;
-    order_.insert(place(warm_[s], held));
+    held_.insert({.row = warm_[s], .slot = static_cast<std::int32_t>(s)});
+    order_.push({0, frequencies.probability(warm_[s]), warm_[s]});
   }
-  for (auto s = static_cast<std::int32_t>(warm_.size()); s < options.slots; ++s) free_.insert(free_.end(), s);
-}
-
-FrequencyCache::Place FrequencyCache::place(std::int32_t row, const Held& held) const {
-  return {options_.policy == EvictionPolicy::Lfu ? held.uses : 0, held.probability, row};
+  for (auto s = static_cast<std::int32_t>(warm_.size()); s < options.slots; ++s) free_.push(s);
 }
 
 /// The different rows of a batch, those that are missed first, by frequency.
@@ -78,39 +73,41 @@ std::vector<FrequencyCache::Wanted> FrequencyCache::count(std::span<const std::i
   return wanted;
 }
 
+/// Uses only grow, so that the least place is the least row when it is up to date, and else at most that.
 void FrequencyCache::evict(std::size_t rows, Change& change) {
-  for (auto next = order_.begin(); rows > 0; --rows) {
-    while (held_.at(next->row).batch == batch_) ++next;
-    const std::int32_t row = next->row, slot = held_.at(row).slot;
-    change.victims.push_back(row);
-    change.victim_slots.push_back(slot);
-    held_.erase(row);
-    free_.insert(slot);
-    next = order_.erase(next);
+  std::vector<Place> asked_for;
+  while (rows > 0) {
+    Place least = order_.top();
+    order_.pop();
+    const Held& held = *held_.find(static_cast<std::uint64_t>(least.row));
+    if (held.batch == batch_) {
+      asked_for.push_back(least);
+    } else if (options_.policy == EvictionPolicy::Lfu && held.uses != least.uses) {
+      least.uses = held.uses;
+      order_.push(least);
+    } else {
+      change.victims.push_back(least.row);
+      change.victim_slots.push_back(held.slot);
+      free_.push(held.slot);
+      held_.take(static_cast<std::uint64_t>(least.row));
+      --rows;
+    }
   }
+  for (const Place& p : asked_for) order_.push(p);
 }
 
 void FrequencyCache::admit(const Wanted& wanted, Change& change) {
-  const Held held{.slot = *free_.begin(), .batch = batch_, .probability = wanted.probability};
-  free_.erase(free_.begin());
+  held_.insert({.row = wanted.row, .slot = free_.top(), .uses = wanted.times, .batch = batch_});
   change.missed.push_back(wanted.row);
-  change.missed_slots.push_back(held.slot);
-  held_[wanted.row] = held;
-  order_.insert(place(wanted.row, held));
-}
-
-void FrequencyCache::use(std::int32_t row, std::int64_t times) {
-  if (options_.policy != EvictionPolicy::Lfu) return;
-  Held& held = held_.at(row);
-  order_.erase(place(row, held));
-  held.uses += times;
-  order_.insert(place(row, held));
+  change.missed_slots.push_back(free_.top());
+  free_.pop();
+  order_.push({options_.policy == EvictionPolicy::Lfu ? wanted.times : 0, wanted.probability, wanted.row});
 }
 
 /// Rows that are there from the start come with the first batch, but for those that it puts out.
 void FrequencyCache::start(Change& change) {
   for (std::size_t s = 0; s < warm_.size(); ++s) {
-    if (!held_.contains(warm_[s])) continue;
+    if (!held_.find(static_cast<std::uint64_t>(warm_[s]))) continue;
     change.missed.push_back(warm_[s]);
     change.missed_slots.push_back(static_cast<std::int32_t>(s));
   }
@@ -124,8 +121,8 @@ FrequencyCache::Change FrequencyCache::prepare(std::span<const std::int32_t> ids
   counts_.unique += std::ssize(wanted);
   std::vector<Wanted> missed;
   for (const Wanted& w : wanted) {
-    if (const auto it = held_.find(w.row); it != held_.end())
-      it->second.batch = batch_, counts_.hits += w.times;
+    if (Held* held = held_.find(static_cast<std::uint64_t>(w.row)))
+      held->batch = batch_, held->uses += w.times, counts_.hits += w.times;
     else
       missed.push_back({w.row, w.times, frequencies_.probability(w.row)});
   }
@@ -138,15 +135,15 @@ FrequencyCache::Change FrequencyCache::prepare(std::span<const std::int32_t> ids
   counts_.missed += std::ssize(missed);
   counts_.victims += std::ssize(change.victims);
   for (const Wanted& m : missed) admit(m, change);
-  for (const Wanted& w : wanted) use(w.row, w.times);
   return change;
 }
 
 FrequencyCache::Change FrequencyCache::all() const {
   Change out;
-  for (const auto& [row, held] : held_) out.victims.push_back(row);
-  std::sort(out.victims.begin(), out.victims.end());
-  for (const std::int32_t row : out.victims) out.victim_slots.push_back(held_.at(row).slot);
+  std::vector<Held> held;
+  held_.for_each([&](const Held& h) { held.push_back(h); });
+  std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.row < b.row; });
+  for (const Held& h : held) out.victims.push_back(h.row), out.victim_slots.push_back(h.slot);
   return out;
 }
 

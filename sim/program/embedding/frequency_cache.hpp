@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <functional>
+#include <queue>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
+#include "sim/base/open_table.hpp"
 #include "sim/plan/kinds/embedding.hpp"
 #include "sim/program/embedding/id_stream.hpp"
 
@@ -46,18 +47,22 @@ class FrequencyCache {
 
  private:
   struct Held {
-    std::int32_t slot = 0;
+    std::int32_t row = -1, slot = 0;
     std::int64_t uses = 0;   // look-ups since it came
     std::int64_t batch = 0;  // the last one that asked for it
-    double probability = 0;
+
+    std::uint64_t key() const { return static_cast<std::uint64_t>(row); }
+    bool is_free() const { return row < 0; }
   };
   /// Of two rows the smaller one leaves first.
   struct Place {
     std::int64_t uses = 0;  // 0 under Dataset
     double probability = 0;
     std::int32_t row = 0;
-    bool operator<(const Place& other) const;
+    bool operator>(const Place& other) const;
   };
+  template <class T>
+  using LeastFirst = std::priority_queue<T, std::vector<T>, std::greater<>>;
   struct Wanted {
     std::int32_t row = 0;
     std::int64_t times = 0;
@@ -68,14 +73,12 @@ class FrequencyCache {
   std::vector<Wanted> count(std::span<const std::int32_t> ids);
   void evict(std::size_t rows, Change& change);
   void admit(const Wanted& wanted, Change& change);
-  void use(std::int32_t row, std::int64_t times);
-  Place place(std::int32_t row, const Held& held) const;
 
   const IdStream& frequencies_;
   Options options_;
-  std::unordered_map<std::int32_t, Held> held_;
-  std::set<Place> order_;
-  std::set<std::int32_t> free_;
+  OpenTable<Held> held_;
+  LeastFirst<Place> order_;  // one of each row that is held, with its uses when it was last looked at
+  LeastFirst<std::int32_t> free_;
   std::vector<std::int32_t> warm_;  // until the first batch
   std::int64_t batch_ = 0;
   Counts counts_;

@@ -14,11 +14,13 @@ WarmRows::WarmRows(const IdStream& stream, std::int64_t rows)
 
 bool WarmRows::contains(std::int64_t row) const {
   const std::int64_t field = stream_->field_of(row);
-  return row - stream_->first_row(field) < left_[static_cast<std::size_t>(field)] && !taken_.contains(row);
+  return row - stream_->first_row(field) < left_[static_cast<std::size_t>(field)] &&
+         !taken_.find(static_cast<std::uint64_t>(row));
 }
 
 void WarmRows::take(std::int64_t row) {
-  if (!taken_.insert(row).second) bug("a row that has left already");
+  if (taken_.find(static_cast<std::uint64_t>(row))) bug("a row that has left already");
+  taken_.insert({row});
   --size_;
 }
 
@@ -35,7 +37,7 @@ std::optional<std::int64_t> WarmRows::take_coldest() {
       }
     }
     --left_[static_cast<std::size_t>(stream_->field_of(coldest))];
-    if (taken_.erase(coldest) > 0) continue;  // has left already
+    if (!taken_.take(static_cast<std::uint64_t>(coldest)).is_free()) continue;  // has left already
     --size_;
     return coldest;
   }

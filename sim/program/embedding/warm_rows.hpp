@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <unordered_set>
 #include <vector>
 
+#include "sim/base/open_table.hpp"
 #include "sim/program/embedding/id_stream.hpp"
 
 namespace orrery {
@@ -25,9 +25,15 @@ class WarmRows {
   std::int64_t size() const { return size_; }
 
  private:
+  struct Taken {
+    std::int64_t row = -1;
+    std::uint64_t key() const { return static_cast<std::uint64_t>(row); }
+    bool is_free() const { return row < 0; }
+  };
+
   const IdStream* stream_;
   std::vector<std::int64_t> left_;  // of each field: ranks from here on are gone
-  std::unordered_set<std::int64_t> taken_;
+  OpenTable<Taken> taken_;
   std::int64_t size_ = 0;
 };
 
