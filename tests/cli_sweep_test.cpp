@@ -17,28 +17,13 @@
 #include "sim/base/csv.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/forked.hpp"
+#include "tests/sweep_testing.hpp"
 
 using namespace orrery;
 using namespace orrery::testing;
 using nlohmann::json;
 
 namespace {
-
-/// A small step on a cluster of two nodes; some of its meshes and batches do not go together.
-constexpr const char* kScenario =
-    "model: gpt2-tiny\ncluster: dgx_h100\nstrategy: [{ddp: {mesh: dp4}}]\n"
-    "workload: {train: {batch: 8, sequence: 64}}\n";
-
-CommandResult swept(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "sweep");
-  return orrery::testing::orrery(arguments);
-}
-
-json parsed(const CommandResult& r) {
-  INFO(r.err);
-  REQUIRE_FALSE(r.out.empty());
-  return json::parse(r.out);
-}
 
 /// What simulate says of one point, by the same values.
 json simulated(const std::string& scenario, const std::vector<std::string>& sets) {
@@ -47,18 +32,11 @@ json simulated(const std::string& scenario, const std::vector<std::string>& sets
   return parsed(orrery::testing::orrery(words));
 }
 
-std::set<std::string> ids_in(const std::string& folder) {
-  std::set<std::string> ids;
-  for (const std::string& path : shards_in(folder + "/shards"))
-    for (const SweepRecord& r : parse_shard(read_file(path)).records) CHECK(ids.insert(r.id).second);
-  return ids;
-}
-
 }  // namespace
 
 TEST_CASE("each point of a sweep is what simulate says of it") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const CommandResult r = swept({scenario, "--sweep", "workload.train.batch=4,8", "--sweep",
                                  "cluster.device_link.bandwidth=log2(100 GB/s,400 GB/s)", "--jobs", "2", "--out",
                                  folder / "out", "--json"});
@@ -89,7 +67,7 @@ TEST_CASE("each point of a sweep is what simulate says of it") {
 
 TEST_CASE("nodes of a named cluster, layers of a named model and factors of hardware can be swept") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const json nodes =
       parsed(swept({scenario, "--sweep", "cluster.nodes,strategy[0].ddp.mesh,workload.train.batch=1:dp8:8,2:dp16:16",
                     "--out", folder / "nodes", "--json"}));
@@ -133,7 +111,7 @@ TEST_CASE("served scenarios are swept as serve predicts them") {
 
 TEST_CASE("points that make no sense are told, the others computed, and the exit code is 5") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const std::vector<std::string> words{scenario, "--sweep", "workload.train.batch=4,6,8", "--out", folder / "out"};
   const CommandResult r = swept(words);
   CHECK(r.code == 5);
@@ -162,7 +140,7 @@ std::vector<std::string> hundred_points(const std::string& scenario, const std::
 
 TEST_CASE("a sweep that was killed goes on with what is missing") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario), out = folder / "out";
+  const std::string scenario = folder.file("s.yaml", kSweptScenario), out = folder / "out";
   const std::vector<std::string> words = hundred_points(scenario, "1", out);
   const pid_t child = fork();
   REQUIRE(child >= 0);
@@ -200,7 +178,7 @@ TEST_CASE("a sweep that was killed goes on with what is missing") {
 
 TEST_CASE("the first Ctrl-C finishes what is in work, and the rest is done later") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario), out = folder / "out";
+  const std::string scenario = folder.file("s.yaml", kSweptScenario), out = folder / "out";
   const std::vector<std::string> words = hundred_points(scenario, "2", out);
   const pid_t child = fork();
   REQUIRE(child >= 0);
@@ -226,7 +204,7 @@ TEST_CASE("the first Ctrl-C finishes what is in work, and the rest is done later
 
 TEST_CASE("workers elsewhere find a sweep by its folder and compute the same") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const std::vector<std::string> axis{scenario, "--sweep", "workload.train.batch=lin(4,80,20)", "--json"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), axis.begin(), axis.end());
@@ -258,7 +236,7 @@ TEST_CASE("workers elsewhere find a sweep by its folder and compute the same") {
 
 TEST_CASE("a worker whose parameters are other ones leaves, and the sweep goes on") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const std::string known = read_file(std::string{ORRERY_SOURCE_DIR} + "/hw_models/params/h100_sxm.yaml");
   std::filesystem::create_directories(folder / "home/params");
   write_file_atomically(folder / "home/params/h100_sxm.yaml", known + "# of another day\n");
@@ -276,7 +254,7 @@ TEST_CASE("a worker whose parameters are other ones leaves, and the sweep goes o
 
 TEST_CASE("parts of a sweep put together are the sweep") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const auto part = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {scenario, "--sweep", "workload.train.batch=4,6,8,12,16,20,24,28", "--json"});
     return swept(more);
@@ -307,7 +285,7 @@ TEST_CASE("parts of a sweep put together are the sweep") {
 
 TEST_CASE("results that differ for one point are told when parts are put together") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   CHECK(swept({scenario, "--sweep", "workload.train.batch=4", "--out", folder / "a"}).code == 0);
   SweepRecord r = parse_shard(read_file(shards_in(folder / "a/shards").at(0))).records.at(0);
   ShardFile{folder / "a/shards"}.append(r);  // the same again does no harm
@@ -346,7 +324,7 @@ TEST_CASE("a script for Slurm runs the sweep in one allocation or in an array") 
 
 TEST_CASE("a dry run lists points, and lines come as points end") {
   const TemporaryFolder folder;
-  const std::string scenario = folder.file("s.yaml", kScenario);
+  const std::string scenario = folder.file("s.yaml", kSweptScenario);
   const CommandResult dry = swept({scenario, "--sweep", "workload.train.batch=4,8", "--dry-run"});
   CHECK(dry.code == 0);
   CHECK_THAT(dry.out, Catch::Contains("workload.train.batch"));

@@ -15,9 +15,11 @@
 #include "sim/app/report.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/scenario_flags.hpp"
+#include "sim/app/sweep/bisected_cases.hpp"
 #include "sim/app/sweep/slurm_script.hpp"
 #include "sim/app/sweep/sweep_points.hpp"
 #include "sim/app/sweep/sweep_report.hpp"
+#include "sim/app/sweep/sweep_run.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/base/table.hpp"
 
@@ -71,6 +73,11 @@ class Sweep final : public Command {
           whole(slurm_.array, "--array", 1)},
          {"--time", "TIME", "of --launcher: as sbatch takes it, such as 2:00:00",
           [this](const std::string& v) { slurm_.time = v; }}});
+    all.push_back({"--bisect", "KEY=FROM,TO",
+                   "look between two values for where --until stops to hold; also FROM,TO,STEP",
+                   [this](const std::string& v) { bisected_ = parse_bisection(v); }});
+    all.push_back({"--until", "CONDITION", "'tokens_per_second>=95%' of the better end, 'step_time<=10 s', 'fits'",
+                   [this](const std::string& v) { until_ = parse_condition(v); }});
     all.push_back({"--pareto", "METRICS", "also mark the points that none beats, as by tokens_per_second,peak_memory",
                    [this](const std::string& v) { pareto_ = split_outside(v, ','); }});
     all.push_back({"--out", "DIR", "folder of the results; default runs/<date>-sweep",
@@ -85,6 +92,9 @@ or evenly spaced, 'workload.train.batch=lin(8,64,8)'. Keys that change together 
 files that are named there. Parameters of the hardware, as `orrery sensitivity` lists them, take factors:
 'link.bandwidth=x0.5,x1,x2'.
 
+--bisect 'cluster.nic.bandwidth=5 GB/s,100 GB/s' --until 'tokens_per_second>=95%' finds the least bandwidth that keeps
+95 % of the speed with the most; for each combination of the other values, to 1 %, or to a step.
+
 A point is what `orrery simulate`, or `orrery serve`, says of it. One that crashes or takes too long is tried three
 times, then told and left out; the exit code is 5 where points have no result. Ctrl-C finishes the points in work.
 )";
@@ -93,6 +103,7 @@ times, then told and left out; the exit code is 5 where points have no result. C
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     if (merge_) return merge(context, arguments);
     check_options(arguments);
+    if (bisected_) return bisect(context, arguments);
     if (!launcher_.empty()) return launch(context);
     plan_ = plan_of(context, arguments);
     prepared_ = prepare(plan_, points(), context.wiring.locations(), [&](double part) {
@@ -106,6 +117,8 @@ times, then told and left out; the exit code is 5 where points have no result. C
     if (shard_) keep_part();
     if (dry_) return list(context);
     open_folder(context);
+    if (const std::size_t known = sweep_.points.size() - sweep_.missing(); known > 0)
+      context.console.note(fmt::format("{} of {} points are done", known, sweep_.points.size()));
     compute(context);
     write_results(results_file(), sweep_);
     const std::size_t left = sweep_.missing();
@@ -119,7 +132,12 @@ times, then told and left out; the exit code is 5 where points have no result. C
 
  private:
   void check_options(const std::vector<std::string>& arguments) const {
-    if (axes_.empty()) throw UserError{"there is nothing to sweep", "give --sweep KEY=VALUES"};
+    if (axes_.empty() && !bisected_) throw UserError{"there is nothing to sweep", "give --sweep KEY=VALUES"};
+    if (bisected_.has_value() != until_.has_value())
+      throw UserError{"--bisect and --until belong together", "such as --bisect KEY=FROM,TO --until 'step_time<=10 s'"};
+    if (bisected_ && (sample_ > 0 || shard_ || listen_ || dry_ || !pareto_.empty() || !launcher_.empty()))
+      throw UserError{"with --bisect points follow from results, and are computed here",
+                      "leave out --sample, --shard, --listen, --launcher, --pareto and --dry-run"};
     if (resume_ && folder_.empty()) throw UserError{"--resume needs the folder to go on in", "give --out DIR"};
     if (!token_.empty() && !listen_) throw UserError{"--token is for --listen"};
     if (jobs_ == 0 && !listen_) throw UserError{"nobody computes points", "give --listen, or at least one of --jobs"};
@@ -128,6 +146,8 @@ times, then told and left out; the exit code is 5 where points have no result. C
     for (const SweptAxis& axis : axes_)
       for (const std::string& key : axis.keys)
         if (!known.insert(key).second) throw UserError{fmt::format("{} is swept twice", orrery::quoted(key))};
+    if (bisected_ && known.contains(bisected_->key))
+      throw UserError{fmt::format("{} is swept and bisected", orrery::quoted(bisected_->key))};
     std::set<std::string> scenarios;
     for (const std::string& a : arguments)
       if (!scenarios.insert(a).second) throw UserError{fmt::format("{} is named twice", orrery::quoted(a))};
@@ -159,7 +179,7 @@ times, then told and left out; the exit code is 5 where points have no result. C
   }
 
   int merge(AppContext& context, const std::vector<std::string>& folders) {
-    if (!axes_.empty() || resume_ || shard_ || !launcher_.empty())
+    if (!axes_.empty() || bisected_ || resume_ || shard_ || !launcher_.empty())
       throw UserError{"--merge computes nothing", "name folders, and no other options than --out, --json and --jsonl"};
     if (folders.empty()) throw UserError{"there is nothing to merge", "name folders of sweeps"};
     sweep_ = load_sweeps(folders);
@@ -263,67 +283,48 @@ times, then told and left out; the exit code is 5 where points have no result. C
     if (retry_)
       std::erase_if(sweep_.records, [](const auto& r) { return r.second.status == PointStatus::Quarantined; });
     for (const std::string& note : sweep_.notes) context.console.warn(note);
-  }
-
-  /// Those without a record, each id once; refusals become records at once.
-  std::vector<SweepTask> tasks(ShardFile& shard) {
-    std::vector<SweepTask> out;
-    std::set<std::string> asked;
-    for (const PreparedPoint& p : prepared_) {
-      if (sweep_.records.contains(p.point.id) || !asked.insert(p.point.id).second) continue;
-      if (p.refusal.empty()) {
-        out.push_back(p.task);
-        continue;
-      }
-      SweepRecord r;
-      r.id = p.point.id;
-      r.scenario = p.point.scenario;
-      r.status = PointStatus::Refused;
-      r.error = p.refusal;
-      r.host = own_host();
-      r.time = std::time(nullptr);
-      shard.append(r);
-      sweep_.add(r);
-    }
-    return out;
+    records_.emplace(folder_ + "/shards");
   }
 
   void compute(AppContext& context) {
-    ShardFile shard{folder_ + "/shards"};
-    const std::size_t before = sweep_.points.size() - sweep_.missing();
-    if (before > 0) context.console.note(fmt::format("{} of {} points are done", before, sweep_.points.size()));
-    const std::vector<SweepTask> open = tasks(shard);
-    std::multimap<std::string, std::size_t> places;  // of points that get a line when they end
-    for (std::size_t i = 0; lines_ && i < sweep_.points.size(); ++i) {
-      if (sweep_.record_of(sweep_.points[i]) != nullptr) print_line(context, i);
-      places.emplace(sweep_.points[i].id, i);
-    }
-    SweepServerOptions options{.jobs = static_cast<std::size_t>(jobs_ < 0 ? detected_cores() : jobs_),
-                               .version = plan_.version,
-                               .point_timeout = timeout_.base()};
-    options.on_record = [&](std::size_t, const SweepRecord& r) {
-      shard.append(r);
-      sweep_.add(r);
-      const auto [first, last] = places.equal_range(r.id);
-      for (auto place = first; place != last; ++place) print_line(context, place->second);
-    };
-    if (listen_) listen(context, options);
-    context.interrupt.wait_for_work();
-    const SweepOutcome outcome =
-        serve_sweep(plan_.to_json(), open, options, point_computers(context), context.console, context.interrupt);
-    for (const std::size_t task : outcome.conflicts) sweep_.conflicts.push_back(open[task].id);
-    shard.sync();
+    const SweepRun run{.folder = folder_,
+                       .jobs = jobs(),
+                       .point_timeout = timeout_.base(),
+                       .listen = listen_,
+                       .token = token_,
+                       .on_point = !lines_ ? std::function<void(std::size_t)>{}
+                                           : [&](std::size_t point) { print_line(context, point); }};
+    compute_points(plan_, prepared_, run, *records_, sweep_, context);
   }
 
-  void listen(AppContext& context, SweepServerOptions& options) const {
-    options.listen = listen_;
-    options.token = token_.empty() ? make_token(folder_) : read_token(token_);
-    options.on_listen = [&context, this](std::uint16_t port) {
-      const ListenAt at{listen_->host, port};
-      leave_address(folder_, at);
-      context.console.note(fmt::format("workers join by `orrery sweep-worker {}:{} --token {}`", at.host, at.port,
-                                       token_.empty() ? folder_ + "/token" : token_));
-    };
+  std::size_t jobs() const { return static_cast<std::size_t>(jobs_ < 0 ? detected_cores() : jobs_); }
+
+  /// Looks for where the condition stops to hold, for each combination of the values of the other keys.
+  int bisect(AppContext& context, const std::vector<std::string>& arguments) {
+    plan_ = plan_of(context, arguments);
+    plan_.keys.push_back(bisected_->key);
+    sweep_.keys = plan_.keys;
+    std::vector<BisectedCase> cases;
+    for (const SweepPoint& p : points()) cases.push_back({p.scenario, p.values, Boundary{*bisected_}});
+    open_folder(context);
+    orrery::bisect(*bisected_, *until_, jobs(), cases, sweep_, [&](const std::vector<SweepPoint>& next) {
+      prepared_ = prepare(plan_, next, context.wiring.locations(), [&](double) { context.interrupt.check(); });
+      for (const PreparedPoint& p : prepared_) sweep_.points.push_back(p.point);
+      write_points(folder_, sweep_.keys, sweep_.points, command_text(context.command_line));
+      compute(context);
+      write_results(results_file(), sweep_);
+      context.interrupt.check();
+    });
+    if (context.json && !lines_) {
+      nlohmann::json document = to_json(sweep_);
+      document["folder"] = folder_;
+      document["bisection"] = to_json(cases, *bisected_, *until_, sweep_);
+      context.console.out(document.dump(2) + "\n");
+    } else if (!lines_) {
+      context.console.out(to_text(cases, *bisected_, *until_, sweep_, context.console) +
+                          fmt::format("\n{} points written to {}\n", sweep_.points.size(), folder_));
+    }
+    return are_answered(cases) ? exit_code::kOk : exit_code::kPartial;
   }
 
   void print_line(AppContext& context, std::size_t point) const {
@@ -347,6 +348,8 @@ times, then told and left out; the exit code is 5 where points have no result. C
 
   ScenarioFlags scenario_;
   std::vector<SweptAxis> axes_;
+  std::optional<BisectedKey> bisected_;
+  std::optional<Condition> until_;
   std::vector<std::string> pareto_;
   std::int64_t sample_ = 0, seed_ = 1, jobs_ = -1;
   Seconds timeout_;
@@ -361,6 +364,7 @@ times, then told and left out; the exit code is 5 where points have no result. C
   std::vector<PreparedPoint> prepared_;
   std::vector<SweptPoint> all_points_;  // of all parts
   SweepResults sweep_;
+  std::optional<ShardFile> records_;
 };
 
 }  // namespace

@@ -16,8 +16,9 @@ namespace {
 
 constexpr std::size_t kMostPoints = 1'000'000;
 
-[[noreturn]] void fail_axis(const std::string& text, std::string why, std::string hint = {}) {
-  throw UserError{fmt::format("--sweep {}: {}", orrery::quoted(text), why), std::move(hint)};
+/// `what`: the option and its value.
+[[noreturn]] void fail_axis(const std::string& what, std::string why, std::string hint = {}) {
+  throw UserError{what + ": " + why, std::move(hint)};
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -45,18 +46,6 @@ std::optional<Bound> parse_bound(std::string_view text) {
   return b;
 }
 
-SweptRange range_between(const std::string& text, const std::string& first, const std::string& last) {
-  const std::optional<Bound> from = parse_bound(first), to = parse_bound(last);
-  if (!from || !to)
-    fail_axis(text, fmt::format("{} is no number", orrery::quoted(from ? last : first)), "such as 8, x0.5 or 50 GB/s");
-  if (from->before != to->before || from->after != to->after)
-    fail_axis(text, fmt::format("{} and {} have different units", orrery::quoted(first), orrery::quoted(last)),
-              "write both bounds in one unit");
-  if (!(from->number <= to->number))
-    fail_axis(text, fmt::format("{} is more than {}", orrery::quoted(first), orrery::quoted(last)));
-  return {from->before, from->after, from->number, to->number, false, from->whole && to->whole};
-}
-
 /// The arguments of `name(…)`; nothing for other texts.
 std::optional<std::vector<std::string>> arguments_of(std::string_view text, std::string_view name) {
   if (!text.starts_with(name) || !text.substr(name.size()).starts_with('(') || !text.ends_with(')')) return {};
@@ -65,42 +54,40 @@ std::optional<std::vector<std::string>> arguments_of(std::string_view text, std:
   return split_outside(text, ',');
 }
 
-std::string value_text(const SweptRange& r, double v) { return fmt::format("{}{}{}", r.before, v, r.after); }
-
-void fill_linear(SweptAxis& axis, const std::string& text, const std::vector<std::string>& arguments) {
+void fill_linear(SweptAxis& axis, const std::string& what, const std::vector<std::string>& arguments) {
   if (arguments.size() != 2 && arguments.size() != 3)
-    fail_axis(text, fmt::format("lin has {} arguments", arguments.size()),
+    fail_axis(what, fmt::format("lin has {} arguments", arguments.size()),
               "write lin(from,to,count), or lin(from,to) with --sample");
-  axis.range = range_between(text, arguments[0], arguments[1]);
+  axis.range = range_between(what, arguments[0], arguments[1]);
   if (arguments.size() == 2) return;
   const std::optional<double> n = parse_number(arguments[2]);
   if (!n || *n != std::floor(*n) || *n < 1 || *n > double(kMostPoints))
-    fail_axis(text, fmt::format("{} is no count", orrery::quoted(arguments[2])), "give an integer of at least 1");
+    fail_axis(what, fmt::format("{} is no count", orrery::quoted(arguments[2])), "give an integer of at least 1");
   const SweptRange& r = *axis.range;
   for (double i = 0; i < *n; ++i)
-    axis.rows.push_back({value_text(r, *n == 1 ? r.from : (r.from * (*n - 1 - i) + r.to * i) / (*n - 1))});
+    axis.rows.push_back({r.text(*n == 1 ? r.from : (r.from * (*n - 1 - i) + r.to * i) / (*n - 1))});
 }
 
-void fill_powers(SweptAxis& axis, const std::string& text, const std::vector<std::string>& arguments) {
+void fill_powers(SweptAxis& axis, const std::string& what, const std::vector<std::string>& arguments) {
   if (arguments.size() != 2)
-    fail_axis(text, fmt::format("log2 has {} arguments", arguments.size()), "write log2(from,to)");
-  axis.range = range_between(text, arguments[0], arguments[1]);
+    fail_axis(what, fmt::format("log2 has {} arguments", arguments.size()), "write log2(from,to)");
+  axis.range = range_between(what, arguments[0], arguments[1]);
   axis.range->logarithmic = true;
-  if (!(axis.range->from > 0)) fail_axis(text, "log2 starts at more than 0");
+  if (!(axis.range->from > 0)) fail_axis(what, "log2 starts at more than 0");
   for (double v = axis.range->from; v <= axis.range->to * (1 + 1e-12); v *= 2) {
-    axis.rows.push_back({value_text(*axis.range, v)});
-    if (axis.rows.size() > kMostPoints) fail_axis(text, "there are more than a million values");
+    axis.rows.push_back({axis.range->text(v)});
+    if (axis.rows.size() > kMostPoints) fail_axis(what, "there are more than a million values");
   }
 }
 
-void fill_list(SweptAxis& axis, const std::string& text, std::string_view values) {
+void fill_list(SweptAxis& axis, const std::string& what, std::string_view values) {
   for (const std::string& item : split_outside(values, ',')) {
     std::vector<std::string> row = axis.keys.size() == 1 ? std::vector<std::string>{item} : split_outside(item, ':');
     if (row.size() != axis.keys.size())
-      fail_axis(text, fmt::format("{} has {} values for {} keys", orrery::quoted(item), row.size(), axis.keys.size()),
+      fail_axis(what, fmt::format("{} has {} values for {} keys", orrery::quoted(item), row.size(), axis.keys.size()),
                 "write a,b=1:2,3:4");
     for (const std::string& value : row)
-      if (value.empty()) fail_axis(text, "a value is empty", "write a=1,2,4");
+      if (value.empty()) fail_axis(what, "a value is empty", "write a=1,2,4");
     axis.rows.push_back(std::move(row));
   }
 }
@@ -130,31 +117,46 @@ std::vector<std::string> split_outside(std::string_view text, char separator) {
   return parts;
 }
 
+std::string SweptRange::text(double value) const { return fmt::format("{}{}{}", before, value, after); }
+
 std::string SweptRange::at(double part) const {
   double v = logarithmic ? from * std::pow(to / from, part) : from + (to - from) * part;
-  if (whole) return value_text(*this, std::round(v));
+  if (whole) return text(std::round(v));
   // Six digits are less than anybody means by a range, and read well.
   return fmt::format("{}{:.6g}{}", before, v, after);
 }
 
+SweptRange range_between(const std::string& what, const std::string& first, const std::string& last) {
+  const std::optional<Bound> from = parse_bound(first), to = parse_bound(last);
+  if (!from || !to)
+    fail_axis(what, fmt::format("{} is no number", orrery::quoted(from ? last : first)), "such as 8, x0.5 or 50 GB/s");
+  if (from->before != to->before || from->after != to->after)
+    fail_axis(what, fmt::format("{} and {} have different units", orrery::quoted(first), orrery::quoted(last)),
+              "write both bounds in one unit");
+  if (!(from->number <= to->number))
+    fail_axis(what, fmt::format("{} is more than {}", orrery::quoted(first), orrery::quoted(last)));
+  return {from->before, from->after, from->number, to->number, false, from->whole && to->whole};
+}
+
 SweptAxis parse_axis(const std::string& text) {
+  const std::string what = fmt::format("--sweep {}", orrery::quoted(text));
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    fail_axis(text, "there is no key with values", "write path=1,2,4, path=log2(1,64) or path=lin(1,8,8)");
+    fail_axis(what, "there is no key with values", "write path=1,2,4, path=log2(1,64) or path=lin(1,8,8)");
   SweptAxis axis;
   axis.keys = split_outside(text.substr(0, equals), ',');
   for (const std::string& key : axis.keys)
-    if (key.empty()) fail_axis(text, "a key is empty");
+    if (key.empty()) fail_axis(what, "a key is empty");
   const std::string values{trimmed(std::string_view{text}.substr(equals + 1))};
   const auto linear = arguments_of(values, "lin"), powers = arguments_of(values, "log2");
   if ((linear || powers) && axis.keys.size() > 1)
-    fail_axis(text, "a range is of one key", "list the values: a,b=1:2,3:4");
+    fail_axis(what, "a range is of one key", "list the values: a,b=1:2,3:4");
   if (linear)
-    fill_linear(axis, text, *linear);
+    fill_linear(axis, what, *linear);
   else if (powers)
-    fill_powers(axis, text, *powers);
+    fill_powers(axis, what, *powers);
   else
-    fill_list(axis, text, values);
+    fill_list(axis, what, values);
   return axis;
 }
 

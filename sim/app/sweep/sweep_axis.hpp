@@ -16,9 +16,12 @@ struct SweptRange {
   bool logarithmic = false;
   bool whole = false;  // both bounds are written as integers without a unit: so is what is drawn between them
 
+  std::string text(double value) const;
   /// The value at a part of the way, from 0 to 1.
   std::string at(double part) const;
 };
+/// Throws UserError, which begins with `what`, for bounds that are no numbers or have different units.
+SweptRange range_between(const std::string& what, const std::string& first, const std::string& last);
 
 /// One `--sweep`: a key, or several that change together, and what they take in turn.
 struct SweptAxis {

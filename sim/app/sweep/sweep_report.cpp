@@ -54,6 +54,19 @@ constexpr ResultColumn kResultColumns[] = {{"step time", "step_time.seconds", Sh
 
 constexpr std::string_view kRates[] = {"tokens_per_second", "output_tokens_per_second", "samples_per_second"};
 
+std::string value_text(double v, Shown shown) {
+  switch (shown) {
+    case Shown::Time:
+      return to_text(Seconds{v});
+    case Shown::Rate:
+      return rate_text(v);
+    case Shown::Share:
+      return fmt::format("{:.1f} %", 100 * v);
+    default:
+      return to_text(Bytes{v});
+  }
+}
+
 /// Empty where a result has no such value.
 std::string cell_of(const json& result, const ResultColumn& column) {
   const std::string path{column.path};
@@ -62,42 +75,12 @@ std::string cell_of(const json& result, const ResultColumn& column) {
     return low && high ? fmt::format("{} … {}", to_text(Seconds{*low}), to_text(Seconds{*high})) : "";
   }
   const std::optional<double> v = number_in(result, path);
-  if (!v) return {};
-  switch (column.shown) {
-    case Shown::Time:
-      return to_text(Seconds{*v});
-    case Shown::Rate:
-      return rate_text(*v);
-    case Shown::Share:
-      return fmt::format("{:.1f} %", 100 * *v);
-    default:
-      return to_text(Bytes{*v});
-  }
-}
-
-/// The last words of keys, as many as tell them apart.
-std::vector<std::string> short_names(const std::vector<std::string>& keys) {
-  std::vector<std::string> names;
-  for (const std::string& key : keys) {
-    std::size_t at = key.rfind('.');
-    const auto same = [&] {
-      return std::count_if(keys.begin(), keys.end(),
-                           [&](const std::string& k) { return ("." + k).ends_with("." + key.substr(at + 1)); });
-    };
-    while (at != std::string::npos && same() > 1) at = at == 0 ? std::string::npos : key.rfind('.', at - 1);
-    names.push_back(at == std::string::npos ? key : key.substr(at + 1));
-  }
-  return names;
+  return v ? value_text(*v, column.shown) : "";
 }
 
 const json* result_of(const SweepResults& sweep, const SweptPoint& p) {
   const SweepRecord* r = sweep.record_of(p);
   return r != nullptr && r->status == PointStatus::Done ? &r->result : nullptr;
-}
-
-bool has_several_scenarios(const SweepResults& sweep) {
-  return std::any_of(sweep.points.begin(), sweep.points.end(),
-                     [&](const SweptPoint& p) { return p.scenario != sweep.points.front().scenario; });
 }
 
 std::vector<ResultColumn> columns_of(const SweepResults& sweep) {
@@ -113,14 +96,6 @@ std::vector<ResultColumn> columns_of(const SweepResults& sweep) {
 
 std::string marks(bool is_best, bool is_on_front) {
   return std::string{is_best ? "best" : ""} + (is_best && is_on_front ? ", " : "") + (is_on_front ? "front" : "");
-}
-
-/// A value by its name, or the first value of a group of that name that says how much it is.
-std::optional<double> metric_in(const json& result, const std::string& name) {
-  if (const auto v = number_in(result, name)) return v;
-  for (const char* value : {".seconds", ".bytes", ".mean"})
-    if (const auto v = number_in(result, name + value)) return v;
-  return {};
 }
 
 bool is_to_be_high(std::string_view metric) {
@@ -151,6 +126,39 @@ std::string failures_text(const SweepResults& sweep, const Console& console) {
 }
 
 }  // namespace
+
+std::vector<std::string> short_names(const std::vector<std::string>& keys) {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) {
+    std::size_t at = key.rfind('.');
+    const auto same = [&] {
+      return std::count_if(keys.begin(), keys.end(),
+                           [&](const std::string& k) { return ("." + k).ends_with("." + key.substr(at + 1)); });
+    };
+    while (at != std::string::npos && same() > 1) at = at == 0 ? std::string::npos : key.rfind('.', at - 1);
+    names.push_back(at == std::string::npos ? key : key.substr(at + 1));
+  }
+  return names;
+}
+
+bool has_several_scenarios(const SweepResults& sweep) {
+  return std::any_of(sweep.points.begin(), sweep.points.end(),
+                     [&](const SweptPoint& p) { return p.scenario != sweep.points.front().scenario; });
+}
+
+std::optional<double> metric_in(const json& result, const std::string& name) {
+  if (const auto v = number_in(result, name)) return v;
+  for (const char* value : {".seconds", ".bytes", ".mean"})
+    if (const auto v = number_in(result, name + value)) return v;
+  return {};
+}
+
+std::string metric_text(std::string_view name, double value) {
+  const std::string_view group = name.substr(0, name.find('.'));
+  for (const ResultColumn& c : kResultColumns)
+    if (c.shown != Shown::Interval && c.path.substr(0, c.path.find('.')) == group) return value_text(value, c.shown);
+  return fmt::format("{:.4g}", value);
+}
 
 bool fits(const json& result) {
   for (const auto& [key, value] : result.items()) {

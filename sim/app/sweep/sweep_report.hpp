@@ -4,11 +4,21 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "sim/app/console.hpp"
 #include "sim/app/sweep/sweep_store.hpp"
 
 namespace orrery {
+
+/// The last words of keys, as many as tell them apart.
+std::vector<std::string> short_names(const std::vector<std::string>& keys);
+bool has_several_scenarios(const SweepResults& sweep);
+
+/// A value of a result by its name, or the first value of a group of that name that says how much it is.
+std::optional<double> metric_in(const nlohmann::json& result, const std::string& name);
+/// Such a value for people.
+std::string metric_text(std::string_view name, double value);
 
 /// Whether what a point needs of each memory is there.
 bool fits(const nlohmann::json& result);
