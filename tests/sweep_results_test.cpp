@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "sim/app/sweep/sweep_record.hpp"
 #include "sim/app/sweep/sweep_report.hpp"
@@ -129,15 +130,27 @@ TEST_CASE("a front has the points that none beats") {
   }
 }
 
-TEST_CASE("files that are kept are read once, others each time") {
+TEST_CASE("files that are kept are read once, by all threads that use them, others each time") {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.yaml", "x: 1\n");
   const auto x = [&] { return read_yaml(path).find("x")->scalar; };
+  KeptFiles kept;
   {
-    const KeptFiles kept;
+    const KeptFiles::InUse reading{kept};
     CHECK(x() == "1");
     folder.file("a.yaml", "x: 2\n");
     CHECK(x() == "1");
+    KeptFiles others;
+    const KeptFiles::InUse inner{others};
+    CHECK(x() == "2");
   }
   CHECK(x() == "2");
+  std::string seen, seen_otherwise;
+  std::thread{[&] {
+    seen_otherwise = x();
+    const KeptFiles::InUse reading{kept};
+    seen = x();
+  }}.join();
+  CHECK(seen == "1");
+  CHECK(seen_otherwise == "2");
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sim/app/report.hpp"
+#include "sim/base/kept_files.hpp"
 
 namespace orrery {
 
@@ -67,6 +68,7 @@ struct Reproducer {
   const Wiring& wiring;
   std::function<void()> pause;  // called between predictions; may throw to stop
   mutable KnownPredictions known = {};
+  mutable KeptFiles files = {};  // of scenarios
 
   /// One simulated step of a scenario, given as the text of a scenario file; parameters of the hardware times factors,
   /// as `--what-if` names them. Made once for each question.

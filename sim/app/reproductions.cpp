@@ -129,6 +129,7 @@ Prediction Reproducer::predict(const std::string& text, const std::vector<std::p
   pause();
   std::string question = text + (fused ? "fused\n" : "");
   for (const auto& [name, factor] : scales) question += fmt::format("{} {}\n", name, factor);
+  const KeptFiles::InUse reading{files};
   return known.get(question, [&] { return simulate_step(wiring, text, scales, fused); });
 }
 

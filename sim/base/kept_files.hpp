@@ -3,25 +3,36 @@
 
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "sim/base/yaml.hpp"
 
 namespace orrery {
 
-/// While one lives, this thread reads each file of YAML or JSON once and copies what it read: for many scenarios of the
-/// same files, of which none changes meanwhile. One at a time.
+/// What was read of files of YAML and JSON, to be copied: for many scenarios of the same files, of which none changes
+/// meanwhile. Threads may use one together.
 class KeptFiles {
  public:
-  KeptFiles();
-  ~KeptFiles();
-  KeptFiles(const KeptFiles&) = delete;
-  KeptFiles& operator=(const KeptFiles&) = delete;
+  /// While one lives, this thread reads each file once. Within another one it is the inner one that counts.
+  class InUse {
+   public:
+    explicit InUse(KeptFiles& files);
+    ~InUse();
+    InUse(const InUse&) = delete;
+    InUse& operator=(const InUse&) = delete;
 
-  /// What `make` gives, made once for each `name` while files are kept, and every time otherwise.
+   private:
+    KeptFiles* outer_;
+  };
+
+  /// What `make` gives, made once for each `name` while files are in use, and every time otherwise.
   static Node once(const std::string& name, const std::function<Node()>& make);
 
  private:
+  const Node* find(const std::string& name);
+
+  std::mutex mutex_;
   std::map<std::string, Node> known_;
 };
 

@@ -40,6 +40,7 @@ class ScenarioComputer final : public PointComputer {
   json compute(const json& message) override {
     if (!is_suited_)
       throw UnsuitedError{"parameters of hardware or software here are other ones than those of the sweep"};
+    const KeptFiles::InUse reading{kept_};
     const SweepPoint point{message.at("scenario"), message.at("values").get<SweptValues>()};
     return predict_point(plan_, readable(point, message.at("id")), context_);
   }
@@ -90,7 +91,8 @@ Node with_absolute_files(Node document) {
 
 std::vector<PreparedPoint> prepare(const SweepPlan& plan, const std::vector<SweepPoint>& points,
                                    const Locations& locations, const std::function<void(double)>& after) {
-  const KeptFiles kept;
+  KeptFiles kept;
+  const KeptFiles::InUse reading{kept};
   std::vector<PreparedPoint> out;
   for (const SweepPoint& p : points) {
     after(double(out.size()) / double(points.size()));
