@@ -47,7 +47,7 @@ TEST_CASE("a drawn training and a drawn generation run as benches", "[app]") {
   App app;
   Random random{7};
   BenchRun train{step_bench(draw_training(random, StepSize::Small, app.wiring.locations()), app.wiring)};
-  BenchRun decode{step_bench(draw_generation(random, app.wiring.locations()), app.wiring)};
+  BenchRun decode{step_bench(draw_generation(random, StepSize::Small, app.wiring.locations()), app.wiring)};
   train.run(0, 1);
   decode.run(0, 1);
   CHECK(train.measured().seconds.median > 0);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFull{19, 7, 40, 12}, kQuick{6, 2, 13, 4};
+constexpr StepCounts kFull{19, 7, 32, 8, 12}, kQuick{6, 2, 10, 3, 4};
 
 struct Sizes : DrawnModel {
   std::int64_t batch = 1, sequence = 64;
@@ -25,6 +25,8 @@ struct Sizes : DrawnModel {
   double weights() const {
     return double(layers) * (4 * double(hidden * hidden) + 3 * double(hidden * ffn)) + double(vocab * hidden);
   }
+  /// Of keys and values.
+  double kept_bytes() const { return 2 * 4.0 * double(layers * batch * sequence * (hidden / heads) * kv_heads); }
 };
 
 Sizes draw_sizes(Random& r, std::int64_t most_layers, std::int64_t widest) {
@@ -98,11 +100,15 @@ Node generation_of(const Sizes& s) {
 
 }  // namespace
 
-Scenario draw_generation(Random& r, const Locations& locations) {
+Scenario draw_generation(Random& r, StepSize size, const Locations& locations) {
   constexpr double kMost = 1e9, kMostWeights = 25e6;
+  // What was said before a step passes through all caches between two uses of a weight, or does not fit into any.
+  constexpr double kLeastOfWide = 12e6, kMostOfWide = 120e6;
   for (;;) {
     const Sizes s = draw_sizes(r, 8, r.below(3) == 0 ? kNarrow : kWidest);
     if (2 * s.weights() * double(s.batch) > kMost || s.weights() > kMostWeights) continue;
+    const double kept = s.kept_bytes();
+    if (size == StepSize::Wide && (kept < kLeastOfWide || kept > kMostOfWide)) continue;
     return make(s, "generate", generation_of(s), locations);
   }
 }
@@ -144,7 +150,10 @@ std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t see
     drawn.push_back(draw_training(random, StepSize::Small, locations));
   for (std::int64_t i = 0; i < counts.wide_trainings; ++i)
     drawn.push_back(draw_training(random, StepSize::Wide, locations));
-  for (std::int64_t i = 0; i < counts.generations; ++i) drawn.push_back(draw_generation(random, locations));
+  for (std::int64_t i = 0; i < counts.generations; ++i)
+    drawn.push_back(draw_generation(random, StepSize::Small, locations));
+  for (std::int64_t i = 0; i < counts.wide_generations; ++i)
+    drawn.push_back(draw_generation(random, StepSize::Wide, locations));
   for (std::int64_t i = 0; i < counts.verifications; ++i) drawn.push_back(draw_verification(random, locations));
   return drawn;
 }

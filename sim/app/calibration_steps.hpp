@@ -12,13 +12,13 @@ namespace orrery {
 
 class Wiring;
 
-/// Small: a step of a few milliseconds to a tenth of a second. Wide: hidden sizes of 448 and more, up to a quarter of a
-/// second, with tensors of several MB.
+/// Small: a step of a few milliseconds to a tenth of a second. Wide: of a training hidden sizes of 448 and more, up to
+/// a quarter of a second, with tensors of several MB; of a generation keys and values of 12 to 120 MB.
 enum class StepSize : std::uint8_t { Small, Wide };
 
 /// A language model of random sizes and what is done with it.
 Scenario draw_training(Random& random, StepSize size, const Locations& locations);
-Scenario draw_generation(Random& random, const Locations& locations);
+Scenario draw_generation(Random& random, StepSize size, const Locations& locations);
 /// A generation whose steps verify a tree of 4 to 63 drafted tokens of each sequence: products of some rows and
 /// attention of some queries over a cache, which neither trainings nor plain decoding have.
 Scenario draw_verification(Random& random, const Locations& locations);
@@ -28,7 +28,7 @@ Scenario draw_verification(Random& random, const Locations& locations);
 Bench step_bench(const Scenario& scenario, const Wiring& wiring);
 
 struct StepCounts {
-  std::int64_t trainings = 0, wide_trainings = 0, generations = 0, verifications = 0;
+  std::int64_t trainings = 0, wide_trainings = 0, generations = 0, wide_generations = 0, verifications = 0;
 };
 /// Whole steps for a calibration, lowered as for a user, and other ones to check it by.
 StepCounts calibration_counts(bool quick);
