@@ -201,6 +201,11 @@ TEST_CASE("a bisection finds what a sweep of all values finds, with few of them"
   again.push_back("--resume");
   const std::set<std::string> before = ids_in(folder / "out");
   CHECK(parsed(swept(again))["bisection"] == found["bisection"]);
+  std::vector<std::string> lines = again;
+  std::replace(lines.begin(), lines.end(), std::string{"--json"}, std::string{"--jsonl"});
+  const std::string printed = swept(lines).out;
+  CHECK(std::count(printed.begin(), printed.end(), '\n') == std::ssize(found["points"]) + 1);  // the answer comes last
+  CHECK(json::parse(printed.substr(printed.rfind('\n', printed.size() - 2) + 1))["bisection"] == found["bisection"]);
   CHECK(ids_in(folder / "out") == before);  // nothing was computed twice
 
   const CommandResult none =

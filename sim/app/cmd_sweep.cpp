@@ -120,12 +120,6 @@ times, then told and left out; the exit code is 5 where points have no result. C
     if (const std::size_t known = sweep_.points.size() - sweep_.missing(); known > 0)
       context.console.note(fmt::format("{} of {} points are done", known, sweep_.points.size()));
     compute(context);
-    write_results(results_file(), sweep_);
-    const std::size_t left = sweep_.missing();
-    if (left > 0)
-      context.console.note(fmt::format("{} of {} points are done; go on with --resume --out {}",
-                                       sweep_.points.size() - left, sweep_.points.size(), folder_));
-    context.interrupt.check();
     print(context);
     return sweep_.is_whole() ? exit_code::kOk : exit_code::kPartial;
   }
@@ -295,6 +289,11 @@ times, then told and left out; the exit code is 5 where points have no result. C
                        .on_point = !lines_ ? std::function<void(std::size_t)>{}
                                            : [&](std::size_t point) { print_line(context, point); }};
     compute_points(plan_, prepared_, run, *records_, sweep_, context);
+    write_results(results_file(), sweep_);
+    if (const std::size_t left = sweep_.missing(); left > 0)
+      context.console.note(fmt::format("{} of {} points are done; go on with --resume --out {}",
+                                       sweep_.points.size() - left, sweep_.points.size(), folder_));
+    context.interrupt.check();
   }
 
   std::size_t jobs() const { return static_cast<std::size_t>(jobs_ < 0 ? detected_cores() : jobs_); }
@@ -312,15 +311,13 @@ times, then told and left out; the exit code is 5 where points have no result. C
       for (const PreparedPoint& p : prepared_) sweep_.points.push_back(p.point);
       write_points(folder_, sweep_.keys, sweep_.points, command_text(context.command_line));
       compute(context);
-      write_results(results_file(), sweep_);
-      context.interrupt.check();
     });
-    if (context.json && !lines_) {
-      nlohmann::json document = to_json(sweep_);
-      document["folder"] = folder_;
-      document["bisection"] = to_json(cases, *bisected_, *until_, sweep_);
-      context.console.out(document.dump(2) + "\n");
-    } else if (!lines_) {
+    nlohmann::json document = context.json && !lines_ ? to_json(sweep_) : nlohmann::json::object();
+    document["folder"] = folder_;
+    document["bisection"] = to_json(cases, *bisected_, *until_, sweep_);
+    if (context.json || lines_) {
+      context.console.out(document.dump(lines_ ? -1 : 2) + "\n");
+    } else {
       context.console.out(to_text(cases, *bisected_, *until_, sweep_, context.console) +
                           fmt::format("\n{} points written to {}\n", sweep_.points.size(), folder_));
     }
