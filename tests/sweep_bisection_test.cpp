@@ -135,6 +135,7 @@ TEST_CASE("conditions are of values, of parts of the better end, and of fitting"
   CHECK(better_of(rate, {&other, &large}) == 60);  // what does not fit is no better end
 
   CHECK_THAT(user_error([] { parse_condition("tokens_per_second=95"); }), Catch::Contains("says neither >= nor <="));
+  CHECK_THAT(user_error([] { parse_condition("step_time<=10 s,5"); }), Catch::Contains("'10 s,5' is no number"));
   CHECK_THAT(user_error([] { parse_condition("step_time<=soon"); }), Catch::Contains("'soon' is no number"));
   CHECK_THAT(user_error([&] { holds("tokens>=95"); }), Catch::Contains("results have no value 'tokens'"));
   CHECK_THAT(user_error([] { parse_bisection("a=1"); }), Catch::StartsWith("--bisect 'a=1': there is no key with two"));

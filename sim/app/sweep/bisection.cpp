@@ -44,11 +44,11 @@ Condition parse_condition(const std::string& text) {
   const std::size_t at = text.find_first_of("<>");
   if (at == std::string::npos || at == 0 || at + 1 >= text.size() || text[at + 1] != '=')
     fail_condition(text, "it says neither >= nor <=");
-  c.metric = split_outside(text.substr(0, at), ',').front();
+  c.metric = trimmed(std::string_view{text}.substr(0, at));
   c.is_least = text[at] == '>';
-  std::string bound = split_outside(text.substr(at + 2), ',').front();
+  std::string_view bound = trimmed(std::string_view{text}.substr(at + 2));
   c.is_part = bound.ends_with('%');
-  if (c.is_part) bound = split_outside(std::string_view{bound}.substr(0, bound.size() - 1), ',').front();
+  if (c.is_part) bound = trimmed(bound.substr(0, bound.size() - 1));
   const std::optional<double> value = c.is_part ? parse_number(bound) : bound_in(bound);
   if (!value) fail_condition(text, fmt::format("{} is no number, time or size", orrery::quoted(bound)));
   c.bound = c.is_part ? *value / 100 : *value;
@@ -79,7 +79,8 @@ BisectedKey parse_bisection(const std::string& text) {
       split_outside(equals == std::string::npos ? "" : std::string_view{text}.substr(equals + 1), ',');
   if (equals == std::string::npos || equals == 0 || parts.size() < 2 || parts.size() > 3)
     throw UserError{what + ": there is no key with two ends", "write KEY=FROM,TO or KEY=FROM,TO,STEP"};
-  BisectedKey out{text.substr(0, equals), range_between(what, parts[0], parts[1])};
+  BisectedKey out{std::string{trimmed(std::string_view{text}.substr(0, equals))},
+                  range_between(what, parts[0], parts[1])};
   const SweptRange& range = out.range;
   if (range.from == range.to) throw UserError{what + ": both ends are the same"};
   if (parts.size() == 2) {
@@ -129,14 +130,16 @@ void Boundary::tell(const std::map<double, bool>& seen) {
 
 std::optional<double> Boundary::between(double part) const {
   const double low = std::min(holds_, fails_), high = std::max(holds_, fails_);
-  double value = low > 0 && key_.step == 0 ? low * std::pow(high / low, part) : low + (high - low) * part;
-  if (key_.step > 0)
+  double value = low + (high - low) * part;
+  if (key_.step > 0) {
     value = key_.range.from + key_.step * std::round((value - key_.range.from) / key_.step);
-  else
+    // Rounding may have brought it to an end though there are values between: one step from there.
+    if (value <= low) value += key_.step;
+    if (value >= high) value -= key_.step;
+  } else {
+    if (low > 0) value = low * std::pow(high / low, part);
     value = *parse_number(fmt::format("{:.4g}", value));
-  // Rounding may have brought it to an end though there are values between: one step from there.
-  if (key_.step > 0 && value <= low) value += key_.step;
-  if (key_.step > 0 && value >= high) value -= key_.step;
+  }
   return value > low && value < high ? std::optional{value} : std::nullopt;
 }
 

@@ -21,12 +21,6 @@ constexpr std::size_t kMostPoints = 1'000'000;
   throw UserError{what + ": " + why, std::move(hint)};
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 /// The number in a bound, with what stands before and behind it.
 struct Bound {
   std::string before, after;
@@ -93,6 +87,12 @@ void fill_list(SweptAxis& axis, const std::string& what, std::string_view values
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
 
 std::vector<std::string> split_outside(std::string_view text, char separator) {
   std::vector<std::string> parts;

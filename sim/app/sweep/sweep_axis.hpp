@@ -43,6 +43,8 @@ std::vector<SweptValues> product_of(const std::vector<SweptAxis>& axes);
 /// any value, a list the one that stands there.
 std::vector<SweptValues> sample_of(const std::vector<SweptAxis>& axes, std::int64_t n, std::uint64_t seed);
 
+/// Without the spaces around it.
+std::string_view trimmed(std::string_view text);
 /// Parts of a text between separators that stand outside of brackets and quotes, without spaces around them.
 std::vector<std::string> split_outside(std::string_view text, char separator);
 
