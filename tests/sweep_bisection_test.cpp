@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `orrery sweep --bisect`: boundaries against a look at every value, conditions, points that have no result.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/sweep/bisected_cases.hpp"
