@@ -14,9 +14,9 @@ namespace {
 constexpr int kFolds = 6;
 constexpr std::size_t kFewestToJudge = 12;  // observations that features are left out by
 constexpr int kHuberRounds = 6;
-constexpr double kHuber = 1.345;  // σ beyond which a residual counts linearly
-constexpr double kFloor = 0.005;  // least σ that the weights assume
-constexpr double kHelps = 0.9;    // a feature for a few observations brings the error below this part of what it was
+constexpr double kHuber = 1.345;        // σ beyond which a residual counts linearly
+constexpr double kWeightFloor = 0.005;  // least σ that the weights assume
+constexpr double kHelps = 0.9;  // a feature for a few observations brings the error below this part of what it was
 constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the error falls below this part of its
 
 using Matrix = Eigen::MatrixXd;
@@ -210,7 +210,7 @@ class RelativeFit {
       const Vector r = a * part - Vector::Ones(a.rows());
       std::vector<double> sizes(static_cast<std::size_t>(r.size()));
       for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
-      const double sigma = std::max(kFloor, 1.4826 * median(sizes));
+      const double sigma = std::max(kWeightFloor, 1.4826 * median(sizes));
       for (Eigen::Index i = 0; i < r.size(); ++i)
         w[i] = base[i] * std::sqrt(std::min(1.0, kHuber * sigma / std::max(1e-300, std::abs(r[i]))));
     }

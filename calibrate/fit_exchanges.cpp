@@ -17,8 +17,8 @@ constexpr std::size_t kMostSegments = 5;
 constexpr std::size_t kFewestInside = 2;  // sizes of a segment
 constexpr double kPenalty = 0.04;         // in |ln| that a further segment must save
 constexpr double kHuge = 1e18;
-constexpr double kCovered = 0.88;  // of sizes left out, by the 90 % interval
-constexpr double kLeastDeviation = 0.0025;
+constexpr double kExchangesCovered = 0.88;  // of sizes left out, by the 90 % interval
+constexpr double kExchangeDeviation = 0.0025;
 constexpr double kWorth = 4;                   // misses: what those of the whole fabric count beside a curve's own
 constexpr std::ptrdiff_t kFewestRepeated = 2;  // sizes that tell how times of one size differ
 constexpr std::size_t kFewestMisses = 8;       // that tell what share of them intervals hold
@@ -27,21 +27,21 @@ constexpr double kSmallEnough = 16384, kLargeEnough = 100e6;  // B: from here to
 constexpr double kOfTwo = 0.76;  // of the rate of a ring of more ranks: A100, H100, B200 alike
 constexpr double kNear = 0.15;
 
-struct Point {
+struct ExchangePoint {
   double size = 0, time = 0;
 };
 struct Line {
   double latency = 0, slope = 0;
   double at(double size) const { return latency + slope * size; }
 };
-using Points = std::vector<Point>;
+using Points = std::vector<ExchangePoint>;
 struct Ring {  // what is known of a curve besides its points
   double factor = 1, bus = 1;
   std::int64_t ranks = 2, nodes = 1;
 };
 
 /// Σ w (latency + slope·S − T)² / T² over lines that neither start below zero nor fall.
-Line least_squares(const Point* p, std::size_t n, const std::vector<double>& weights) {
+Line least_squares(const ExchangePoint* p, std::size_t n, const std::vector<double>& weights) {
   double a = 0, b = 0, c = 0, u = 0, v = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const double w = weights[i] / (p[i].time * p[i].time);
@@ -56,7 +56,7 @@ Line least_squares(const Point* p, std::size_t n, const std::vector<double>& wei
   return line;
 }
 
-Line fit_line(const Point* p, std::size_t n) {
+Line fit_line(const ExchangePoint* p, std::size_t n) {
   std::vector<double> weights(n, 1.0);
   Line line;
   for (int round = 0; round < kRounds; ++round) {
@@ -67,7 +67,7 @@ Line fit_line(const Point* p, std::size_t n) {
   return line;
 }
 
-double misfit(const Point* p, std::size_t n, const Line& line) {
+double misfit(const ExchangePoint* p, std::size_t n, const Line& line) {
   double sum = 0;
   for (std::size_t i = 0; i < n; ++i) sum += std::abs(std::log(std::max(line.at(p[i].size), 1e-12) / p[i].time));
   return sum;
@@ -129,7 +129,7 @@ class Segmentation {
 /// from what rings reach elsewhere in the fabric than `kNear`. Two ranks reach three quarters of what more do. A rate
 /// that is more than three times as high is of other links (bridges between pairs) and stays.
 double slope_beyond(const Points& points, const Ring& ring) {
-  const Point last = points.back();
+  const ExchangePoint last = points.back();
   std::size_t i = points.size() - 1;
   while (i > 0 && points[i].size > last.size / 4) --i;
   const double own = std::max(0.0, (last.time - points[i].time) / std::max(1.0, last.size - points[i].size));
@@ -140,7 +140,7 @@ double slope_beyond(const Points& points, const Ring& ring) {
 
 /// The points with what is assumed of the ends that were not measured.
 Points with_ends(Points points, const Ring& ring) {
-  const Point first = points.front(), last = points.back();
+  const ExchangePoint first = points.front(), last = points.back();
   const double slope = slope_beyond(points, ring);
   if (first.size > kSmallEnough) {
     points.insert(points.begin(), {1024, first.time / 2});
@@ -154,10 +154,10 @@ Points with_ends(Points points, const Ring& ring) {
 
 /// |ln(measured / fitted)| of each number of a spread, over what doubt it multiplies.
 constexpr std::array kSpreads{&CurveSpread::at, &CurveSpread::between, &CurveSpread::beyond, &CurveSpread::below};
-using Misses = std::array<std::vector<double>, kSpreads.size()>;
+using ExchangeMisses = std::array<std::vector<double>, kSpreads.size()>;
 using Sizes = std::map<double, std::vector<double>>;  // times of each
 
-void add_miss(Misses& misses, const CollectiveCurve& curve, const Point& p) {
+void add_miss(ExchangeMisses& misses, const CollectiveCurve& curve, const ExchangePoint& p) {
   const CollectiveCurve::Doubt doubt = curve.doubt(Bytes{p.size});
   const auto number = std::find(kSpreads.begin(), kSpreads.end(), doubt.of) - kSpreads.begin();
   misses[std::size_t(number)].push_back(std::abs(std::log(p.time / curve.time(Bytes{p.size}).base())) / doubt.times);
@@ -165,13 +165,13 @@ void add_miss(Misses& misses, const CollectiveCurve& curve, const Point& p) {
 
 CollectiveCurve curve_of(const Points& points, const Ring& ring) {
   CollectiveCurve c;
-  for (const Point& p : points) c.sizes.push_back(Bytes{p.size});
+  for (const ExchangePoint& p : points) c.sizes.push_back(Bytes{p.size});
   c.segments = Segmentation{with_ends(points, ring)}.best();
   return c;
 }
 
 /// Where sizes were measured several times each time against the others, else against the curve.
-void add_misses_at(Misses& misses, const CollectiveCurve& curve, const Sizes& sizes) {
+void add_misses_at(ExchangeMisses& misses, const CollectiveCurve& curve, const Sizes& sizes) {
   const auto is_repeated = [](const auto& size) { return size.second.size() > 1; };
   if (std::count_if(sizes.begin(), sizes.end(), is_repeated) < kFewestRepeated) {
     for (const auto& [size, times] : sizes)
@@ -188,7 +188,7 @@ void add_misses_at(Misses& misses, const CollectiveCurve& curve, const Sizes& si
 }
 
 /// Each size by a curve that was not told of it; those of the largest fifth by one that knows none of them.
-void add_misses_elsewhere(Misses& misses, const Points& points, const Ring& ring) {
+void add_misses_elsewhere(ExchangeMisses& misses, const Points& points, const Ring& ring) {
   for (std::size_t i = 0; i + 1 < points.size(); ++i) {
     Points others = points;
     others.erase(others.begin() + std::ptrdiff_t(i));
@@ -200,7 +200,8 @@ void add_misses_elsewhere(Misses& misses, const Points& points, const Ring& ring
 }
 
 double deviation_of(const std::vector<double>& misses) {
-  return misses.empty() ? kLeastDeviation : std::max(kLeastDeviation, quantile(misses, kCovered) / kNinetyPercent);
+  return misses.empty() ? kExchangeDeviation
+                        : std::max(kExchangeDeviation, quantile(misses, kExchangesCovered) / kNinetyPercent);
 }
 
 /// Of two logarithms, the first as `n` observations, the second as `kWorth`.
@@ -210,9 +211,9 @@ double mixed(double own, std::size_t n, double common) {
 
 /// One number of the spread of each curve: its own misses and those of the fabric, by their logarithms; scaled so that
 /// the intervals hold their share of all.
-void set_spread(std::vector<CollectiveCurve>& curves, const std::vector<Misses>& misses, std::size_t number) {
+void set_spread(std::vector<CollectiveCurve>& curves, const std::vector<ExchangeMisses>& misses, std::size_t number) {
   std::vector<double> all, needed;
-  for (const Misses& m : misses) all.insert(all.end(), m[number].begin(), m[number].end());
+  for (const ExchangeMisses& m : misses) all.insert(all.end(), m[number].begin(), m[number].end());
   const CurveSpread usual;
   const double common = mixed(deviation_of(all), all.size(), usual.*kSpreads[number]);
   const auto number_of = [&](std::size_t c) -> double& { return curves[c].spread.*kSpreads[number]; };
@@ -222,8 +223,8 @@ void set_spread(std::vector<CollectiveCurve>& curves, const std::vector<Misses>&
     for (const double miss : own) needed.push_back(miss / (kNinetyPercent * number_of(c)));
   }
   if (needed.size() < kFewestMisses) return;
-  const double scale = quantile(std::move(needed), kCovered);
-  for (std::size_t c = 0; c < curves.size(); ++c) number_of(c) = std::max(kLeastDeviation, number_of(c) * scale);
+  const double scale = quantile(std::move(needed), kExchangesCovered);
+  for (std::size_t c = 0; c < curves.size(); ++c) number_of(c) = std::max(kExchangeDeviation, number_of(c) * scale);
 }
 
 }  // namespace
@@ -242,7 +243,7 @@ std::vector<CollectiveCurve> fit_exchanges(const std::vector<ExchangeSample>& sa
   for (const ExchangeSample& s : samples)
     measured[{s.op, s.software}][{s.nodes, s.ranks}][s.bytes.base()].push_back(s.measured.base());
   std::vector<CollectiveCurve> curves;
-  std::vector<Misses> misses;
+  std::vector<ExchangeMisses> misses;
   for (const auto& [kind, places] : measured)
     for (const auto& [place, sizes] : places) {
       if (sizes.size() < kFewest) continue;

@@ -23,7 +23,7 @@ constexpr double kSmaller = 0.8;       // of the points: whose law is judged by 
 constexpr std::size_t kFewestLarge = 8;
 
 /// One measurement as a fit sees it: ops of the law in question, and seconds of all else.
-struct Point {
+struct LawPoint {
   std::vector<const Work*> works;
   std::vector<GpuFacts> facts;
   double others = 0, seconds = 0, size = 0;
@@ -34,8 +34,8 @@ using Coefficients = Eigen::VectorXd;
 
 class LawFitter {
  public:
-  LawFitter(const GpuLawForm& form, std::vector<Point> points) : form_{form}, points_{std::move(points)} {
-    for (const Point& p : points_)
+  LawFitter(const GpuLawForm& form, std::vector<LawPoint> points) : form_{form}, points_{std::move(points)} {
+    for (const LawPoint& p : points_)
       if (p.split == RowSplit::Fit) fitted_.push_back(&p);
   }
 
@@ -68,7 +68,7 @@ class LawFitter {
     return rows;
   }
 
-  double predict(const Coefficients& log, const Point& p) const {
+  double predict(const Coefficients& log, const LawPoint& p) const {
     const Coefficients x = log.array().exp();
     double seconds = p.others;
     for (std::size_t i = 0; i < p.works.size(); ++i)
@@ -145,7 +145,7 @@ class LawFitter {
   }
 
   /// The basis of the correction, by the part of the time that each op of a point takes.
-  Eigen::VectorXd basis(const Point& p) const {
+  Eigen::VectorXd basis(const LawPoint& p) const {
     const Coefficients x = log_.array().exp();
     Eigen::VectorXd row = Eigen::VectorXd::Zero(Eigen::Index(basis_size(form_)));
     const double all = predict(log_, p);
@@ -198,7 +198,7 @@ class LawFitter {
     const Coefficients x = log_.array().exp();
     for (std::size_t a = 0; a < form_.axes.size(); ++a) {
       double least = HUGE_VAL, most = -HUGE_VAL;
-      for (const Point* p : fitted_)
+      for (const LawPoint* p : fitted_)
         for (std::size_t i = 0; i < p->works.size(); ++i) {
           const double v = form_.time(x.data(), *p->works[i], {}, p->facts[i]).axes[a];
           least = std::min(least, v), most = std::max(most, v);
@@ -206,7 +206,7 @@ class LawFitter {
       law.range[std::string{form_.axes[a].name}] = {std::round(least * 100) / 100, std::round(most * 100) / 100};
     }
     std::vector<double> seconds;
-    for (const Point* p : fitted_)
+    for (const LawPoint* p : fitted_)
       for (std::size_t i = 0; i < p->works.size(); ++i)
         seconds.push_back(std::log2(form_.time(x.data(), *p->works[i], {}, p->facts[i]).seconds));
     constexpr double kTail = 0.1;
@@ -217,7 +217,7 @@ class LawFitter {
   void set_errors(GpuLaw& law) const {
     const FittedLaw fitted{form_, law};
     std::map<RowSplit, std::vector<double>> errors;
-    for (const Point& p : points_) {
+    for (const LawPoint& p : points_) {
       double seconds = p.others;
       for (std::size_t i = 0; i < p.works.size(); ++i) seconds += fitted(*p.works[i], {}, p.facts[i]).seconds;
       errors[p.split].push_back(std::abs(seconds / p.seconds - 1));
@@ -232,26 +232,26 @@ class LawFitter {
   }
 
   const GpuLawForm& form_;
-  std::vector<Point> points_;
-  std::vector<const Point*> fitted_;
+  std::vector<LawPoint> points_;
+  std::vector<const LawPoint*> fitted_;
   Coefficients log_, correction_, left_out_, spread_;
 };
 
 /// The least growth with which intervals of a law of the smaller points hold their share of the largest fifth; that of
 /// laws that nobody fitted where these are too few.
-double growth_of(const GpuLawForm& form, std::vector<Point> points) {
+double growth_of(const GpuLawForm& form, std::vector<LawPoint> points) {
   std::vector<double> sizes, needed;
-  for (const Point& p : points)
+  for (const LawPoint& p : points)
     if (p.split == RowSplit::Fit) sizes.push_back(p.size);
   const double edge = quantile(sizes, kSmaller);
   if (double(sizes.size()) * kSmaller < double(kLeastPoints)) return GpuLaw{}.growth;
-  std::vector<Point> large;
-  for (Point& p : points)
+  std::vector<LawPoint> large;
+  for (LawPoint& p : points)
     if (p.split == RowSplit::Fit && p.size > edge) large.push_back(p), p.split = RowSplit::Largest;
   GpuLaw law = LawFitter{form, std::move(points)}.fit();
   law.growth = 0;
   const FittedLaw small{form, law};
-  for (const Point& p : large) {
+  for (const LawPoint& p : large) {
     double seconds = p.others, doubt = 0, longest = 0;
     for (std::size_t i = 0; i < p.works.size(); ++i) {
       const FittedLaw::Answer a = small(*p.works[i], {}, p.facts[i]);
@@ -274,8 +274,8 @@ std::vector<RowSplit> splits_of(const std::vector<KernelCase>& cases) {
   return split_rows(items);
 }
 
-Point point_of(const KernelCase& c, LawSlot slot, RowSplit split, const GpuModel& model, double sms) {
-  Point p;
+LawPoint point_of(const KernelCase& c, LawSlot slot, RowSplit split, const GpuModel& model, double sms) {
+  LawPoint p;
   Bindings bindings;
   bindings.working_set =
       c.in_plan ? 1 : 0;  // bytes; that there are any tells the model that the clock is that of plans
@@ -309,7 +309,7 @@ std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<Ke
   std::vector<std::string> fitted;
   for (const LawSlot slot : fit_order(slots)) {
     const GpuModel model{"", parameters, borrowed};
-    std::vector<Point> points;
+    std::vector<LawPoint> points;
     std::set<std::string> harnesses;
     bool eager_loop = true;
     for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -319,7 +319,7 @@ std::vector<std::string> fit_gpu(GpuParameters& parameters, const std::vector<Ke
       eager_loop = eager_loop && cases[i].eager_loop;
     }
     const auto seen =
-        std::count_if(points.begin(), points.end(), [](const Point& p) { return p.split == RowSplit::Fit; });
+        std::count_if(points.begin(), points.end(), [](const LawPoint& p) { return p.split == RowSplit::Fit; });
     if (std::size_t(seen) < kLeastPoints) continue;
     const double growth = growth_of(law_form(slot), points);
     GpuLaw law = LawFitter{law_form(slot), std::move(points)}.fit();

@@ -19,9 +19,9 @@ constexpr BytesPerSecond kForeignRates[] = {1.0_GBps, 4.0_GBps, 16.0_GBps};
 constexpr std::size_t kNearby = 2;  // larger shares that are tried again while others pass data through
 
 constexpr double kLeastOfMessage = 0.05;  // of a core
-constexpr double kLongStep = 2e-2;        // seconds
+constexpr double kLongOp = 2e-2;          // seconds
 constexpr double kMostLost = 0.5;         // of a rank's time
-constexpr double kMostBeside = 0.2;       // of it, to ranks on other cores; more is of neighbours that come and go
+constexpr double kMostOthers = 0.2;       // of it, to ranks on other cores; more is of neighbours that come and go
 
 // Parts of the steps, each predicted from the others: few while the last cache is searched for, many where errors tell
 // the intervals, since a fit without a half of them errs by up to a fifth more than one without a sixth.
@@ -230,10 +230,10 @@ double time_lost_beside(const HostParameters& parameters, const Measurements& me
   };
   for (std::size_t i = 0; i < measured.alone.size(); ++i) {
     const MeasuredPlan& together = measured.plans[measured.beside.begin + i];
-    if (together.seconds.median >= kLongStep)
+    if (together.seconds.median >= kLongOp)
       lost.push_back(1 - as_measured(together) / as_measured(measured.plans[measured.alone[i]]));
   }
-  return lost.empty() ? 0 : std::clamp(median(std::move(lost)), 0.0, kMostBeside);
+  return lost.empty() ? 0 : std::clamp(median(std::move(lost)), 0.0, kMostOthers);
 }
 
 /// The part of its time that a rank loses when it shares its core, over steps that more ranks than cores do at once:
@@ -253,7 +253,7 @@ double error_of_sharing(const HostParameters& parameters, const Measurements& me
   const HostModel model{"host", parameters};
   for (const Numbers& n : {measured.beside, measured.turns})
     for (std::size_t i = n.begin; i < n.end; ++i)
-      if (const MeasuredPlan& plan = measured.plans[i]; plan.seconds.median >= kLongStep)
+      if (const MeasuredPlan& plan = measured.plans[i]; plan.seconds.median >= kLongOp)
         sizes.push_back(std::abs(std::log(plan.seconds.median / beside_itself(model, plan))));
   return median(std::move(sizes)) / kMiddleOfNormal;
 }

@@ -109,7 +109,7 @@ GpuResult result_from_line(const std::string& line) {
     std::istringstream all{numbers};
     if (all >> r.seconds.median >> r.seconds.median_error >> r.seconds.count >> r.flops >> r.bytes) return r;
   }
-  throw UserError{fmt::format("no measurement of a GPU: {}", quoted(line)),
+  throw UserError{fmt::format("no measurement of a GPU: {}", in_quotes(line)),
                   "lines have group, name, seconds, error, count, FLOP and bytes between tabs"};
 }
 

@@ -18,7 +18,7 @@ constexpr std::ptrdiff_t kOpsPerPlan = 40;
 constexpr double kPicosecond = 1e-12;
 constexpr double kVisit = 0.005;         // seconds that a visit measures for, if the plan is short
 constexpr std::size_t kFewestQuiet = 3;  // measurements that count, disturbed or not
-constexpr int kFewestRuns = 2, kMostRuns = 8;
+constexpr int kFewestRuns = 2, kMostMeasured = 8;
 // Until the caches keep what they will keep of a working set that they may hold, or a part of which they may hold, as
 // they do not replace what was used longest ago: passes, of which long ones need few.
 constexpr double kMostHeld = 3;  // times the last cache
@@ -138,7 +138,7 @@ void BenchRun::visit() {
   const auto times = [&](double seconds, int fewest, int most) {
     return usual >= kLongPass ? 1 : static_cast<int>(std::clamp(seconds / usual, double(fewest), double(most)));
   };
-  const int runs = times(totals_.empty() ? 0 : kVisit, kFewestRuns, kMostRuns);
+  const int runs = times(totals_.empty() ? 0 : kVisit, kFewestRuns, kMostMeasured);
   run(stays ? times(kSettling, kFewestSettling, kMostSettling) : 1, runs);
 }
 

@@ -14,7 +14,7 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
     CollectiveKind::Broadcast, CollectiveKind::Reduce,    CollectiveKind::Shift,         CollectiveKind::Barrier};
 constexpr int kSizes = 12;
-constexpr std::int64_t kMostElements = 1 << 20;
+constexpr std::int64_t kMostSent = 1 << 20;
 constexpr Gemm kUsualWork{.m = 128, .n = 128, .k = 128, .transpose_b = true};  // tens of microseconds
 
 Shape input_of(CollectiveKind k, std::int64_t elements, std::int64_t ranks) {
@@ -92,7 +92,7 @@ class MessageMaker {
 };
 
 std::int64_t draw_elements(Random& random, std::int64_t ranks) {
-  return (log_integer(random, 64, kMostElements) + ranks) / ranks * ranks;
+  return (log_integer(random, 64, kMostSent) + ranks) / ranks * ranks;
 }
 
 Bench bench_of(const std::string& name, const std::vector<Message>& messages, std::int64_t ranks) {

@@ -9,16 +9,16 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kMostElements = 1 << 21;  // of one operand
+constexpr std::int64_t kMostStreamed = 1 << 21;  // of one operand
 
-struct Matrix {
+struct MatrixSize {
   std::int64_t rows, cols;
 };
 /// Tokens by width.
-Matrix draw_matrix(Random& r, std::int64_t widest = 4096) {
+MatrixSize draw_matrix(Random& r, std::int64_t widest = 4096) {
   for (;;) {
-    const Matrix m{log_integer(r, 1, 8192), width(r, 32, widest)};
-    if (m.rows * m.cols <= kMostElements) return m;
+    const MatrixSize m{log_integer(r, 1, 8192), width(r, 32, widest)};
+    if (m.rows * m.cols <= kMostStreamed) return m;
   }
 }
 constexpr ActivationKind kCommon[] = {ActivationKind::GeluTanh, ActivationKind::Silu, ActivationKind::Relu};
@@ -95,12 +95,12 @@ Work draw_sum_rows(Random& r) {
   const auto [n, d] = draw_matrix(r);
   return SumRows{.rows = n, .cols = d, .accumulate = r.below(2) == 0};
 }
-Work draw_fill(Random& r) { return Fill{log_integer(r, 64, kMostElements)}; }
+Work draw_fill(Random& r) { return Fill{log_integer(r, 64, kMostStreamed)}; }
 Work draw_dropout(Random& r) {
   const auto [n, d] = draw_matrix(r, 1024);
   return Dropout{.rows = n, .cols = d, .global_cols = d, .probability = 0.1};
 }
-Work draw_cast(Random& r) { return Cast{log_integer(r, 64, kMostElements), DType::F32, DType::F64}; }
+Work draw_cast(Random& r) { return Cast{log_integer(r, 64, kMostStreamed), DType::F32, DType::F64}; }
 Work draw_broadcast_heads(Random& r) {
   const auto [n, d] = draw_matrix(r, 128);
   return BroadcastHeads{n, log_integer(r, 2, 16), d};
@@ -113,7 +113,7 @@ Work draw_copy_rows(Random& r) {
   const auto [n, d] = draw_matrix(r);
   return CopyRows{n, d};
 }
-Work draw_copy(Random& r) { return Copy{Bytes{double(log_integer(r, 64, 2 * kMostElements) * 4)}}; }
+Work draw_copy(Random& r) { return Copy{Bytes{double(log_integer(r, 64, 2 * kMostStreamed) * 4)}}; }
 
 Work draw_gather(Random& r) {
   const auto [n, d] = draw_matrix(r, 1024);
@@ -258,10 +258,10 @@ Work draw_pool_backward(Random& r) {
   return MeanPoolBackward{log_integer(r, 1, 16), log_integer(r, 16, 256), width(r, 64, 768)};
 }
 
-Work draw_sum_squares(Random& r) { return SumSquares{log_integer(r, 64, kMostElements)}; }
-Work draw_sgd(Random& r) { return Sgd{.elements = log_integer(r, 64, kMostElements)}; }
+Work draw_sum_squares(Random& r) { return SumSquares{log_integer(r, 64, kMostStreamed)}; }
+Work draw_sgd(Random& r) { return Sgd{.elements = log_integer(r, 64, kMostStreamed)}; }
 Work draw_adamw(Random& r) {
-  return AdamW{.elements = log_integer(r, 64, kMostElements), .decay = 0.01, .step = Extent{0, Symbol::Step}};
+  return AdamW{.elements = log_integer(r, 64, kMostStreamed), .decay = 0.01, .step = Extent{0, Symbol::Step}};
 }
 
 Work draw_merge(Random& r) {

@@ -15,7 +15,7 @@ std::vector<std::string> dtype_names() {
   return names;
 }
 
-std::vector<std::string> law_names() {
+std::vector<std::string> gpu_law_names() {
   std::vector<std::string> names;
   for (std::size_t s = 0; s < num_law_slots(); ++s) names.push_back(law_name(static_cast<LawSlot>(s)));
   return names;
@@ -27,7 +27,7 @@ void check_keys(const Node& document, std::string_view part, std::string_view wh
   if (!map) return;
   for (const auto& [key, node] : map->fields)
     if (std::find(known.begin(), known.end(), key) == known.end())
-      problems.push_back(at_key(node, fmt::format("unknown {} {}", what, quoted(key)), name_hint(what, key, known)));
+      problems.push_back(at_key(node, fmt::format("unknown {} {}", what, in_quotes(key)), name_hint(what, key, known)));
 }
 
 std::size_t count(const std::vector<std::vector<double>>& rows) {
@@ -42,7 +42,7 @@ void check_law(const Node& node, const GpuLaw& law, const GpuLawForm& form, std:
     names.emplace_back(p.name);
     if (!law.parameters.contains(names.back()))
       problems.push_back(
-          at(node, fmt::format("the law has no {}", quoted(names.back())), "give all coefficients of its form"));
+          at(node, fmt::format("the law has no {}", in_quotes(names.back())), "give all coefficients of its form"));
   }
   check_keys(node, "parameters", "coefficient", names, problems);
   const auto check_count = [&](std::string_view what, std::size_t n) {
@@ -54,8 +54,8 @@ void check_law(const Node& node, const GpuLaw& law, const GpuLawForm& form, std:
   check_count("spread", count(law.spread));
   for (const auto& [axis, range] : law.range)
     if (range.size() != 2)
-      problems.push_back(
-          at(node, fmt::format("the range of {} has {} numbers", quoted(axis), range.size()), "write [least, most]"));
+      problems.push_back(at(node, fmt::format("the range of {} has {} numbers", in_quotes(axis), range.size()),
+                            "write [least, most]"));
 }
 
 /// Those under a key of the document.
@@ -71,7 +71,7 @@ void check_laws(const Node& document, std::string_view key, const std::map<std::
 }
 
 void check_runtime(const Node& runtime, const GpuRuntime& r, std::vector<Diagnostic>& problems) {
-  check_keys(runtime, "products", "law", law_names(), problems);
+  check_keys(runtime, "products", "law", gpu_law_names(), problems);
   if (problems.empty()) check_laws(runtime, "products", r.products, problems);
   const std::vector<std::string> features{kernel_features().begin(), kernel_features().end()};
   if (const Node* kernels = runtime.find("kernels"))
@@ -90,7 +90,7 @@ GpuParameters read_gpu_parameters(const Node& document) {
   std::vector<Diagnostic> problems;
   read_options(document, p, problems);
   check_keys(document, "peak", "data type", dtype_names(), problems);
-  check_keys(document, "laws", "law", law_names(), problems);
+  check_keys(document, "laws", "law", gpu_law_names(), problems);
   if (problems.empty()) check_laws(document, "laws", p.laws, problems);
   if (problems.empty() && p.runtime) check_runtime(*document.find("runtime"), *p.runtime, problems);
   if (!problems.empty()) throw UserError{in_file_order(std::move(problems))};

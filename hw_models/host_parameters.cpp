@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-std::vector<std::string> law_names() {
+std::vector<std::string> host_law_names() {
   std::vector<std::string> names;
   for (std::size_t slot = 0; slot < kNumSlots; ++slot)
     if (std::string name = slot_name(slot); !name.empty()) names.push_back(std::move(name));
@@ -34,12 +34,12 @@ bool is_among(const std::string& name, const std::vector<std::string>& known) {
 }
 
 /// Names of one kind that are not known. Nobody writes them: they are of another version.
-void check_keys(const Node& law, std::string_view part, std::string_view what, const std::vector<std::string>& known,
-                std::vector<Diagnostic>& unknown) {
+void check_law_keys(const Node& law, std::string_view part, std::string_view what,
+                    const std::vector<std::string>& known, std::vector<Diagnostic>& unknown) {
   const Node* map = law.find(part);
   if (!map) return;
   for (const auto& [key, node] : map->fields)
-    if (!is_among(key, known)) unknown.push_back(at_key(node, fmt::format("unknown {} {}", what, quoted(key))));
+    if (!is_among(key, known)) unknown.push_back(at_key(node, fmt::format("unknown {} {}", what, in_quotes(key))));
 }
 
 void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {
@@ -47,7 +47,7 @@ void check_ranges(const Node& law, std::vector<Diagnostic>& problems) {
   if (!map) return;
   for (const auto& [key, node] : map->fields)
     if (node.items.size() != 2)
-      problems.push_back(at(node, fmt::format("the range of {} has {} numbers", quoted(key), node.items.size()),
+      problems.push_back(at(node, fmt::format("the range of {} has {} numbers", in_quotes(key), node.items.size()),
                             "write [least, most]"));
 }
 
@@ -55,12 +55,12 @@ void check_laws(const Node& document, std::vector<Diagnostic>& problems) {
   const Node* laws = document.find("laws");
   if (!laws) return;
   std::vector<Diagnostic> unknown;
-  check_keys(document, "laws", "law", law_names(), unknown);
+  check_law_keys(document, "laws", "law", host_law_names(), unknown);
   for (const auto& [key, law] : laws->fields) {
     const std::size_t slot = slot_named(key);
     if (slot == kNumSlots) continue;
-    check_keys(law, "coefficients", "feature", feature_names(form_of(slot)), unknown);
-    check_keys(law, "range", "size", axis_names(form_of(slot)), unknown);
+    check_law_keys(law, "coefficients", "feature", feature_names(form_of(slot)), unknown);
+    check_law_keys(law, "range", "size", axis_names(form_of(slot)), unknown);
     check_ranges(law, problems);
   }
   if (unknown.empty()) return;

@@ -86,7 +86,7 @@ std::unique_ptr<DeviceModel> read_device(const Node& document, std::string_view 
   const auto& [key, parameters] = document.fields.front();
   for (const DeviceKind& kind : kKinds)
     if (kind.name == key) return kind.make(parameters, name, folders);
-  throw UserError{at_key(parameters, fmt::format("unknown kind of device {}", orrery::quoted(key)),
+  throw UserError{at_key(parameters, fmt::format("unknown kind of device {}", in_quotes(key)),
                          name_hint("kind of device", key, known))};
 }
 

@@ -32,7 +32,7 @@ std::span<const KnobInfo> knobs() { return kKnobs; }
 
 void Scales::scale(std::string_view name, double factor) {
   if (!(factor > 0) || !std::isfinite(factor))
-    throw UserError{fmt::format("parameter {} cannot be scaled by {}", quoted(name), factor),
+    throw UserError{fmt::format("parameter {} cannot be scaled by {}", in_quotes(name), factor),
                     "use a number above 0, such as 2 or 0.5"};
   std::vector<std::string> names;
   for (int i = 0; i < kNumKnobs; ++i) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/arena.hpp"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -19,8 +17,6 @@ namespace {
 constexpr std::int64_t kBlock = 1 << 20;
 constexpr std::uintptr_t kLargePage = 2 << 20;
 
-[[noreturn]] void fail(const char* call) { throw DeviceError{fmt::format("{}: {}", call, std::strerror(errno))}; }
-
 void unmap(std::uintptr_t first, std::uintptr_t last) {
   if (last > first) munmap(reinterpret_cast<void*>(first), last - first);
 }
@@ -31,7 +27,7 @@ std::uintptr_t map_memory(std::int64_t capacity) {
   const auto bytes = static_cast<std::uintptr_t>(capacity);
   void* p =
       mmap(nullptr, bytes + kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) fail("mmap");
+  if (p == MAP_FAILED) fail_call("mmap");
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)), first = reinterpret_cast<std::uintptr_t>(p);
   const std::uintptr_t base = (first + kLargePage - 1) / kLargePage * kLargePage;
   unmap(first, base);

@@ -24,8 +24,6 @@ constexpr std::int64_t kSector = 4096;  // what disks of today read and write as
 
 std::int64_t up(std::int64_t bytes) { return (bytes + kSector - 1) / kSector * kSector; }
 
-[[noreturn]] void fail(const char* call) { throw DeviceError{fmt::format("{}: {}", call, std::strerror(errno))}; }
-
 /// Four independent multiply-and-add chains over 64-bit words: any changed bit changes the sum, and the place of a word
 /// counts.
 std::uint64_t checksum(const std::byte* p, std::int64_t bytes) {
@@ -55,7 +53,7 @@ DiskFile::DiskFile(PageCache cache) : block_{cache == PageCache::Passed ? kLarge
     path = pattern;
     file_ = mkstemp(path.data());
   }
-  if (file_ < 0) fail("mkstemp");
+  if (file_ < 0) fail_call("mkstemp");
   unlink(path.c_str());
   buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kSector, static_cast<std::size_t>(block_))));
   if (!buffer_) throw std::bad_alloc{};
@@ -74,7 +72,7 @@ void DiskFile::load(std::int64_t block) {
     const ssize_t n =
         ended ? 0 : pread(file_, buffer_.get() + have, static_cast<std::size_t>(wanted - have), block * block_ + have);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("pread");
+    if (n < 0) fail_call("pread");
     if (n == 0)
       throw DeviceError{
           fmt::format("the file of a disk tier ends at byte {}: more was written to it", block * block_ + have)};
@@ -115,7 +113,7 @@ void DiskFile::write_block(std::int64_t block, std::int64_t first, const std::by
   for (std::int64_t done = start; done < end;) {
     const ssize_t n = pwrite(file_, buffer_.get() + done, static_cast<std::size_t>(end - done), block * block_ + done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("pwrite");
+    if (n < 0) fail_call("pwrite");
     done += n;
   }
   known.bytes = std::max(known.bytes, first + bytes);

@@ -22,8 +22,6 @@ constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
 
 std::int64_t memory_of_machine() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
-std::string_view tensor_name(const Plan& plan, TensorId t) { return plan.names[plan.tensors[t.index()].name]; }
-
 }  // namespace
 
 PlanExecutor::PlanExecutor(std::unique_ptr<const Device> device, const HostOptions& options)
@@ -67,7 +65,7 @@ const RankRun& PlanExecutor::rank_of(const Plan& plan, TensorId tensor, RankId r
   const RankRun& run = it->second->ranks()[rank.index()];
   const auto& held = run.program->persistent;
   if (!std::binary_search(held.begin(), held.end(), plan.owner(tensor)))
-    throw UserError{fmt::format("'{}' is not a persistent tensor of rank {} in plan '{}'", tensor_name(plan, tensor),
+    throw UserError{fmt::format("'{}' is not a persistent tensor of rank {} in plan '{}'", plan.name_of(tensor),
                                 rank.index(), plan.name),
                     "only persistent tensors that an op of the rank uses can be read and written"};
   return run;
@@ -80,7 +78,7 @@ void PlanExecutor::store(const Plan& plan, TensorId tensor, RankId rank, std::sp
   const std::int64_t elements = plan.shape(tensor).elements();
   if (static_cast<std::int64_t>(values.size()) != elements)
     throw UserError{
-        fmt::format("'{}' has {} elements, {} values are given", tensor_name(plan, tensor), elements, values.size())};
+        fmt::format("'{}' has {} elements, {} values are given", plan.name_of(tensor), elements, values.size())};
   if (!device_->holds_data() || !run.is_here()) return;
   write_tensor(plan, tensor, run.places[plan.owner(tensor).index()], *run.memory, values);
 }

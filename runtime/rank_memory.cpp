@@ -15,8 +15,6 @@ void make_room(std::vector<T>& v, std::size_t more) {
   if (v.capacity() < v.size() + more) v.reserve(std::max(2 * v.capacity(), v.size() + more));
 }
 
-std::string_view tensor_name(const Plan& plan, TensorId t) { return plan.names[plan.tensors[t.index()].name]; }
-
 }  // namespace
 
 std::int64_t storage_bytes(const Plan& plan, TensorId owner) {
@@ -41,18 +39,18 @@ RankMemory::TierState& RankMemory::tier(Tier t) {
 std::uintptr_t RankMemory::persistent(const Plan& plan, TensorId owner) {
   const Tensor& t = plan.tensors[owner.index()];
   const std::int64_t bytes = storage_bytes(plan, owner);
-  Stored& stored = persistent_[{std::string{tensor_name(plan, owner)}, t.tier}];
+  Stored& stored = persistent_[{std::string{plan.name_of(owner)}, t.tier}];
   if (stored.bytes == bytes) return stored.place;
   if (stored.bytes != 0)
     throw UserError{
         fmt::format("persistent tensor '{}' on tier {} takes {} B in plan '{}' and {} B in a plan before it",
-                    tensor_name(plan, owner), name_of(t.tier), bytes, plan.name, stored.bytes),
+                    plan.name_of(owner), name_of(t.tier), bytes, plan.name, stored.bytes),
         "plans that share a tensor by name must agree on its size"};
   TierState& state = tier(t.tier);
   const std::int64_t used_before = state.arena.stats().extent;
   const auto place = state.arena.take(bytes);
   if (!place) {
-    persistent_.erase({std::string{tensor_name(plan, owner)}, t.tier});
+    persistent_.erase({std::string{plan.name_of(owner)}, t.tier});
     out_of_memory({owner, t.tier, bytes}, OpId{}, plan);
   }
   state.arena.clear(*place, bytes, used_before);
@@ -210,7 +208,7 @@ void RankMemory::out_of_memory(const StorageMark& mark, OpId op, const Plan& pla
   const std::string where = op.is_none() ? std::string{"before the first op"}
                                          : fmt::format("at op {} '{}'", op.index(), plan.name_of(plan[op]));
   throw DeviceError{fmt::format("out of memory on rank {}: '{}' needs {}, {} of {} are in use {}", rank_.index(),
-                                tensor_name(plan, mark.owner), to_text(Bytes{double(mark.bytes)}),
+                                plan.name_of(mark.owner), to_text(Bytes{double(mark.bytes)}),
                                 to_text(Bytes{double(state.live)}), to_text(Bytes{double(state.arena.capacity())}),
                                 where)};
 }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "sim/app/galvatron_bmw_model.hpp"
-#include "sim/app/galvatron_published.hpp"
+#include "sim/app/reproduce/galvatron_bmw_model.hpp"
+#include "sim/app/reproduce/galvatron_published.hpp"
 
 using namespace orrery;
 

@@ -102,7 +102,7 @@ TEST_CASE("rows that lack what decides the time are skipped with the reason", "[
 }
 
 // Layers, microbatches and stages repeat: steps with fewer of them tell the time of the whole one.
-TEST_CASE("a long step is what its short steps say", "[published]") {
+TEST_CASE("a long step is what its short steps say", "[published][long]") {
   const auto* layout = GENERATE("8,1,,1,none,full,1,64", "2,4,,1,none,full,2,160", "1,1,,8,ZeRO-1,none,2,832",
                                 "1,1,,8,ZeRO-3,none,2,832", "2,4,2,1,none,none,1,64");
   const PublishedStep s =

@@ -122,7 +122,7 @@ TEST_CASE("expectations are met within their tolerance, and errors have a place"
   CHECK_THROWS_WITH(check_expectations(s, r), Catch::StartsWith("s.yaml:3:5: unknown metric 'stepp'"));
 }
 
-TEST_CASE("every scenario that comes with the program predicts what it expects") {
+TEST_CASE("every scenario that comes with the program predicts what it expects", "[long]") {
   const Environment environment{{"ORRERY_HOME", "/dev/null/none"}};
   const Wiring wiring{environment};
   for (const std::string& name : wiring.locations().scenario_names()) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Published results beside ours: which claims hold is part of the results, so a change of it is seen.
-#include "sim/app/reproduction.hpp"
+#include "sim/app/reproduce/reproduction.hpp"
 
 #include <cmath>
 #include <set>
 
 #include "hw_models/software_profile.hpp"
-#include "sim/app/optex_study.hpp"
+#include "sim/app/reproduce/optex_study.hpp"
 #include "sim/app/speculation_study.hpp"
 #include "tests/app_testing.hpp"
 #include "tests/user_error.hpp"

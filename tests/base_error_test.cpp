@@ -43,12 +43,12 @@ TEST_CASE("the caret counts code points, not bytes", "[base][error]") {
 TEST_CASE("control characters of the input never reach the terminal", "[base][error]") {
   CHECK(to_text({.message = "m", .file = "f", .line = 1, .column = 1, .source = "a\x1b[31m"}) ==
         "f:1:1: m\n  a [31m\n  ^");
-  CHECK(orrery::quoted("a\nb\x1b") == "'a\\x0ab\\x1b'");
+  CHECK(in_quotes("a\nb\x1b") == "'a\\x0ab\\x1b'");
 }
 
 TEST_CASE("a long text is quoted with its middle cut out", "[base][error]") {
-  CHECK(orrery::quoted(std::string(80, 'a')) == "'" + std::string(80, 'a') + "'");
-  CHECK(orrery::quoted(std::string(81, 'a')) == "'" + std::string(40, 'a') + "..." + std::string(20, 'a') + "'");
+  CHECK(in_quotes(std::string(80, 'a')) == "'" + std::string(80, 'a') + "'");
+  CHECK(in_quotes(std::string(81, 'a')) == "'" + std::string(40, 'a') + "..." + std::string(20, 'a') + "'");
 }
 
 TEST_CASE("a user error joins all its problems", "[base][error]") {
@@ -85,10 +85,10 @@ TEST_CASE("an unknown name lists the known ones and proposes the nearest", "[bas
 }
 
 TEST_CASE("a name is near when at most a third of it differs", "[base][error]") {
-  CHECK(nearest_name("stage", {"stages", "states"}) == "stages");               // distances 1 and 2
-  CHECK(nearest_name("Data-Parallel", {"data_parallel"}) == "data_parallel");   // case and dashes do not count
-  CHECK(nearest_name("abcdef", {"abcxyz"}).empty());                            // 3 of 6 differ
-  CHECK(nearest_name("abcdef", {"abcdxy"}) == "abcdxy");                        // 2 of 6
+  CHECK(nearest_name("stage", {"stages", "states"}) == "stages");              // distances 1 and 2
+  CHECK(nearest_name("Data-Parallel", {"data_parallel"}) == "data_parallel");  // case and dashes do not count
+  CHECK(nearest_name("abcdef", {"abcxyz"}).empty());                           // 3 of 6 differ
+  CHECK(nearest_name("abcdef", {"abcdxy"}) == "abcdxy");                       // 2 of 6
   // Part of a name, however it is joined; of several the shortest.
   CHECK(nearest_name("H100", {"dgx_a100", "dgx_h100_x8", "dgx_h100"}) == "dgx_h100");
   CHECK(nearest_name("llama3", {"llama-2-7b", "llama-3-70b", "llama-3-8b"}) == "llama-3-8b");

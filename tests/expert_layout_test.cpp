@@ -32,7 +32,7 @@ std::size_t kept_behind_experts(const Plan& plan) {
   std::size_t kept = 0;
   for (const Op& op : plan.ops)
     for (const Operand& o : plan.operands_of(op)) {
-      const std::string_view name = plan.names[plan.tensors[plan.owner(o.tensor()).index()].name];
+      const std::string_view name = plan.name_of(plan.owner(o.tensor()));
       kept += op.phase == Phase::Backward && name.ends_with(".moe.combine");
     }
   return kept;

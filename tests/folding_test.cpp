@@ -140,7 +140,7 @@ constexpr LoweredCase kCases[] = {
 
 }  // namespace
 
-TEST_CASE("a rank per class tells the picosecond of every op and the peak of every rank", "[parallel]") {
+TEST_CASE("a rank per class tells the picosecond of every op and the peak of every rank", "[parallel][long]") {
   std::size_t spans = 0;
   for (const LoweredCase& c : kCases) {
     INFO(c.strategy);

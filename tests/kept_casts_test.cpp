@@ -63,7 +63,7 @@ std::multiset<std::string> kept_inputs(const Plan& plan) {
       const TensorId t = plan.owner(o.tensor());
       if (o.writes() && op.phase == Phase::Forward) made.insert(t.value);
       if (!o.reads() || op.phase != Phase::Backward || !plan.name_of(op).ends_with(".dw")) continue;
-      if (made.contains(t.value)) inputs.insert(std::string{plan.names[plan.tensors[t.index()].name]});
+      if (made.contains(t.value)) inputs.insert(std::string{plan.name_of(t)});
     }
   return inputs;
 }

@@ -201,7 +201,7 @@ Numbers joined(const std::vector<Numbers>& parts) {
 Numbers kernel_coordinates(const Plan& plan, const Model& model) {
   Numbers out;
   for (const Constant& c : plan.constants) {
-    if (plan.names[plan.tensors[c.tensor.index()].name] != "kernel.coordinates") continue;
+    if (plan.name_of(c.tensor) != "kernel.coordinates") continue;
     for (const double at : c.values({})) {  // of the storage, where matrices come first
       double before = 0;
       for (std::size_t i = 0; i < model.parameters.size(); ++i) {

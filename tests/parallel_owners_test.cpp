@@ -78,7 +78,7 @@ TEST_CASE("what lies elsewhere on each rank lies in tensors that its ops are ord
   const auto problem = [&](auto change) {
     Plan p = plan;
     for (RankView& v : p.rank_views)
-      if (plan.names[plan.tensors[v.view.index()].name] == "owned.0.grad.0") change(p, v);
+      if (plan.name_of(v.view) == "owned.0.grad.0") change(p, v);
     const std::vector<std::string> problems = check_plan(p);
     return problems.empty() ? std::string{} : problems.front();
   };

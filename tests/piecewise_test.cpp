@@ -99,8 +99,8 @@ TEST_CASE("pieces lie in storage of their own tensor", "[parallel]") {
     return plan.owner(v.view) != plan.owner(plan.rank_views.front().view) && !v.places.empty();
   });
   REQUIRE(other != plan.rank_views.end());
-  const std::string_view name = plan.names[plan.tensors[other->places[1].tensor.index()].name];
-  const std::string view{plan.names[plan.tensors[plan.rank_views.front().view.index()].name]};
+  const std::string_view name = plan.name_of(other->places[1].tensor);
+  const std::string view{plan.name_of(plan.rank_views.front().view)};
   plan.rank_views.front().places[1].tensor = other->places[1].tensor;
   CHECK(check_plan(plan).front() ==
         fmt::format("view '{}' lies in '{}', which has no lasting storage of its type", view, name));

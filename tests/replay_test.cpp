@@ -62,7 +62,8 @@ constexpr LoweredCase kCases[] = {
 
 }  // namespace
 
-TEST_CASE("a plan that does not say what repeats takes the same time and memory, and has the same report", "[engine]") {
+TEST_CASE("a plan that does not say what repeats takes the same time and memory, and has the same report",
+          "[engine][long]") {
   const LoweredCase& c = kCases[GENERATE(range(std::size_t{0}, std::size(kCases)))];
   const Expansion expansion = GENERATE(Expansion::Folded, Expansion::Expanded);
   CAPTURE(c.strategy, expansion == Expansion::Folded);

@@ -11,12 +11,12 @@
 namespace orrery {
 namespace {
 
-struct Entry {
+struct DeviceEntry {
   std::string_view words;  // in small letters, each a word of the name
   std::string_view device;
 };
 
-constexpr Entry kDevices[] = {
+constexpr DeviceEntry kPublishedDevices[] = {
     {"gb300", "gb300"},
     {"gb200", "gb200"},
     {"b300", "b300"},
@@ -70,7 +70,7 @@ bool has_all(const std::vector<std::string>& name, std::string_view wanted) {
 
 std::string device_of(std::string_view gpu) {
   const std::vector<std::string> name = words_of(gpu);
-  for (const Entry& e : kDevices)
+  for (const DeviceEntry& e : kPublishedDevices)
     if (has_all(name, e.words)) return std::string{e.device};
   return {};
 }

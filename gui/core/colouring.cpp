@@ -20,7 +20,7 @@ Color ramp(double share) {
   return mix(kStops[i], kStops[i + 1], static_cast<std::uint32_t>((at - i) * 256));
 }
 
-constexpr std::uint8_t kNothing = 255;  // category of what has no layer, partner …
+constexpr std::uint8_t kNoCategory = 255;  // category of what has no layer, partner …
 
 Colouring by_class(Document& document) {
   Colouring c;
@@ -46,14 +46,14 @@ Colouring by_number(Document& document, std::string_view word, const Theme& look
   for (std::int64_t i = 0; i <= most / per_category; ++i)
     c.colors[static_cast<std::size_t>(i)] =
         is_ramp ? ramp(double(i * per_category) / double(most)) : category_color(static_cast<std::size_t>(i));
-  c.colors[kNothing] = look.middle;
+  c.colors[kNoCategory] = look.middle;
   for (int i = 0; i <= (is_ramp ? 5 : most); ++i) {
     const std::int64_t n = is_ramp ? most * i / 5 : i;
     c.legend.push_back({fmt::format("{} {}", word, n), c.colors[static_cast<std::size_t>(n / per_category)]});
   }
   document.categorise([&](EventIndex e) {
     const std::int64_t n = number(e);
-    return n < 0 ? kNothing : static_cast<std::uint8_t>(n / per_category);
+    return n < 0 ? kNoCategory : static_cast<std::uint8_t>(n / per_category);
   });
   return c;
 }
@@ -71,7 +71,7 @@ Colouring by_phase(Document& document) {
   return c;
 }
 
-constexpr int kErrorSteps = 15;  // on each side of zero
+constexpr int kErrorCategories = 15;  // on each side of zero
 
 /// What an error that is drawn as `share` of the scale's kErrorRange means.
 std::string error_text(double share, const ShownErrors* errors) {
@@ -81,16 +81,16 @@ std::string error_text(double share, const ShownErrors* errors) {
 
 Colouring by_error(Document& document, const Theme& look, const ShownErrors* errors) {
   Colouring c;
-  for (int i = -kErrorSteps; i <= kErrorSteps; ++i)
-    c.colors[static_cast<std::size_t>(i + kErrorSteps)] = error_color(look, kErrorRange * i / kErrorSteps);
-  c.colors[kNothing] = look.grid;
+  for (int i = -kErrorCategories; i <= kErrorCategories; ++i)
+    c.colors[static_cast<std::size_t>(i + kErrorCategories)] = error_color(look, kErrorRange * i / kErrorCategories);
+  c.colors[kNoCategory] = look.grid;
   for (const int percent : {-30, -15, 0, 15, 30})
     c.legend.push_back({error_text(percent / 100.0, errors), error_color(look, percent / 100.0)});
   c.legend.push_back({"unmatched", look.grid});
   document.categorise([&](EventIndex e) {
-    if (errors == nullptr || e >= errors->values.size() || std::isnan(errors->values[e])) return kNothing;
-    const double step = std::clamp(double(errors->values[e]) / kErrorRange, -1.0, 1.0) * kErrorSteps;
-    return static_cast<std::uint8_t>(std::lround(step) + kErrorSteps);
+    if (errors == nullptr || e >= errors->values.size() || std::isnan(errors->values[e])) return kNoCategory;
+    const double step = std::clamp(double(errors->values[e]) / kErrorRange, -1.0, 1.0) * kErrorCategories;
+    return static_cast<std::uint8_t>(std::lround(step) + kErrorCategories);
   });
   return c;
 }
@@ -101,13 +101,13 @@ Colouring by_slack(Document& document, const Theme& look, const Insight* insight
   Colouring c;
   for (int i = 0; i <= kSlackSteps; ++i)
     c.colors[static_cast<std::size_t>(i)] = slack_color(look, double(i) / kSlackSteps);
-  c.colors[kNothing] = look.grid;
+  c.colors[kNoCategory] = look.grid;
   const double whole = std::max<double>(1, double(document.end() - document.begin()));
   for (const double share : {0.0, 0.01, 0.1, 0.5})
     c.legend.push_back(
         {share == 0 ? "critical" : "slack " + to_text(Seconds{share * whole * 1e-12}), slack_color(look, share)});
   document.categorise([&](EventIndex e) {
-    if (insight == nullptr) return kNothing;
+    if (insight == nullptr) return kNoCategory;
     const double share = std::clamp(double(insight->slack[e]) / whole, 0.0, 1.0);
     // Rounded up: only what has no slack at all looks critical.
     return static_cast<std::uint8_t>(std::ceil(share * kSlackSteps));

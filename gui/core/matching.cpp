@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::size_t kMaxFused = 8;
 
-class Matcher {
+class LevelMatcher {
  public:
-  Matcher(std::size_t num_main, std::size_t num_other) : out{num_main, num_other} {}
+  LevelMatcher(std::size_t num_main, std::size_t num_other) : out{num_main, num_other} {}
 
   void by_collective(std::span<const MatchStream> main, std::span<const MatchStream> other) {
     std::unordered_map<std::uint64_t, EventIndex> events;
@@ -176,7 +176,7 @@ std::string_view name_of(MatchTier t) {
 
 Matching match(std::span<const MatchStream> main, std::size_t num_main, std::span<const MatchStream> other,
                std::size_t num_other) {
-  Matcher m{num_main, num_other};
+  LevelMatcher m{num_main, num_other};
   m.by_collective(main, other);
   std::map<std::pair<std::uint32_t, std::string_view>, const MatchStream*> streams;
   for (const MatchStream& s : other) streams[{s.rank, s.name}] = &s;

@@ -112,9 +112,7 @@ Layout OpContextBase::appended_part(const AppendCache& w, int cache, std::int64_
   return part;
 }
 
-std::string_view OpContextBase::operand_name(int i) const {
-  return call_.plan->names[call_.plan->tensors[operand(i).tensor.index()].name];
-}
+std::string_view OpContextBase::operand_name(int i) const { return call_.plan->name_of(operand(i).tensor); }
 
 void OpContextBase::refuse_layout(int i, std::string_view needed) const {
   throw UserError{fmt::format("op '{}' cannot use '{}': it needs {}", op_name(), operand_name(i), needed)};

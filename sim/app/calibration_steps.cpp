@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFull{19, 7, 32, 8, 12}, kQuick{6, 2, 10, 3, 4};
+constexpr StepCounts kFullSteps{19, 7, 32, 8, 12}, kQuickSteps{6, 2, 10, 3, 4};
 
 struct Sizes : DrawnModel {
   std::int64_t batch = 1, sequence = 64;
@@ -141,7 +141,7 @@ Bench step_bench(const Scenario& s, const Wiring& wiring) {
   return bench;
 }
 
-StepCounts calibration_counts(bool quick) { return quick ? kQuick : kFull; }
+StepCounts calibration_counts(bool quick) { return quick ? kQuickSteps : kFullSteps; }
 
 std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t seed, const Locations& locations) {
   Random random{seed, 1};

@@ -19,7 +19,7 @@ std::string json_text(std::string_view text) { return nlohmann::json(text).dump(
 
 const std::string& with_suffix(const std::string& path) {
   if (!path.ends_with(".json"))
-    throw UserError{fmt::format("{} is not the name of a Chrome JSON file", orrery::quoted(path)),
+    throw UserError{fmt::format("{} is not the name of a Chrome JSON file", in_quotes(path)),
                     "it is written as Chrome JSON: let the name end in .json"};
   return path;
 }

@@ -85,8 +85,7 @@ class Accuracy final : public Command {
     std::vector<std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator{folder})
       if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
-    if (files.empty())
-      throw UserError{fmt::format("no table in folder {}", orrery::quoted(folder)), "tables end in .csv"};
+    if (files.empty()) throw UserError{fmt::format("no table in folder {}", in_quotes(folder)), "tables end in .csv"};
     std::sort(files.begin(), files.end());
     return files;
   }

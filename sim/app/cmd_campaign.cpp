@@ -74,7 +74,7 @@ class CampaignCommand final : public Command {
  private:
   void check(const Scenario& scenario) const {
     if (!scenario.options.workload.train)
-      throw UserError{fmt::format("the workload of {} does not train", orrery::quoted(scenario.name)),
+      throw UserError{fmt::format("the workload of {} does not train", in_quotes(scenario.name)),
                       "give a scenario with `workload: {train: …}`"};
     if (in_.tokens == 0) throw UserError{"how many tokens is missing", "give --tokens, such as --tokens 3e12"};
     const bool checkpoints = in_.mtbf > 0 || in_.interval.has_value();

@@ -93,7 +93,7 @@ class FitProfile final : public Command {
     }
     if (cases.empty())
       throw UserError{
-          fmt::format("no row of these tables is of software with the profile {}", orrery::quoted(arguments[0]))};
+          fmt::format("no row of these tables is of software with the profile {}", in_quotes(arguments[0]))};
     SoftwareProfile start = start_of_steps(arguments[0]);
     if (numbers == &pass_numbers()) start.host_step = Seconds{1e-4};
     if (numbers == &sequence_numbers()) start.host_sequence = Seconds{1e-5};
@@ -145,7 +145,7 @@ class FitProfile final : public Command {
     }
     if (std::none_of(cases.begin(), cases.end(), [](const MemoryCase& c) { return c.measured > 0; }))
       throw UserError{fmt::format("no row of these tables has a peak of memory and software with the profile {}",
-                                  orrery::quoted(arguments[0]))};
+                                  in_quotes(arguments[0]))};
     MemoryFit f = fit_memory(find_profile(arguments[0]), cases);
     std::string& source = f.profile.provenance.source;
     source = fmt::format("{}; memory: {} of {} rows of {}", source.substr(0, source.find("; memory")), f.fitted, f.rows,
@@ -192,8 +192,8 @@ class FitProfile final : public Command {
     }
     const std::vector<ToldDeviation> told = tell_deviations(std::move(misses));
     if (told.empty())
-      throw UserError{fmt::format("too few rows of these tables are of software with the profile {}",
-                                  orrery::quoted(arguments[0]))};
+      throw UserError{
+          fmt::format("too few rows of these tables are of software with the profile {}", in_quotes(arguments[0]))};
     set_deviations(profile, told);
     std::vector<std::string> counts;
     for (const ToldDeviation& t : told) counts.push_back(fmt::format("{} {} of {}", t.forecast, t.told, t.rows));

@@ -21,7 +21,7 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kShownOwners = 12;
-constexpr Seconds kProgramLimit{5.0};
+constexpr Seconds kPlanLimit{5.0};
 
 /// An allocator as `--allocator` names it.
 struct Choice {
@@ -139,7 +139,7 @@ class Memory final : public Command {
 
   void plan(const AllocationTrace& trace) {
     const auto start = std::chrono::steady_clock::now();
-    planned_ = plan_memory(trace, kProgramLimit);
+    planned_ = plan_memory(trace, kPlanLimit);
     plan_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 

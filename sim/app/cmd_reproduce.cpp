@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
-#include "sim/app/reproduction.hpp"
+#include "sim/app/reproduce/reproduction.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/base/table.hpp"
 

@@ -15,7 +15,7 @@ namespace orrery {
 namespace {
 
 /// How the step time answers to one parameter: elasticity = d ln(step time) / d ln(parameter), by central differences.
-struct Row {
+struct SensitivityRow {
   std::string_view name, summary;
   double elasticity = 0;
   double per_percent = 0;  // seconds of step time per 1 % more of the parameter
@@ -38,20 +38,21 @@ class Sensitivity final : public Command {
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const Scenario scenario = scenario_.load(arguments.empty() ? "" : arguments[0], context);
     const Report base = predict_changed(scenario, {}, context);
-    std::vector<Row> rows;
+    std::vector<SensitivityRow> rows;
     for (const KnobInfo& knob : knobs()) {
       context.console.progress("re-simulating", double(rows.size()) / kNumKnobs);
       rows.push_back(row_of(knob, scenario, base, context));
     }
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const Row& a, const Row& b) { return std::abs(a.elasticity) > std::abs(b.elasticity); });
+    std::stable_sort(rows.begin(), rows.end(), [](const SensitivityRow& a, const SensitivityRow& b) {
+      return std::abs(a.elasticity) > std::abs(b.elasticity);
+    });
     context.console.end_progress();
     context.console.out(context.json ? document(base, rows).dump(2) + "\n" : text(base, rows));
     return exit_code::kOk;
   }
 
  private:
-  Row row_of(const KnobInfo& knob, const Scenario& scenario, const Report& base, AppContext& context) const {
+  SensitivityRow row_of(const KnobInfo& knob, const Scenario& scenario, const Report& base, AppContext& context) const {
     const std::string name{knob.name};
     const double up = predict_changed(scenario, {{name, 1 + by_, {}}}, context).step;
     const double down = predict_changed(scenario, {{name, 1 - by_, {}}}, context).step;
@@ -59,9 +60,9 @@ class Sensitivity final : public Command {
     return {knob.name, knob.summary, slope / base.step, slope / 100};
   }
 
-  static std::string text(const Report& base, const std::vector<Row>& rows) {
+  static std::string text(const Report& base, const std::vector<SensitivityRow>& rows) {
     Table table{{{"parameter"}, {"elasticity", Align::Right}, {"1 % more of it", Align::Right}, {"meaning"}}};
-    for (const Row& r : rows)
+    for (const SensitivityRow& r : rows)
       table.add({std::string{r.name}, std::abs(r.elasticity) < 5e-4 ? "0" : fmt::format("{:+.3f}", r.elasticity),
                  std::abs(r.elasticity) < 5e-4
                      ? "0 s"
@@ -74,13 +75,13 @@ class Sensitivity final : public Command {
            table.text("  ");
   }
 
-  nlohmann::json document(const Report& base, const std::vector<Row>& rows) const {
+  nlohmann::json document(const Report& base, const std::vector<SensitivityRow>& rows) const {
     nlohmann::json out = {{"schema_version", kSchemaVersion},
                           {"scenario", base.scenario},
                           {"step_time", base.step},
                           {"by", by_},
                           {"parameters", nlohmann::json::array()}};
-    for (const Row& r : rows)
+    for (const SensitivityRow& r : rows)
       out["parameters"].push_back({{"name", r.name},
                                    {"summary", r.summary},
                                    {"elasticity", r.elasticity},

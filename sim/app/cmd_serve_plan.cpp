@@ -19,7 +19,7 @@ double number_option(const std::string& flag, const std::string& value, double l
   double number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc{} || end != value.data() + value.size() || !(number >= least && number <= most))
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+    throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)),
                     fmt::format("give a number from {:g} to {:g}", least, most)};
   return number;
 }

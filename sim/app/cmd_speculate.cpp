@@ -22,14 +22,14 @@ struct Method {
 };
 
 /// What a method comes to at the batch sizes asked for.
-struct Row {
+struct SpeculationRow {
   Method method;
   std::vector<GenerationSpeed> speeds;
   std::vector<double> speedups;
   std::optional<double> break_even;
 };
 
-std::int64_t number(std::string_view text) {
+std::int64_t batch_size(std::string_view text) {
   std::int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc{} || end != text.data() + text.size() || n < 1 || n > 65536)
@@ -41,8 +41,8 @@ std::int64_t number(std::string_view text) {
 std::vector<std::int64_t> batches_of(const std::string& text) {
   std::vector<std::int64_t> out;
   if (const std::size_t dots = text.find(".."); dots != std::string::npos) {
-    const std::int64_t first = number(std::string_view{text}.substr(0, dots)),
-                       last = number(std::string_view{text}.substr(dots + 2));
+    const std::int64_t first = batch_size(std::string_view{text}.substr(0, dots)),
+                       last = batch_size(std::string_view{text}.substr(dots + 2));
     if (first > last) throw UserError{fmt::format("batch sizes from {} to {}", first, last), "the smaller comes first"};
     out.push_back(first);
     for (std::int64_t b = 1; b < last; b *= 2)
@@ -52,7 +52,7 @@ std::vector<std::int64_t> batches_of(const std::string& text) {
   }
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    out.push_back(number(std::string_view{text}.substr(at, comma - at)));
+    out.push_back(batch_size(std::string_view{text}.substr(at, comma - at)));
     at = comma + 1;
   }
   std::sort(out.begin(), out.end());
@@ -72,7 +72,7 @@ std::optional<double> break_even(const std::vector<std::int64_t>& batches, const
   return {};
 }
 
-std::string even_text(const Row& row) {
+std::string even_text(const SpeculationRow& row) {
   if (!row.break_even) return "beyond";
   return *row.break_even > 0 ? fmt::format("{:.0f}", *row.break_even) : "none";
 }
@@ -118,7 +118,7 @@ class Speculate final : public Command {
                       : cluster_ == "host" ? "f32"
                                            : "bf16"};
     std::vector<GenerationSpeed> plain;
-    std::vector<Row> rows;
+    std::vector<SpeculationRow> rows;
     for (const Method& m : methods) rows.push_back({m, {}, {}, {}});
     for (std::size_t i = 0; i < batches.size(); ++i) {
       at.batch = batches[i];
@@ -130,7 +130,7 @@ class Speculate final : public Command {
       }
     }
     context.console.end_progress();
-    for (Row& row : rows) row.break_even = break_even(batches, row.speedups);
+    for (SpeculationRow& row : rows) row.break_even = break_even(batches, row.speedups);
     if (!plot_.empty()) write_plot(context, arguments[0], batches, rows);
     context.console.out(context.json ? document(arguments[0], batches, plain, rows).dump(2) + "\n"
                                      : text(context, arguments[0], batches, plain, rows));
@@ -164,16 +164,16 @@ class Speculate final : public Command {
     double speedup = 1;
   };
   /// Of what fits, decoding token by token included.
-  static Fastest fastest_of(const std::vector<GenerationSpeed>& plain, const std::vector<Row>& rows,
+  static Fastest fastest_of(const std::vector<GenerationSpeed>& plain, const std::vector<SpeculationRow>& rows,
                             std::size_t batch) {
     Fastest best{plain[batch].fits ? "none" : "no room for any"};
-    for (const Row& row : rows)
+    for (const SpeculationRow& row : rows)
       if (row.speeds[batch].fits && row.speedups[batch] > best.speedup) best = {row.method.name, row.speedups[batch]};
     return best;
   }
 
   std::string text(const AppContext& context, const std::string& model, const std::vector<std::int64_t>& batches,
-                   const std::vector<GenerationSpeed>& plain, const std::vector<Row>& rows) const {
+                   const std::vector<GenerationSpeed>& plain, const std::vector<SpeculationRow>& rows) const {
     std::vector<Table::Column> columns{{"method"}, {"tokens", Align::Right}, {"verified", Align::Right}};
     for (const std::int64_t b : batches) columns.push_back({fmt::format("batch {}", b), Align::Right});
     columns.push_back({"break-even", Align::Right});
@@ -184,7 +184,7 @@ class Speculate final : public Command {
       cells.push_back(fmt::format("{:.0f}{}", double(batches[i]) * plain[i].of_sequence(), room(plain[i])));
     cells.emplace_back();
     table.add(cells);
-    for (const Row& row : rows) {
+    for (const SpeculationRow& row : rows) {
       cells = {row.method.name, fmt::format("{:.2f}", row.speeds[0].tokens),
                fmt::format("{:.0f}", row.speeds[0].verified)};
       for (std::size_t i = 0; i < batches.size(); ++i)
@@ -203,7 +203,7 @@ class Speculate final : public Command {
   }
 
   nlohmann::json document(const std::string& model, const std::vector<std::int64_t>& batches,
-                          const std::vector<GenerationSpeed>& plain, const std::vector<Row>& rows) const {
+                          const std::vector<GenerationSpeed>& plain, const std::vector<SpeculationRow>& rows) const {
     nlohmann::json out{{"schema_version", kSchemaVersion},
                        {"model", model},
                        {"cluster", cluster_},
@@ -215,7 +215,7 @@ class Speculate final : public Command {
                               {"tokens_per_second", double(batches[i]) * plain[i].of_sequence()}});
       out["fastest"].push_back(fastest_of(plain, rows, i).name);
     }
-    for (const Row& row : rows) {
+    for (const SpeculationRow& row : rows) {
       nlohmann::json m{{"name", row.method.name}, {"source", row.method.source}};
       m["break_even"] = row.break_even ? nlohmann::json(*row.break_even) : nlohmann::json{};
       for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -234,9 +234,9 @@ class Speculate final : public Command {
   }
 
   void write_plot(AppContext& context, const std::string& model, const std::vector<std::int64_t>& batches,
-                  const std::vector<Row>& rows) const {
+                  const std::vector<SpeculationRow>& rows) const {
     std::vector<SpeculationCurve> curves;
-    for (const Row& row : rows) curves.push_back({row.method.name, row.speedups});
+    for (const SpeculationRow& row : rows) curves.push_back({row.method.name, row.speedups});
     const auto lock = context.interrupt.writing();
     write_file_atomically(
         plot_, speculation_svg(fmt::format("{} on {}: speed-up by speculation", model, cluster_), batches, curves));

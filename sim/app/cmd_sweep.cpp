@@ -138,12 +138,12 @@ times, then told and left out; the exit code is 5 where points have no result. C
     std::set<std::string> known;
     for (const SweptAxis& axis : axes_)
       for (const std::string& key : axis.keys)
-        if (!known.insert(key).second) throw UserError{fmt::format("{} is swept twice", orrery::quoted(key))};
+        if (!known.insert(key).second) throw UserError{fmt::format("{} is swept twice", in_quotes(key))};
     if (bisected_ && known.contains(bisected_->key))
-      throw UserError{fmt::format("{} is swept and bisected", orrery::quoted(bisected_->key))};
+      throw UserError{fmt::format("{} is swept and bisected", in_quotes(bisected_->key))};
     std::set<std::string> scenarios;
     for (const std::string& a : arguments)
-      if (!scenarios.insert(a).second) throw UserError{fmt::format("{} is named twice", orrery::quoted(a))};
+      if (!scenarios.insert(a).second) throw UserError{fmt::format("{} is named twice", in_quotes(a))};
   }
 
   /// "3/8": part 3 of 0 … 7.
@@ -155,7 +155,7 @@ times, then told and left out; the exit code is 5 where points have no result. C
     const std::optional<double> i = parse_number(text.substr(0, slash));
     const std::optional<double> n = slash < text.size() ? parse_number(text.substr(slash + 1)) : std::nullopt;
     if (!i || !n || *i != std::floor(*i) || *n != std::floor(*n) || !(*i >= 0 && *i < *n && *n <= 1e6))
-      throw UserError{fmt::format("option --shard is {}", orrery::quoted(text)), "give I/N with I from 0 to N-1"};
+      throw UserError{fmt::format("option --shard is {}", in_quotes(text)), "give I/N with I from 0 to N-1"};
     return {static_cast<std::int64_t>(*i), static_cast<std::int64_t>(*n)};
   }
 

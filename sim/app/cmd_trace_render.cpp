@@ -56,7 +56,7 @@ class Render final : public Command {
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const std::string extension = std::filesystem::path{arguments[1]}.extension();
     if (extension != ".png" && extension != ".svg")
-      throw UserError{fmt::format("cannot tell the format of the picture {} by its name", orrery::quoted(arguments[1])),
+      throw UserError{fmt::format("cannot tell the format of the picture {} by its name", in_quotes(arguments[1])),
                       "names of pictures end with .png or .svg"};
     gui::Explorer explorer;
     explorer.open(gui::open_document(arguments[0]));
@@ -129,7 +129,7 @@ class Render final : public Command {
   void size(const std::string& v) {
     const std::size_t x = v.find('x');
     if (x == std::string::npos)
-      throw UserError{fmt::format("option --size is {}", orrery::quoted(v)), "give pixels such as 1920x1080"};
+      throw UserError{fmt::format("option --size is {}", in_quotes(v)), "give pixels such as 1920x1080"};
     const auto side = [&](const std::string& text) {
       return static_cast<int>(std::min(kMaxSide, integer_option("--size", text, 64)));
     };
@@ -142,7 +142,7 @@ class Render final : public Command {
   static double factor(const std::string& v) {
     const std::optional<double> f = parse_number(v);
     if (!f || *f < 1 || *f > 2)
-      throw UserError{fmt::format("option --scale is {}", orrery::quoted(v)), "give a number between 1 and 2"};
+      throw UserError{fmt::format("option --scale is {}", in_quotes(v)), "give a number between 1 and 2"};
     return *f;
   }
 

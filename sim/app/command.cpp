@@ -69,7 +69,7 @@ const Flag& find_flag(const std::vector<Flag>& flags, std::string_view name, con
     if (f.name == name) return f;
     known.push_back(f.name);
   }
-  throw UserError{fmt::format("unknown option {} of 'orrery {}'", orrery::quoted(name), command.name()),
+  throw UserError{fmt::format("unknown option {} of 'orrery {}'", in_quotes(name), command.name()),
                   name_hint("option", name, known)};
 }
 
@@ -112,10 +112,10 @@ void check_arity(const Command& command, const std::vector<std::string>& argumen
     const std::vector<std::string> choices = command.choices();
     throw UserError{
         fmt::format("'orrery {}' needs {}{}", command.name(), command.arguments(),
-                    arguments.empty() ? "" : fmt::format(", given is only {}", orrery::quoted(arguments.front()))),
+                    arguments.empty() ? "" : fmt::format(", given is only {}", in_quotes(arguments.front()))),
         choices.empty() ? usage : fmt::format("{} is one of {}", command.arguments(), fmt::join(choices, ", "))};
   }
-  throw UserError{fmt::format("unexpected argument {}", orrery::quoted(arguments[a.most])), usage};
+  throw UserError{fmt::format("unexpected argument {}", in_quotes(arguments[a.most])), usage};
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {
@@ -142,7 +142,7 @@ int dispatch(const Commands& commands, AppContext& context) {
     return dispatch(commands, context);
   }
   if (words[0].starts_with('-'))
-    throw UserError{fmt::format("{} stands before the command", orrery::quoted(words[0])),
+    throw UserError{fmt::format("{} stands before the command", in_quotes(words[0])),
                     "options come behind it: orrery COMMAND [options] [arguments]"};
   const Found found = find_command(commands, words);
   if (found.command == nullptr) {

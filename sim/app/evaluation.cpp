@@ -47,13 +47,13 @@ std::vector<std::int32_t> read_tokens(const std::string& ids_or_file) {
     std::int32_t id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
     if (error != std::errc{} || (next != end && !is_separator(*next)))
-      throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)),
+      throw UserError{fmt::format("{} holds no token ids", in_quotes(ids_or_file)),
                       "give ids such as 15496,11,995, or a file of them"};
     ids.push_back(id);
     at = next;
   }
   if (ids.empty())
-    throw UserError{fmt::format("{} holds no token ids", orrery::quoted(ids_or_file)),
+    throw UserError{fmt::format("{} holds no token ids", in_quotes(ids_or_file)),
                     "give ids such as 15496,11,995, or a file of them"};
   return ids;
 }

@@ -58,12 +58,11 @@ double tolerance_of(const Expectation& e, double value, Form form) {
     while (text.ends_with(' ')) text.remove_suffix(1);
     const std::optional<double> percent = parse_number(text);
     if (!percent || *percent < 0)
-      throw UserError{at(n, fmt::format("{} is no tolerance", orrery::quoted(n.scalar)), "for example 3 %")};
+      throw UserError{at(n, fmt::format("{} is no tolerance", in_quotes(n.scalar)), "for example 3 %")};
     return std::abs(value) * *percent / 100;
   }
   const double within = read_in(n, form);
-  if (within < 0)
-    throw UserError{at(n, fmt::format("{} is no tolerance", orrery::quoted(n.scalar)), "for example 3 %")};
+  if (within < 0) throw UserError{at(n, fmt::format("{} is no tolerance", in_quotes(n.scalar)), "for example 3 %")};
   return within;
 }
 
@@ -99,8 +98,8 @@ std::vector<ExpectationResult> check_expectations(const Scenario& scenario, cons
     const auto* m = std::find_if(std::begin(kMetrics), std::end(kMetrics),
                                  [&, &name = name](const Metric& k) { return k.name == name; });
     if (m == std::end(kMetrics))
-      throw UserError{at(e.value, fmt::format("unknown metric {}", orrery::quoted(name)),
-                         name_hint("metric", name, metric_names()))};
+      throw UserError{
+          at(e.value, fmt::format("unknown metric {}", in_quotes(name)), name_hint("metric", name, metric_names()))};
     results.push_back(check(*m, e, report));
   }
   return results;

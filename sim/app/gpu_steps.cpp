@@ -125,7 +125,7 @@ OpTimes::OpTimes(std::string path) : path_{std::move(path)} {
     std::istringstream fields{line};
     std::string plan, work, seconds;
     if (!std::getline(fields, plan, '\t') || !std::getline(fields, work, '\t') || !(fields >> seconds))
-      throw UserError{fmt::format("{} has a line that tells no op: {}", path_, orrery::quoted(line)),
+      throw UserError{fmt::format("{} has a line that tells no op: {}", path_, in_quotes(line)),
                       "lines have plan, work and seconds between tabs; remove it to measure anew"};
     plans_[plan][work] = std::stod(seconds);
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kHint = "legal: auto, under srun or mpirun; or I/N, process I of N, counted from 0";
 
-std::optional<std::int64_t> number(std::string_view text) {
+std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
@@ -33,7 +33,7 @@ struct Turn {
 };
 std::optional<Turn> turn_of(std::string_view process, std::string_view processes) {
   constexpr std::int64_t kMost = 1 << 20;
-  const auto i = number(process), n = number(processes);
+  const auto i = whole_number(process), n = whole_number(processes);
   if (!i || !n || *i < 0 || *i >= *n || *n > kMost) return std::nullopt;
   return Turn{static_cast<int>(*i), static_cast<int>(*n)};
 }
@@ -43,8 +43,8 @@ std::string place_of_slurm(const Environment& e) {
   constexpr std::int64_t kFirst = 20'000, kPorts = 20'000, kStride = 31;
   const std::string host = first_host(variable(e, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}));
   if (host.empty()) return {};
-  const std::int64_t job = number(variable(e, {"SLURM_JOB_ID", "SLURM_JOBID"})).value_or(0),
-                     step = number(variable(e, {"SLURM_STEP_ID", "SLURM_STEPID"})).value_or(0);
+  const std::int64_t job = whole_number(variable(e, {"SLURM_JOB_ID", "SLURM_JOBID"})).value_or(0),
+                     step = whole_number(variable(e, {"SLURM_STEP_ID", "SLURM_STEPID"})).value_or(0);
   return fmt::format("{}:{}", host,
                      kFirst + (kStride * std::max<std::int64_t>(0, job) + std::max<std::int64_t>(0, step)) % kPorts);
 }
@@ -99,7 +99,7 @@ MeetingPlace meeting_place(std::string_view peers, const std::string& meet, cons
     const std::size_t slash = peers.find('/');
     const auto turn =
         slash == std::string_view::npos ? std::nullopt : turn_of(peers.substr(0, slash), peers.substr(slash + 1));
-    if (!turn) throw UserError{fmt::format("--peers {}", orrery::quoted(peers)), std::string{kHint}};
+    if (!turn) throw UserError{fmt::format("--peers {}", in_quotes(peers)), std::string{kHint}};
     place.process = turn->process, place.processes = turn->processes;
   }
   if (!meet.empty()) place.at = meet;

@@ -62,7 +62,7 @@ std::string Locations::find_scenario(const std::string& name) const {
   const auto file_of = [](const fs::path& path) { return is_folder(path) ? path / "scenario.yaml" : path; };
   if (is_there(name)) {
     if (is_there(file_of(name))) return file_of(name).string();
-    throw UserError{fmt::format("folder {} holds no scenario.yaml", orrery::quoted(name))};
+    throw UserError{fmt::format("folder {} holds no scenario.yaml", in_quotes(name))};
   }
   const fs::path named = file_of(fs::path{scenarios_} / name);
   if (name.find('/') == std::string::npos && !name.empty() && is_there(named)) return named.string();

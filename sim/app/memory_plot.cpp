@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "sim/app/svg.hpp"
 #include "sim/base/units.hpp"
 
 namespace orrery {
@@ -22,12 +23,6 @@ struct Curve {
 constexpr Curve kCurves[] = {{"reserved", &AllocationPoint::reserved, "#c7c7c7"},
                              {"active", &AllocationPoint::active, "#ff9d4d"},
                              {"allocated", &AllocationPoint::allocated, "#1f77b4"}};
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string{c};
-  return out;
-}
 
 /// The largest value of a curve in each column of the picture.
 std::string area(const std::vector<AllocationPoint>& points, const Curve& curve, double top, double most) {
@@ -46,7 +41,7 @@ std::string area(const std::vector<AllocationPoint>& points, const Curve& curve,
 
 std::string panel(const MemoryPanel& p, double top, double most, std::int64_t capacity) {
   std::string s = fmt::format("<text x=\"{}\" y=\"{:.1f}\" font-size=\"13\">{}, over {} events</text>\n", kLeft,
-                              top - 8, escaped(p.title), p.points->size());
+                              top - 8, svg_text(p.title), p.points->size());
   for (const Curve& c : kCurves) s += area(*p.points, c, top, most);
   for (int i = 0; i <= kLines; ++i) {
     const double y = top + kPanel - double(i) / kLines * kPanel;

@@ -44,10 +44,9 @@ void require_known_family(const Node& config) {
     return;
   std::string known;
   for (const std::string_view f : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", f);
-  throw UserError{
-      fmt::format("networks of the kind {} cannot be made larger and smaller",
-                  family != nullptr ? orrery::quoted(family->scalar) : "that the configuration does not name"),
-      "kinds that can: " + known};
+  throw UserError{fmt::format("networks of the kind {} cannot be made larger and smaller",
+                              family != nullptr ? in_quotes(family->scalar) : "that the configuration does not name"),
+                  "kinds that can: " + known};
 }
 
 /// The number of heads that divides a width and leaves each as wide as before, or wider by as little as there is.

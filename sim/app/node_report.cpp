@@ -120,7 +120,7 @@ NodePlan plan_from_line(const std::string& line) {
   if (!(in >> p.predicted >> p.low >> p.high >> p.measured >> p.peak_predicted >> p.peak_measured >> p.op_error >>
         p.first_loss >> p.last_loss >> p.shares) ||
       !std::getline(in >> std::ws, p.problem))
-    throw UserError{fmt::format("a line of an earlier report cannot be read: {}", orrery::quoted(line)),
+    throw UserError{fmt::format("a line of an earlier report cannot be read: {}", in_quotes(line)),
                     "remove its plans.tsv, and all plans are executed again"};
   if (p.problem == "-") p.problem.clear();
   return p;

@@ -83,7 +83,7 @@ PassCosts parse_costs(const std::string& text) {
     first = end + 1;
   }
   if (numbers.size() < 3 || numbers.size() > 4 || *std::max_element(numbers.begin(), numbers.begin() + 3) <= 0)
-    throw UserError{fmt::format("option --costs is {}", orrery::quoted(text)),
+    throw UserError{fmt::format("option --costs is {}", in_quotes(text)),
                     "give three or four numbers, not all 0: forward, input gradient, weight gradient and, if you like, "
                     "a hop, such as 1,1,1,0.1"};
   return {.forward = numbers[0],

@@ -15,7 +15,7 @@ namespace {
 constexpr double kShownShare = 0.001;
 constexpr std::size_t kShownLetters = 200;
 
-std::string seconds(double s) { return to_text(Seconds{s}); }
+std::string time_text(double s) { return to_text(Seconds{s}); }
 std::string bytes(double b) { return to_text(Bytes{b}); }
 
 std::string percent(double part, double whole) {
@@ -29,12 +29,12 @@ std::string step_lines(const Report& r, const Console& console) {
                                 : r.workload == "generate" ? "time per token"
                                 : r.workload == "train"    ? "step time"
                                                            : "pass time";
-  std::string value = console.bold(seconds(r.step));
+  std::string value = console.bold(time_text(r.step));
   if (r.high > r.low)
     value +=
-        fmt::format("   {} {} … {}", r.measured ? "mean within" : "90 % interval", seconds(r.low), seconds(r.high));
+        fmt::format("   {} {} … {}", r.measured ? "mean within" : "90 % interval", time_text(r.low), time_text(r.high));
   std::string text = line(what, value);
-  if (r.prefill) text += line("prefill", seconds(*r.prefill));
+  if (r.prefill) text += line("prefill", time_text(*r.prefill));
   if (r.tokens_per_second > 0) text += line("tokens", rate_text(r.tokens_per_second) + " /s");
   if (r.padding) text += line("padding", percent(*r.padding, 1) + " of all places");
   text += line("arithmetic", fmt::format("{} per step{}", to_text(Flops{r.model_flops}),
@@ -43,7 +43,7 @@ std::string step_lines(const Report& r, const Console& console) {
   if (!r.spread.empty()) text += line("ranks", to_text(r.spread));
   if (r.exposed_communication > 0)
     text += line("exposed communication",
-                 fmt::format("{} ({})", seconds(r.exposed_communication), percent(r.exposed_communication, r.step)));
+                 fmt::format("{} ({})", time_text(r.exposed_communication), percent(r.exposed_communication, r.step)));
   return text + line("bubble", fmt::format("{:.2f} %", 100 * r.bubble));
 }
 
@@ -58,8 +58,8 @@ std::string speculation_lines(const Report& r) {
   return line("rounds", fmt::format("{} of {:.1f} tokens, {:.3f} kept by a sequence", s.rounds, s.verified_per_round,
                                     s.tokens_per_round)) +
          line("  accepted drafts", shares) +
-         line("  drafting", fmt::format("{} ({})", seconds(s.drafting), percent(s.drafting, r.step))) +
-         line("  verifying", fmt::format("{} ({})", seconds(s.verifying), percent(s.verifying, r.step)));
+         line("  drafting", fmt::format("{} ({})", time_text(s.drafting), percent(s.drafting, r.step))) +
+         line("  verifying", fmt::format("{} ({})", time_text(s.verifying), percent(s.verifying, r.step)));
 }
 
 std::string memory_lines(const Report& r, const Console& console) {
@@ -92,7 +92,7 @@ std::string tier_lines(const Report& r, const Console& console) {
 
 std::string share_table(std::string_view head, const std::vector<NamedSeconds>& rows, double whole) {
   Table table{{{std::string{head}}, {"time", Align::Right}, {"share", Align::Right}}};
-  for (const NamedSeconds& row : rows) table.add({row.name, seconds(row.seconds), percent(row.seconds, whole)});
+  for (const NamedSeconds& row : rows) table.add({row.name, time_text(row.seconds), percent(row.seconds, whole)});
   return rows.empty() ? std::string{} : "\n" + table.text("  ");
 }
 

@@ -45,7 +45,7 @@ std::string find_file(const Scenario& s, std::string_view key) {
   const Node* value = s.document.find(key);
   if (value == nullptr || value->kind != Node::Kind::Scalar || value->scalar.empty()) return {};
   const std::string path = file_named_by(*value);
-  if (path.empty()) throw UserError{at(*value, fmt::format("cannot find the file {}", orrery::quoted(value->scalar)))};
+  if (path.empty()) throw UserError{at(*value, fmt::format("cannot find the file {}", in_quotes(value->scalar)))};
   return path;
 }
 
@@ -188,8 +188,7 @@ void read_files(Scenario& s) {
   const Node& workload = *s.document.find("workload");
   const auto named = [](const Node& node, std::string_view what) {
     std::string path = file_named_by(node);
-    if (path.empty())
-      throw UserError{at(node, fmt::format("cannot find the {} {}", what, orrery::quoted(node.scalar)))};
+    if (path.empty()) throw UserError{at(node, fmt::format("cannot find the {} {}", what, in_quotes(node.scalar)))};
     return path;
   };
   if (const auto& train = s.options.workload.train; train && !train->text.empty())

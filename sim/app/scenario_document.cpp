@@ -41,7 +41,7 @@ Node with_includes(Node document, int depth) {
       throw UserError{at(name, fmt::format("files include each other more than {} deep", kDeepestInclude))};
     const std::string path = file_named_by(name);
     if (path.empty())
-      throw UserError{at(name, fmt::format("cannot find the file {} to include", orrery::quoted(name.scalar)))};
+      throw UserError{at(name, fmt::format("cannot find the file {} to include", in_quotes(name.scalar)))};
     merge(base, with_includes(read_yaml(path), depth + 1));
   }
   std::erase_if(base.fields, [](const auto& f) { return f.first == "include"; });

@@ -69,7 +69,7 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc{} || end != value.data() + value.size() || number < least)
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+    throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)),
                     fmt::format("give an integer of at least {}", least)};
   return number;
 }
@@ -77,7 +77,7 @@ std::int64_t integer_option(const std::string& flag, const std::string& value, s
 double percent_option(const std::string& flag, const std::string& value, double least, double most) {
   const std::optional<double> v = parse_number(value.ends_with('%') ? value.substr(0, value.size() - 1) : value);
   if (!v || *v < least || *v > most)
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+    throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)),
                     most < INFINITY ? fmt::format("give a number of percent from {} to {}", least, most)
                                     : "give a number of percent, such as 8"};
   return *v / 100;
@@ -86,7 +86,7 @@ double percent_option(const std::string& flag, const std::string& value, double 
 double positive_option(const std::string& flag, const std::string& value) {
   const std::optional<double> v = parse_number(value);
   if (!v || !(*v > 0))
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), "give a number of more than 0"};
+    throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)), "give a number of more than 0"};
   return *v;
 }
 
@@ -98,7 +98,7 @@ Q quantity_option(const std::string& flag, const std::string& value) {
   const std::optional<double> v = parse_quantity(value, dimension_of(Q{}), problem);
   if (!v) throw UserError{fmt::format("option {}: {}", flag, problem.message), problem.hint};
   if (*v <= 0)
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)),
+    throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)),
                     fmt::format("give more than 0, such as {}", dimension_example(dimension_of(Q{})))};
   return Q{*v};
 }
@@ -110,7 +110,7 @@ Bytes size_option(const std::string& flag, const std::string& value) { return qu
 
 void check_choice(const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), value) == known.end())
-    throw UserError{fmt::format("option {} is {}", flag, orrery::quoted(value)), name_hint("value", value, known)};
+    throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)), name_hint("value", value, known)};
 }
 
 }  // namespace orrery

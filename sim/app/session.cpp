@@ -192,7 +192,7 @@ WeightCheck checked(const Scenario& s, const Weights& weights) {
   const auto first = [](std::string_view what, const std::vector<std::string>& names) {
     return names.empty() ? std::string{} : fmt::format("; {} {}, the first is {}", names.size(), what, names.front());
   };
-  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", orrery::quoted(s.weights_path),
+  throw UserError{fmt::format("the weights in {} are not those of the model{}{}{}", in_quotes(s.weights_path),
                               first("missing", check.missing), first("of another shape", check.misshapen),
                               first("unknown", check.extra))};
 }
@@ -229,11 +229,10 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Scenario& s) {
 
 static std::unique_ptr<Program> program_of(const Scenario& s, const Wiring& wiring, const ProgramRequest& request) {
   if (s.options.workload.serve)
-    throw UserError{fmt::format("the workload of {} is `serve`", orrery::quoted(s.name)), "use `orrery serve`"};
+    throw UserError{fmt::format("the workload of {} is `serve`", in_quotes(s.name)), "use `orrery serve`"};
   if (s.options.workload.cached_training)
-    throw UserError{
-        fmt::format("the workload of {} is `cached_training`, which is simulated only", orrery::quoted(s.name)),
-        "use `orrery simulate`"};
+    throw UserError{fmt::format("the workload of {} is `cached_training`, which is simulated only", in_quotes(s.name)),
+                    "use `orrery simulate`"};
   const std::unique_ptr<Strategy> strategy = wiring.strategy(s.strategy, s.strategy_options);
   if (s.options.workload.train) {
     TrainOptions o = *s.options.workload.train;

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "sim/app/reproduction.hpp"
+#include "sim/app/reproduce/reproduction.hpp"
 #include "sim/strategy/speculation/token_tree.hpp"
 
 namespace orrery {

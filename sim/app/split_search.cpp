@@ -28,12 +28,12 @@ constexpr int kMostSlower = 2;  // sizes of a microbatch: what is shared per mic
 constexpr std::int64_t kFewStages = 2;  // microbatches per stage until all are busy
 constexpr double kFaster = 0.999;       // what counts as faster
 
-using Change = std::function<void(StepSplit&)>;
+using SplitChange = std::function<void(StepSplit&)>;
 
 /// What a split may have beside its mesh.
-std::vector<Change> changes_of(const SplitMesh& mesh) {
-  std::vector<Change> all;
-  const auto add = [&](Change change) { all.push_back(std::move(change)); };
+std::vector<SplitChange> changes_of(const SplitMesh& mesh) {
+  std::vector<SplitChange> all;
+  const auto add = [&](SplitChange change) { all.push_back(std::move(change)); };
   if (mesh.pp > 1) {
     for (const char* name : {"1f1b", "zb-h1", "zb-v"}) add([=](StepSplit& s) { s.schedule = name, s.chunks = 0; });
     for (const std::int64_t n : {2, 4}) add([=](StepSplit& s) { s.schedule = "interleaved", s.chunks = n; });
@@ -55,9 +55,9 @@ std::vector<Change> changes_of(const SplitMesh& mesh) {
   return all;
 }
 
-class Search {
+class MeshSearch {
  public:
-  Search(const Reproducer& r, const TrainingRequest& q, std::int64_t blocks) : r_{r}, q_{q}, blocks_{blocks} {}
+  MeshSearch(const Reproducer& r, const TrainingRequest& q, std::int64_t blocks) : r_{r}, q_{q}, blocks_{blocks} {}
 
   /// Of one mesh: sizes of a microbatch from 1 on, until they make it slower again.
   std::vector<SplitTrial> sizes(const SplitMesh& mesh) const {
@@ -104,11 +104,11 @@ class Search {
   /// One change after another that makes it faster, until none does.
   std::vector<SplitTrial> refined(SplitTrial from) const {
     std::vector<SplitTrial> tried;
-    const std::vector<Change> changes = changes_of(from.split.mesh);
+    const std::vector<SplitChange> changes = changes_of(from.split.mesh);
     bool is_faster = true;
     for (int pass = 0; pass < kMostPasses && is_faster; ++pass) {
       is_faster = false;
-      for (const Change& change : changes) {
+      for (const SplitChange& change : changes) {
         StepSplit next = from.split;
         change(next);
         if (next == from.split || !is_possible(next)) continue;
@@ -229,7 +229,7 @@ std::vector<SplitTrial> best_of_meshes(const std::vector<SplitTrial>& all) {
 /// The phases of a search over splits, and all that they predicted.
 class Phases {
  public:
-  Phases(const Search& search, const std::function<void(std::string_view, double)>& progress)
+  Phases(const MeshSearch& search, const std::function<void(std::string_view, double)>& progress)
       : search_{search}, progress_{progress} {}
 
   /// Adds what is predicted of each.
@@ -325,13 +325,13 @@ class Phases {
   }
 
  private:
-  const Search& search_;
+  const MeshSearch& search_;
   const std::function<void(std::string_view, double)>& progress_;
   std::vector<SplitTrial> all_;
 };
 
 /// With tensors on other tiers: the fastest of those that memory holds up, more of them while nothing fits.
-void search_tiers(Phases& phases, const Search& search, const std::vector<TierWay>& ways) {
+void search_tiers(Phases& phases, const MeshSearch& search, const std::vector<TierWay>& ways) {
   const std::vector<SplitTrial> held_up = phases.held_up_by_memory();
   for (std::size_t i = 0; i < held_up.size() && (i == 0 || !phases.is_any_fitting()); i += kMostBeyond) {
     std::vector<StepSplit> from;
@@ -349,7 +349,7 @@ void search_tiers(Phases& phases, const Search& search, const std::vector<TierWa
 SplitSearch search_splits(const Reproducer& reproducer, const TrainingRequest& request, const Model& model,
                           const SplitBounds& bounds, const std::vector<TierWay>& tiers, std::size_t rows,
                           const std::function<void(std::string_view, double)>& progress) {
-  const Search search{reproducer, request, bounds.layers};
+  const MeshSearch search{reproducer, request, bounds.layers};
   const LayerSearch by_layers{model, request.batch, bounds.devices_per_node,
                               [&](const StepSplit& s) { return search.part(s); }};
   const std::vector<SplitMesh> meshes = split_meshes(request.ranks, request.batch, request.sequence, bounds);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/app/command.hpp"
-#include "sim/app/reproduction.hpp"
+#include "sim/app/reproduce/reproduction.hpp"
 #include "sim/model/model.hpp"
 
 namespace orrery {

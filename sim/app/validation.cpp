@@ -254,7 +254,7 @@ std::string grid_file(const Locations& locations, const std::string& grid) {
   if (grid == "gpu") return locations.scenarios() + "/validation_grid_gpu.yaml";
   if (std::filesystem::is_regular_file(grid)) return grid;
   throw UserError{
-      fmt::format("there is no grid {}", orrery::quoted(grid)),
+      fmt::format("there is no grid {}", in_quotes(grid)),
       "the grids are single, parallel, inference, speculation, offload and gpu; any other is a file with a list "
       "`plans`"};
 }

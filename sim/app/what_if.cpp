@@ -41,7 +41,7 @@ Change parse_change(const std::string& text) {
   const std::optional<double> factor =
       equals == std::string::npos ? std::nullopt : factor_of(std::string_view{text}.substr(equals + 1));
   if (!factor)
-    throw UserError{fmt::format("{} is not a change of a parameter", orrery::quoted(text)),
+    throw UserError{fmt::format("{} is not a change of a parameter", in_quotes(text)),
                     "write PARAMETER=x2, =x0.5 or =+10%; `orrery sensitivity` lists parameters"};
   return {text.substr(0, equals), *factor, text};
 }

@@ -86,7 +86,7 @@ void check_head(const std::string& file, const std::vector<std::string>& columns
     if (columns[i].empty()) fail(fmt::format("column {} has no name", i + 1), "the first line names the columns");
     if (std::find(columns.begin(), columns.begin() + std::ptrdiff_t(i), columns[i]) !=
         columns.begin() + std::ptrdiff_t(i))
-      fail(fmt::format("column {} stands twice", quoted(columns[i])), "names of columns are unique");
+      fail(fmt::format("column {} stands twice", in_quotes(columns[i])), "names of columns are unique");
   }
 }
 

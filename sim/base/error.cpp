@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <tuple>
 
@@ -120,7 +122,9 @@ std::vector<Diagnostic> in_file_order(std::vector<Diagnostic> problems) {
   return problems;
 }
 
-std::string quoted(std::string_view text) {
+void fail_call(const char* call) { throw DeviceError{fmt::format("{}: {}", call, std::strerror(errno))}; }
+
+std::string in_quotes(std::string_view text) {
   std::string safe;
   const auto append = [&](std::string_view part) {
     for (char c : part)
@@ -191,7 +195,7 @@ std::string name_hint(std::string_view what, std::string_view given, const std::
 }
 
 UserError unknown_name(std::string_view what, std::string_view given, const std::vector<std::string>& known) {
-  return UserError{fmt::format("unknown {} {}; {}", what, quoted(given), name_hint(what, given, known))};
+  return UserError{fmt::format("unknown {} {}; {}", what, in_quotes(given), name_hint(what, given, known))};
 }
 
 }  // namespace orrery

@@ -56,8 +56,11 @@ class MissingError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
+/// Throws DeviceError: the name of a call of the system and what errno says.
+[[noreturn]] void fail_call(const char* call);
+
 /// A text of the user between single quotes for a message: control characters escaped, long texts cut in the middle.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 /// We are wrong: prints the text and aborts. Never reachable from input.
 [[noreturn]] void bug(std::string_view text);

@@ -54,7 +54,7 @@ class JsonReader {
 
   [[noreturn]] void fail_expected(std::string_view what) const {
     if (position_ >= text_.size()) fail(position_, fmt::format("the text ends where {} should stand", what));
-    fail(position_, fmt::format("expected {}, got {}", what, quoted(word_at(position_))));
+    fail(position_, fmt::format("expected {}, got {}", what, in_quotes(word_at(position_))));
   }
 
   /// The characters at a place that belong together, for messages.
@@ -265,7 +265,7 @@ class JsonReader {
     if (twice == order.end()) return;
     const KeyPlace& first = map.fields[*twice].second.key;
     const KeyPlace& second = map.fields[*(twice + 1)].second.key;
-    throw source_.error(second.line, second.column, fmt::format("duplicate key {}", quoted(key(*twice))),
+    throw source_.error(second.line, second.column, fmt::format("duplicate key {}", in_quotes(key(*twice))),
                         fmt::format("it stands on line {} too", first.line));
   }
 

@@ -17,7 +17,7 @@ std::string shown(const Node& n) {
     case Node::Kind::Null:
       return "nothing";
     case Node::Kind::Scalar:
-      return n.quoted ? "the text " + quoted(n.scalar) : quoted(n.scalar);
+      return n.quoted ? "the text " + in_quotes(n.scalar) : in_quotes(n.scalar);
     case Node::Kind::List:
       return "a list";
     case Node::Kind::Map:
@@ -140,7 +140,7 @@ void throw_outside(std::string_view name, const std::string& value, const std::s
 void report_unknown_keys(const Node& map, const std::vector<std::string>& known, std::vector<Diagnostic>& problems) {
   for (const auto& [key, value] : map.fields)
     if (std::find(known.begin(), known.end(), key) == known.end())
-      problems.push_back(at_key(value, fmt::format("unknown key {}", quoted(key)), name_hint("key", key, known)));
+      problems.push_back(at_key(value, fmt::format("unknown key {}", in_quotes(key)), name_hint("key", key, known)));
 }
 
 void report_missing_key(const Node& map, std::string_view name, const std::string& type, std::string_view summary,
@@ -149,7 +149,7 @@ void report_missing_key(const Node& map, std::string_view name, const std::strin
 }
 
 void report_unknown_choice(const Node& n, const std::vector<std::string>& known, std::vector<Diagnostic>& problems) {
-  problems.push_back(at(n, fmt::format("unknown value {}", quoted(n.scalar)), name_hint("value", n.scalar, known)));
+  problems.push_back(at(n, fmt::format("unknown value {}", in_quotes(n.scalar)), name_hint("value", n.scalar, known)));
 }
 
 Node bare_scalar(std::string text) {

@@ -29,12 +29,12 @@ struct Edit {
 
 std::string step_text(const Step& step) {
   if (const auto* index = std::get_if<std::size_t>(&step)) return fmt::format("[{}]", *index);
-  return quoted(std::get<std::string>(step));
+  return in_quotes(std::get<std::string>(step));
 }
 
 std::vector<Step> parse_steps(std::string_view path, const Origin& origin) {
   const auto refuse = [&] {
-    fail(origin, fmt::format("{} is not a path", quoted(path)), "for example a.b or a.list[2].c");
+    fail(origin, fmt::format("{} is not a path", in_quotes(path)), "for example a.b or a.list[2].c");
   };
   constexpr std::size_t kMostSteps = 32;
   std::vector<Step> steps;
@@ -66,7 +66,7 @@ Edit parse_edit(std::string_view text, Origin origin) {
   if (text.starts_with('~')) return {Change::Delete, parse_steps(text.substr(1), origin), {}, origin};
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos)
-    fail(origin, fmt::format("{} is not a change", quoted(text)),
+    fail(origin, fmt::format("{} is not a change", in_quotes(text)),
          "write path=value, path+=value to append, or ~path to delete");
   const bool append = equals > 0 && text[equals - 1] == '+';
   const std::string_view path = text.substr(0, equals - (append ? 1 : 0));
@@ -141,7 +141,7 @@ Node& known_step(Node& node, const Step& step, const Edit& edit) {
   expect_map(node, step, edit);
   const std::string& key = std::get<std::string>(step);
   if (Node* found = node.find(key)) return *found;
-  fail(edit.origin, fmt::format("there is no key {} to delete", quoted(key)), name_hint("key", key, keys_of(node)));
+  fail(edit.origin, fmt::format("there is no key {} to delete", in_quotes(key)), name_hint("key", key, keys_of(node)));
 }
 
 void erase(Node& root, const Edit& edit) {

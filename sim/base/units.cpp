@@ -199,7 +199,7 @@ void report(Diagnostic& problem, std::string message, std::string hint) {
 void report_unknown_suffix(std::string_view suffix, Dimension dimension, Diagnostic& problem) {
   const std::string nearest = nearest_name(suffix, suffixes_of(dimension));
   const std::string proposal = nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest);
-  report(problem, fmt::format("unknown unit {}", quoted(suffix)), proposal + suffix_list(dimension));
+  report(problem, fmt::format("unknown unit {}", in_quotes(suffix)), proposal + suffix_list(dimension));
 }
 
 void report_missing_suffix(std::string_view number, Dimension dimension, Diagnostic& problem) {
@@ -238,7 +238,7 @@ std::optional<double> parse_quantity(std::string_view text, Dimension dimension,
   const auto [number, suffix] = split(text);
   const std::optional<double> value = parse_number(number);
   if (!value) {
-    report(problem, fmt::format("{} is not {}", quoted(text), words.name),
+    report(problem, fmt::format("{} is not {}", in_quotes(text), words.name),
            fmt::format("a finite number and a unit, for example \"{}\"", words.example));
     return {};
   }
@@ -252,13 +252,13 @@ std::optional<double> parse_quantity(std::string_view text, Dimension dimension,
     return {};
   }
   if (!(unit->dimension == dimension)) {
-    report(problem, fmt::format("{} is {}, not {}", quoted(text), words_of(unit->dimension).name, words.name),
+    report(problem, fmt::format("{} is {}, not {}", in_quotes(text), words_of(unit->dimension).name, words.name),
            suffix_list(dimension));
     return {};
   }
   const double base = *value * unit->scale;
   if (std::isfinite(base)) return base;
-  report(problem, fmt::format("{} is too large", quoted(text)), {});
+  report(problem, fmt::format("{} is too large", in_quotes(text)), {});
   return {};
 }
 

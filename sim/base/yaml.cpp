@@ -121,7 +121,7 @@ class TreeBuilder final : public YAML::EventHandler {
   /// yaml-cpp reports "?" for plain and "!" for quoted scalars that have no tag of their own.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (tag.empty() || tag == "?" || tag == "!") return;
-    fail(mark, fmt::format("the tag {} is not supported", quoted(tag)), "the place of a value decides its type");
+    fail(mark, fmt::format("the tag {} is not supported", in_quotes(tag)), "the place of a value decides its type");
   }
 
   void charge(const YAML::Mark& mark, const Extent& extent) {
@@ -143,7 +143,8 @@ class TreeBuilder final : public YAML::EventHandler {
     Open& map = open_.back();
     if (!map.keys.insert(key).second) {
       const Node& first = *map.node.find(key);
-      fail(mark, fmt::format("duplicate key {}", quoted(key)), fmt::format("it stands on line {} too", first.key.line));
+      fail(mark, fmt::format("duplicate key {}", in_quotes(key)),
+           fmt::format("it stands on line {} too", first.key.line));
     }
     map.key = key;
     map.key_place = {mark.line + 1, mark.column + 1, {}};

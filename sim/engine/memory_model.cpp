@@ -223,7 +223,7 @@ std::int64_t MemoryModel::place(TierState& t, std::int64_t bytes, Stream stream)
 }
 
 std::uint32_t MemoryModel::label_of(RankId rank, TensorId owner) {
-  const std::string_view name = plan_->names[plan_->tensors[owner.index()].name];
+  const std::string_view name = plan_->name_of(owner);
   std::vector<std::string>& labels = log_[rank].labels;
   const auto [it, is_new] = labels_.try_emplace({rank, std::string{name}}, static_cast<std::uint32_t>(labels.size()));
   if (is_new) labels.emplace_back(name);

@@ -17,7 +17,7 @@ struct BertSettings {
   bool tied;
 };
 
-BertSettings read_settings(ConfigReader& c) {
+BertSettings bert_settings(ConfigReader& c) {
   BertSettings s{};
   s.vocab = c.integer("vocab_size", 30522);
   s.hidden = c.integer("hidden_size", 768);
@@ -81,7 +81,7 @@ void build_masked_head(const BertSettings& s, Transformer& t, ParameterSet& p) {
 }  // namespace
 
 void build_bert(const BuildInput& input, Model& model) {
-  const BertSettings s = read_settings(input.config);
+  const BertSettings s = bert_settings(input.config);
   const bool is_bare = input.architecture == "BertModel";
   const std::string root = is_bare ? "" : "bert.";
   ParameterSet p{model, input.config.config(), s.deviation};

@@ -8,8 +8,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // '▁'
-
 std::string marked(std::string_view text) {
   std::string out;
   for (const char c : text) (c == ' ') ? out += kSpaceMark : out += c;

@@ -13,6 +13,9 @@
 
 namespace orrery {
 
+/// What stands for a space in the vocabularies of SentencePiece: ▁.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
 /// What a vocabulary is made of.
 enum class BpeAlphabet : std::uint8_t {
   Bytes,      // GPT-2, Llama 3: every byte has a token

@@ -42,7 +42,7 @@ void refuse_unknown_keys(ConfigReader& c) {
   }
 }
 
-DlrmSettings read_settings(ConfigReader& c) {
+DlrmSettings dlrm_settings(ConfigReader& c) {
   DlrmSettings s{};
   refuse_unknown_keys(c);
   s.dense = c.integer("dense_features", 13, 1, 1 << 20);
@@ -81,7 +81,7 @@ std::vector<Linear> build_mlp(const std::string& name, std::int64_t in, const st
 }  // namespace
 
 void build_dlrm(const BuildInput& input, Model& model) {
-  const DlrmSettings s = read_settings(input.config);
+  const DlrmSettings s = dlrm_settings(input.config);
   ParameterSet p{model, input.config.config(), 0.02};
   Dlrm dlrm{.dense_features = s.dense, .lookups_per_table = s.lookups, .dim = s.dim};
   for (const std::int64_t rows : s.tables) {

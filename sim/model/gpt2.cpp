@@ -16,7 +16,7 @@ struct Gpt2Settings {
   bool scale_by_head, scale_by_layer, tied;
 };
 
-Gpt2Settings read_settings(ConfigReader& c) {
+Gpt2Settings gpt2_settings(ConfigReader& c) {
   Gpt2Settings s{};
   s.vocab = c.integer("vocab_size", 50257);
   s.positions = c.integer("n_positions|n_ctx", 1024);
@@ -67,7 +67,7 @@ Block build_block(const Gpt2Settings& s, std::int64_t layer, ParameterSet& p) {
 }  // namespace
 
 void build_gpt2(const BuildInput& input, Model& model) {
-  const Gpt2Settings s = read_settings(input.config);
+  const Gpt2Settings s = gpt2_settings(input.config);
   ParameterSet p{model, input.config.config(), s.deviation};
   Transformer t{.hidden = s.hidden, .max_positions = s.positions};
   t.tokens = p.embedding("transformer.wte", s.vocab, s.hidden);

@@ -18,7 +18,7 @@ struct KrakenSettings {
   ActivationKind activation;
 };
 
-KrakenSettings read_settings(ConfigReader& c) {
+KrakenSettings kraken_settings(ConfigReader& c) {
   KrakenSettings s{};
   s.vocab = c.integer("vocab_size", 50257);
   s.positions = c.integer("n_positions|n_ctx", 1024);
@@ -78,7 +78,7 @@ Block build_block(const KrakenSettings& s, std::int64_t layer, ParameterSet& p) 
 }  // namespace
 
 void build_kraken(const BuildInput& input, Model& model) {
-  const KrakenSettings s = read_settings(input.config);
+  const KrakenSettings s = kraken_settings(input.config);
   ParameterSet p{model, input.config.config(), s.deviation};
   Transformer t{.hidden = s.hidden, .max_positions = s.positions};
   t.tokens = p.embedding("transformer.wte", s.vocab, s.hidden);

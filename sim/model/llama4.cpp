@@ -39,7 +39,7 @@ std::vector<bool> chunked_layers(ConfigReader& c, const std::vector<bool>& rotar
 }
 
 /// Layers with experts: those in `moe_layers`, else every n-th.
-std::vector<bool> sparse_layers(ConfigReader& c, std::int64_t layers) {
+std::vector<bool> interleaved_layers(ConfigReader& c, std::int64_t layers) {
   const std::int64_t step = c.integer("interleave_moe_layer_step", 1);
   const bool listed = c.find("moe_layers") != nullptr;
   const auto list = c.integers("moe_layers", {}, ModelLimits::kLayers, 0, layers - 1);
@@ -85,7 +85,7 @@ Llama4Settings read_llama4(ConfigReader& c) {
   s.rotary = rotary_layers(c, d.layers);
   s.chunked = chunked_layers(c, s.rotary);
   s.chunk = c.nullable_integer("attention_chunk_size", 8192);
-  s.sparse = sparse_layers(c, d.layers);
+  s.sparse = interleaved_layers(c, d.layers);
   s.qk_norm = c.boolean("use_qk_norm", true);
   const ScoreGrowth growth{c.real("attn_scale", 0.1, 0, 1e3), double(c.integer("floor_scale", 8192))};
   if (is_on(c, "attn_temperature_tuning")) s.growth = growth;

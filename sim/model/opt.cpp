@@ -19,7 +19,7 @@ struct OptSettings {
   bool pre_norm, final_norm, bias, tied;
 };
 
-OptSettings read_settings(ConfigReader& c) {
+OptSettings opt_settings(ConfigReader& c) {
   OptSettings s{};
   s.vocab = c.integer("vocab_size", 50272);
   s.hidden = c.integer("hidden_size", 768);
@@ -72,7 +72,7 @@ Block build_block(const OptSettings& s, std::int64_t layer, ParameterSet& p) {
 }  // namespace
 
 void build_opt(const BuildInput& input, Model& model) {
-  const OptSettings s = read_settings(input.config);
+  const OptSettings s = opt_settings(input.config);
   ParameterSet p{model, input.config.config(), s.deviation};
   Transformer t{.hidden = s.hidden, .max_positions = s.positions, .position_offset = kPositionOffset};
   t.tokens = p.embedding("model.decoder.embed_tokens", s.vocab, s.embedding_dim);

@@ -44,7 +44,7 @@ void check_stages(ConfigReader& c, const SwinSettings& s) {
   }
 }
 
-SwinSettings read_settings(ConfigReader& c) {
+SwinSettings swin_settings(ConfigReader& c) {
   SwinSettings s{};
   s.image = c.integer("image_size", 224, 1, 1 << 16);
   s.patch = c.integer("patch_size", 4, 1, 1 << 12);
@@ -115,7 +115,7 @@ SwinStage build_stage(const SwinSettings& s, std::size_t index, std::int64_t fir
 }  // namespace
 
 void build_swin(const BuildInput& input, Model& model) {
-  const SwinSettings s = read_settings(input.config);
+  const SwinSettings s = swin_settings(input.config);
   ParameterSet p{model, input.config.config(), s.deviation};
   Swin swin{.image_size = s.image, .patch_size = s.patch, .channels = s.channels, .window = s.window};
   swin.patches = p.patches("swin.embeddings.patch_embeddings.projection", s.channels, s.patch, s.dim);

@@ -34,7 +34,7 @@ void read_feed_forward(ConfigReader& c, T5Settings& s) {
 
 enum class Experts : std::uint8_t { None, Switch };
 
-T5Settings read_settings(ConfigReader& c, Experts experts) {
+T5Settings t5_settings(ConfigReader& c, Experts experts) {
   T5Settings s{};
   s.vocab = c.integer("vocab_size", 32128);
   s.hidden = c.integer("d_model", 512);
@@ -169,11 +169,11 @@ void build_stacks(const BuildInput& input, const T5Settings& s, Model& model) {
 }  // namespace
 
 void build_t5(const BuildInput& input, Model& model) {
-  build_stacks(input, read_settings(input.config, Experts::None), model);
+  build_stacks(input, t5_settings(input.config, Experts::None), model);
 }
 
 void build_switch(const BuildInput& input, Model& model) {
-  build_stacks(input, read_settings(input.config, Experts::Switch), model);
+  build_stacks(input, t5_settings(input.config, Experts::Switch), model);
 }
 
 }  // namespace orrery

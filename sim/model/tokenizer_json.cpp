@@ -10,7 +10,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // '▁'
 constexpr TokenId kMaxId = 1 << 24;
 constexpr std::size_t kMaxAddedLength = 256;  // keeps the search for added tokens linear in the text
 constexpr ReadLimits kLimits{.bytes = 256u << 20, .depth = 32, .nodes = 8'000'000};

@@ -19,7 +19,7 @@ struct VitSettings {
   std::int64_t patches() const { return (image / patch) * (image / patch); }
 };
 
-VitSettings read_settings(ConfigReader& c) {
+VitSettings vit_settings(ConfigReader& c) {
   VitSettings s{};
   s.hidden = c.integer("hidden_size", 768);
   s.layers = c.layers("num_hidden_layers", 12);
@@ -70,7 +70,7 @@ Block build_block(const VitSettings& s, std::int64_t layer, const std::string& r
 }  // namespace
 
 void build_vit(const BuildInput& input, Model& model) {
-  const VitSettings s = read_settings(input.config);
+  const VitSettings s = vit_settings(input.config);
   const bool is_bare = input.architecture == "ViTModel";
   const std::string root = is_bare ? "" : "vit.";
   ParameterSet p{model, input.config.config(), s.deviation};

@@ -192,6 +192,7 @@ struct Plan {
   std::span<const OpId> deps_of(const Op& op) const { return {deps.data() + op.first_dep, op.num_deps}; }
   std::span<const Op> ops_of(const RankClass& c) const { return {ops.data() + c.first_op, c.num_ops}; }
   std::string_view name_of(const Op& op) const { return names[op.name]; }
+  std::string_view name_of(TensorId t) const { return names[tensors[t.index()].name]; }
 
   /// The tensor that owns the storage: itself, or the base of a view.
   TensorId owner(TensorId t) const { return tensors[t.index()].base.is_none() ? t : tensors[t.index()].base; }

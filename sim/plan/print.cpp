@@ -19,8 +19,7 @@ std::string shape_text(const Plan& plan, TensorId t) {
 std::string operand_text(const Plan& plan, const Operand& o) {
   constexpr std::string_view marks[] = {"", "=", "~"};
   return fmt::format("{}{}{}{}{}", o.allocates() ? "+" : "", marks[static_cast<int>(o.access())],
-                     plan.names[plan.tensors[o.tensor().index()].name], shape_text(plan, o.tensor()),
-                     o.frees() ? "-" : "");
+                     plan.name_of(o.tensor()), shape_text(plan, o.tensor()), o.frees() ? "-" : "");
 }
 
 void print_op(const Plan& plan, std::size_t i, std::back_insert_iterator<std::string> out) {

@@ -29,7 +29,7 @@ class Problems {
   std::vector<std::string> take() { return std::move(all_); }
 
   std::string op(std::size_t i) const { return fmt::format("op {} '{}'", i, plan_.name_of(plan_.ops[i])); }
-  std::string tensor(TensorId t) const { return fmt::format("'{}'", plan_.names[plan_.tensors[t.index()].name]); }
+  std::string tensor(TensorId t) const { return fmt::format("'{}'", plan_.name_of(t)); }
 
  private:
   const Plan& plan_;

@@ -34,7 +34,7 @@ std::string problem_of(const Plan& plan, const RankView& v) {
 std::vector<std::string> problems_of_places(const Plan& plan) {
   std::vector<std::string> problems;
   std::unordered_map<std::uint32_t, const RankView*> views;
-  const auto name = [&](TensorId t) { return plan.names[plan.tensors[t.index()].name]; };
+  const auto name = [&](TensorId t) { return plan.name_of(t); };
   for (const RankView& v : plan.rank_views) {
     if (v.places.empty()) continue;
     views[v.view.value] = &v;

@@ -244,7 +244,7 @@ Touched touched_by(const Plan& plan, const Bindings& bindings) {
   out.working_set = mean_over_ranks(plan, touched, [&](const RankClass& c) {
     if (&c != &plan.classes.front()) return;
     for (const auto& [owner, bytes] : touched.persistent())
-      out.tensors.push_back({std::string{plan.names[plan.tensors[owner.index()].name]}, bytes});
+      out.tensors.push_back({std::string{plan.name_of(owner)}, bytes});
   });
   std::sort(out.tensors.begin(), out.tensors.end(),
             [](const TouchedTensor& a, const TouchedTensor& b) { return a.name < b.name; });

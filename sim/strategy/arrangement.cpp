@@ -19,7 +19,7 @@ namespace {
 std::vector<std::size_t> parse_blocks(const std::string& text, std::int64_t blocks, std::size_t index) {
   const auto refuse = [&] {
     throw OptionError{{fmt::format("layers[{}].blocks", index)},
-                      fmt::format("{} are no blocks of the model", quoted(text)),
+                      fmt::format("{} are no blocks of the model", in_quotes(text)),
                       fmt::format("its blocks are 0 to {}: write `5`, `0-11` or `0-3,8-11`", blocks - 1)};
   };
   std::vector<std::size_t> out;
@@ -45,7 +45,7 @@ std::vector<std::size_t> parse_blocks(const std::string& text, std::int64_t bloc
   }
 }
 
-bool contains(const std::vector<std::int8_t>& axes, std::int8_t axis) {
+bool has_axis(const std::vector<std::int8_t>& axes, std::int8_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
@@ -86,7 +86,7 @@ std::vector<std::int8_t> block_axes_of(const std::vector<Arrangement>& arrangeme
   std::vector<std::int8_t> all = first;
   for (const Arrangement& s : arrangements)
     for (const std::int8_t a : s.slices.sample_axes())
-      if (!contains(all, a)) all.push_back(a);
+      if (!has_axis(all, a)) all.push_back(a);
   const bool equal = std::all_of(arrangements.begin(), arrangements.end(),
                                  [&](const Arrangement& s) { return s.slices.sample_axes() == first; });
   if (equal) return {};
@@ -99,7 +99,7 @@ void check_row_order(const Arrangement& s, const std::vector<std::int8_t>& order
   if (!s.roles().sequence_parallel) return;
   std::vector<std::int8_t> tp;
   for (const std::int8_t a : order)
-    if (contains(s.roles().tp.axes, a)) tp.push_back(a);
+    if (has_axis(s.roles().tp.axes, a)) tp.push_back(a);
   if (tp != s.roles().tp.axes)
     throw OptionError{{"sequence_parallel"},
                       "sequence_parallel would cut rows into parts that other layers have in another order",
@@ -111,7 +111,7 @@ std::vector<std::int8_t> row_order_of(const Mesh& mesh, const std::vector<Arrang
   std::vector<std::int8_t> order = first.block_axes.empty() ? first.sample_axes() : first.block_axes;
   for (std::size_t i = 0; i < mesh.axes.size(); ++i)
     for (const Arrangement& s : arrangements)
-      if (const auto a = static_cast<std::int8_t>(i); contains(s.slices.row_axes(), a) && !contains(order, a))
+      if (const auto a = static_cast<std::int8_t>(i); has_axis(s.slices.row_axes(), a) && !has_axis(order, a))
         order.push_back(a);
   for (const Arrangement& s : arrangements) check_row_order(s, order);
   return order;

@@ -34,7 +34,7 @@ TensorId Layers::heads_view(TensorId x, std::int64_t batch, std::int64_t sequenc
   Layout layout{.shape = Shape{batch, sequence, heads, dim},
                 .strides = {sequence * width, width, head_stride, 1},
                 .offset = base.offset + offset};
-  return tape_.view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
+  return tape_.view(x, tape_.plan().name_of(x), layout);
 }
 
 /// The positions of rotations that an operand gives; none: rows follow one another. One new token of each sequence
@@ -67,7 +67,7 @@ void Layers::turn(std::string_view name, TensorId x, const Turns& turns, std::in
   const Layout& base = tape_.plan().layouts[tape_.plan().tensors[x.index()].layout.index()];
   const Layout layout{
       .shape = Shape{padded_rows(), heads, rot}, .strides = {width, head_stride, 1}, .offset = base.offset + first};
-  const TensorId view = tape_.view(x, tape_.plan().names[tape_.plan().tensors[x.index()].name], layout);
+  const TensorId view = tape_.view(x, tape_.plan().name_of(x), layout);
   const Extent start = sizes_.cache_use == CacheUse::Extend ? Extent{0, Symbol::Context} : Extent{0};
   std::vector<Operand> operands{reads(cos), reads(sin)};
   if (!positions_of_rows().is_none()) operands.push_back(reads(positions_of_rows()));

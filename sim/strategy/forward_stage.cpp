@@ -223,7 +223,7 @@ TensorId ForwardStage::part_of(TensorId result, std::int64_t m) {
   shape.sizes[0] /= step_.work.microbatches;
   Layout layout = Layout::contiguous(shape);
   layout.offset = m * shape.elements();
-  return b_.view(result, b_.plan().names[b_.plan().tensors[result.index()].name], layout);
+  return b_.view(result, b_.plan().name_of(result), layout);
 }
 
 void ForwardStage::draw(const Sample& sample, TensorId logits, TensorId kept, TensorId next) {

@@ -69,7 +69,7 @@ class CacheMaker {
     shape.sizes[0] /= step_.work.microbatches;
     Layout layout = Layout::contiguous(shape);
     layout.offset = m * shape.elements();
-    return b_.view(t, b_.plan().names[b_.plan().tensors[t.index()].name], layout);
+    return b_.view(t, b_.plan().name_of(t), layout);
   }
 
   PlanBuilder& b_;

@@ -30,7 +30,7 @@ TensorId Layers::latent_attention(std::string_view name, TensorId x, const Atten
   const TensorId latent = enter(part("latent"), linear(part("kv_down"), x, outer_rows(), l.kv_down));
   if (a.rope) rotate(part("rope_k"), latent, *a.rope, 1, latent_width, l.kv_rank, latent_width);
   const auto matrix = [&](TensorId t, std::int64_t count, std::int64_t cols, std::int64_t stride, std::int64_t offset) {
-    return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
+    return tape_.view(t, tape_.plan().name_of(t),
                       Layout{.shape = Shape{count, cols}, .strides = {stride, 1}, .offset = offset});
   };
   const TensorId compressed = norm(part("kv_norm"), matrix(latent, n, l.kv_rank, latent_width, 0), n, l.kv_norm);
@@ -66,7 +66,7 @@ Layers::Projected Layers::expand_latents(std::string_view name, TensorId q, Tens
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, up_width = l.nope_dim + a.v_dim;
   const auto matrix = [&](TensorId t, std::int64_t cols, std::int64_t stride, std::int64_t offset) {
-    return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name],
+    return tape_.view(t, tape_.plan().name_of(t),
                       Layout{.shape = Shape{n * a.heads, cols}, .strides = {stride, 1}, .offset = offset});
   };
   const TensorId kv = linear(part("kv_up"), compressed, n, l.kv_up);  // per head: nope_dim of key, v_dim of value
@@ -95,9 +95,7 @@ TensorId Layers::absorbed_attention(std::string_view name, TensorId q, const Att
   const auto part = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   const std::int64_t n = rows(), head = l.nope_dim + l.rope_dim, width = l.kv_rank + l.rope_dim,
                      up = l.nope_dim + a.v_dim;
-  const auto view = [&](TensorId t, Layout layout) {
-    return tape_.view(t, tape_.plan().names[tape_.plan().tensors[t.index()].name], layout);
-  };
+  const auto view = [&](TensorId t, Layout layout) { return tape_.view(t, tape_.plan().name_of(t), layout); };
   const TensorId w = weight(l.kv_up.weight);  // [heads·(nope + v), kv_rank]
   const TensorId q_abs = activation_tensor(part("q_absorbed"), Shape{n, a.heads * width});
   Gemm product{.m = n, .batch = a.heads, .dtype = sizes_.dtype, .weights = quantised_weights()};

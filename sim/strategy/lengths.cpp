@@ -15,8 +15,7 @@ namespace orrery {
 
 std::vector<std::int64_t> read_lengths(const std::string& path) {
   std::ifstream in{path};
-  if (!in)
-    throw UserError{fmt::format("cannot read the lengths in {}", orrery::quoted(path)), "give one length a line"};
+  if (!in) throw UserError{fmt::format("cannot read the lengths in {}", in_quotes(path)), "give one length a line"};
   std::vector<std::int64_t> all;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -25,11 +24,11 @@ std::vector<std::int64_t> read_lengths(const std::string& path) {
     char* end = nullptr;
     const long long value = std::strtoll(line.c_str(), &end, 10);
     if (end == line.c_str() || (*end != '\0' && *end != '\r') || value < 1)
-      throw UserError{Diagnostic{fmt::format("{} is no length", orrery::quoted(line)),
-                                 "lengths are whole numbers from 1 on", path, number, 1, line}};
+      throw UserError{Diagnostic{fmt::format("{} is no length", in_quotes(line)), "lengths are whole numbers from 1 on",
+                                 path, number, 1, line}};
     all.push_back(value);
   }
-  if (all.empty()) throw UserError{fmt::format("{} has no lengths", orrery::quoted(path)), "give one length a line"};
+  if (all.empty()) throw UserError{fmt::format("{} has no lengths", in_quotes(path)), "give one length a line"};
   return all;
 }
 
@@ -38,7 +37,7 @@ LengthSampler::LengthSampler(const LengthOptions& o) : options_{o} {
     throw UserError{fmt::format("lengths from {} to {}", o.least, o.most), "set `most` to at least `least`"};
   if (o.kind != LengthKind::Empirical && !o.file.empty())
     throw UserError{
-        fmt::format("lengths of the kind {} are drawn, and not from {}", enum_name(o.kind), orrery::quoted(o.file)),
+        fmt::format("lengths of the kind {} are drawn, and not from {}", enum_name(o.kind), in_quotes(o.file)),
         "use kind: empirical, or leave out the file"};
   if (o.kind == LengthKind::Empirical) values_ = read_lengths(o.file);
 }

@@ -13,7 +13,7 @@ TensorId Layers::picked_rows(TensorId table) {
     if (from == table) return rows;
   const Plan& plan = tape_.plan();
   const std::int64_t positions = plan.shape(table)[0], width = plan.shape(table)[1];
-  const std::string name = fmt::format("{}_of_rows", plan.names[plan.tensors[table.index()].name]);
+  const std::string name = fmt::format("{}_of_rows", plan.name_of(table));
   const TensorId rows = activation_tensor(name, Shape{this->rows(), width});
   tape_.add(name,
             Gather{.rows = this->rows(),

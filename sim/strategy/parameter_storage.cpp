@@ -52,7 +52,7 @@ TensorId ParameterStorage::way(TensorId weight, std::int64_t i, std::int64_t cou
     Layout layout = builder_->plan().layouts[builder_->plan().tensors[t.index()].layout.index()];
     layout.shape.sizes[0] /= count;
     layout.offset += i * layout.shape[0] * layout.strides[0];
-    return builder_->view(t, builder_->plan().names[builder_->plan().tensors[t.index()].name], layout);
+    return builder_->view(t, builder_->plan().name_of(t), layout);
   };
   it->second = part(weight);
   const TensorId* gradient = targets_.find(weight);

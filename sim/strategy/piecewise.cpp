@@ -70,7 +70,7 @@ TensorId RowRing::rows_of(TensorId all, std::int64_t k) const {
   std::copy(tp_.axes.begin(), tp_.axes.end(), where.axes.begin());
   for (std::int64_t r = 0; r < tp_.ranks; ++r)
     where.places.push_back({plan.owner(all), whole.offset + (r - k + tp_.ranks) % tp_.ranks * piece.elements()});
-  return builder_.rank_view(all, std::string{plan.names[plan.tensors[all.index()].name]}, piece, where);
+  return builder_.rank_view(all, std::string{plan.name_of(all)}, piece, where);
 }
 
 void RowRing::assemble(const std::string& name, std::span<const TensorId> pieces, TensorId all) const {
@@ -125,7 +125,7 @@ TensorId outputs_of(PlanBuilder& b, TensorId weight, bool out_in, std::int64_t c
   const std::size_t side = out_in ? 0 : 1;
   part.shape.sizes[side] /= chunks;
   part.offset += c * part.shape.sizes[side] * part.strides[side];
-  return b.view(weight, std::string{b.plan().names[b.plan().tensors[weight.index()].name]}, part);
+  return b.view(weight, std::string{b.plan().name_of(weight)}, part);
 }
 
 /// A product whose rows are summed over tp and scattered, a part of its columns at a time.

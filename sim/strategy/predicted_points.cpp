@@ -18,8 +18,7 @@ namespace orrery {
 TensorId ParameterStorage::point(TensorId all, std::int64_t i) {
   Layout row = Layout::contiguous(Shape{buckets_.front().elements});
   row.offset = i * buckets_.front().elements;
-  return builder_->view(
-      all, fmt::format("{}.{}", builder_->plan().names[builder_->plan().tensors[all.index()].name], i), row);
+  return builder_->view(all, fmt::format("{}.{}", builder_->plan().name_of(all), i), row);
 }
 
 /// One of each of as many stretches of the weights, drawn once; none where distances are over all.

@@ -17,9 +17,9 @@ struct OwnerUses {
   bool read_backward = false;
 };
 
-class Passes {
+class LayerPasses {
  public:
-  Passes(const Plan& plan, ClassId c, int most_blocks) : plan_{plan}, class_{plan.classes[c.index()]} {
+  LayerPasses(const Plan& plan, ClassId c, int most_blocks) : plan_{plan}, class_{plan.classes[c.index()]} {
     int blocks = 0;
     each([&](OpId id) { blocks = std::max(blocks, plan_[id].layer + 1); });
     blocks_per_node_ = std::max(1, (blocks + most_blocks - 1) / most_blocks);
@@ -64,7 +64,7 @@ class Passes {
   std::map<std::uint32_t, OwnerUses> uses_;
 };
 
-void Passes::note(OpId id) {
+void LayerPasses::note(OpId id) {
   const Op& op = plan_[id];
   for (const Operand& o : plan_.operands_of(op)) {
     const auto [it, is_new] = uses_.try_emplace(plan_.owner(o.tensor()).value);
@@ -80,7 +80,7 @@ void Passes::note(OpId id) {
 }
 
 /// Ops of one direction over the same blocks.
-std::vector<std::vector<OpId>> Passes::runs_of(const std::vector<OpId>& ops) const {
+std::vector<std::vector<OpId>> LayerPasses::runs_of(const std::vector<OpId>& ops) const {
   std::vector<std::vector<OpId>> runs;
   std::pair<Phase, int> last;
   for (const OpId id : ops) {
@@ -94,7 +94,7 @@ std::vector<std::vector<OpId>> Passes::runs_of(const std::vector<OpId>& ops) con
 }
 
 /// Behind the last op of a forward run that makes what a backward pass reads, unless that op is the last one.
-std::size_t Passes::end_of_saved(const std::vector<OpId>& run) const {
+std::size_t LayerPasses::end_of_saved(const std::vector<OpId>& run) const {
   for (std::size_t i = run.size() - 1; i-- > 0;)
     for (const Operand& o : plan_.operands_of(plan_[run[i]])) {
       const TensorId owner = plan_.owner(o.tensor());
@@ -104,7 +104,7 @@ std::size_t Passes::end_of_saved(const std::vector<OpId>& run) const {
 }
 
 /// All that it writes is its own, and all that it reads is as it was.
-bool Passes::may_run_again(const RematNode& node) const {
+bool LayerPasses::may_run_again(const RematNode& node) const {
   const std::set<OpId> inside(node.ops.begin(), node.ops.end());
   const OpId first = node.ops.front();
   for (const OpId id : node.ops) {
@@ -128,7 +128,7 @@ bool Passes::may_run_again(const RematNode& node) const {
 }
 
 /// Beside the values of a node, at the worst moment of it: what is born and dies in it, less what is not born yet.
-std::int64_t Passes::extra_of(const RematNode& node) const {
+std::int64_t LayerPasses::extra_of(const RematNode& node) const {
   std::map<std::uint32_t, std::size_t> dies;  // owners that are born here and are no values
   std::set<std::uint32_t> values, born;
   for (const TensorId v : node.values) values.insert(v.value);
@@ -156,7 +156,7 @@ std::int64_t Passes::extra_of(const RematNode& node) const {
   return std::max<std::int64_t>(0, most - all);
 }
 
-RematPass Passes::pass_of(const std::vector<OpId>& ops) const {
+RematPass LayerPasses::pass_of(const std::vector<OpId>& ops) const {
   RematPass out;
   for (const std::vector<OpId>& run : runs_of(ops)) {
     const bool splits = plan_[run.front()].phase == Phase::Forward && plan_[run.front()].layer >= 0;
@@ -200,7 +200,7 @@ RematPass Passes::pass_of(const std::vector<OpId>& ops) const {
 }  // namespace
 
 std::vector<RematPass> remat_passes(const Plan& plan, ClassId c, int most_blocks) {
-  return Passes{plan, c, most_blocks}.run();
+  return LayerPasses{plan, c, most_blocks}.run();
 }
 
 }  // namespace orrery

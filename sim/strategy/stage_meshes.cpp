@@ -14,13 +14,13 @@ namespace orrery {
 namespace {
 
 /// The ranks of a stage that an axis runs over: those that are [first, last) places apart, in steps of `first`.
-struct Stretch {
+struct AxisRange {
   std::int64_t first = 1, last = 1;
 };
 
 /// Of each axis; an axis pp lies between stages and has none.
-std::vector<Stretch> stretches(const Mesh& mesh) {
-  std::vector<Stretch> out(mesh.axes.size());
+std::vector<AxisRange> axis_ranges(const Mesh& mesh) {
+  std::vector<AxisRange> out(mesh.axes.size());
   std::int64_t stride = 1;
   for (std::size_t i = mesh.axes.size(); i-- > 0;) {
     const std::int64_t size = mesh.axes[i].name == "pp" ? 1 : mesh.axes[i].size;
@@ -30,7 +30,7 @@ std::vector<Stretch> stretches(const Mesh& mesh) {
   return out;
 }
 
-std::int64_t stage_ranks(const Mesh& mesh) { return mesh.axes.empty() ? 1 : stretches(mesh).front().last; }
+std::int64_t stage_ranks(const Mesh& mesh) { return mesh.axes.empty() ? 1 : axis_ranges(mesh).front().last; }
 
 void check_axes(const Mesh& plan, const Mesh& layer, const LayerOptions& l, const std::string& text,
                 const std::string& plan_text) {
@@ -52,7 +52,7 @@ void check_axes(const Mesh& plan, const Mesh& layer, const LayerOptions& l, cons
 std::vector<std::int64_t> cuts_of(const std::vector<Mesh>& meshes) {
   std::set<std::int64_t> cuts;
   for (const Mesh& m : meshes)
-    for (const Stretch& s : stretches(m)) cuts.insert({s.first, s.last});
+    for (const AxisRange& s : axis_ranges(m)) cuts.insert({s.first, s.last});
   std::vector<std::int64_t> out{cuts.begin(), cuts.end()};
   for (std::size_t i = 0; i + 1 < out.size(); ++i)
     if (out[i + 1] % out[i] != 0)
@@ -66,7 +66,7 @@ std::vector<std::int64_t> cuts_of(const std::vector<Mesh>& meshes) {
 /// The axes of the plan, cut where a layer needs it.
 Mesh refined(const Mesh& plan, const std::vector<std::int64_t>& cuts) {
   Mesh out;
-  const std::vector<Stretch> whole = stretches(plan);
+  const std::vector<AxisRange> whole = axis_ranges(plan);
   for (std::size_t i = 0; i < plan.axes.size(); ++i) {
     std::vector<std::int64_t> inside;  // from the slow end
     for (std::size_t c = cuts.size(); c-- > 0;)
@@ -88,10 +88,10 @@ Mesh refined(const Mesh& plan, const std::vector<std::int64_t>& cuts) {
 /// What a written mesh is for, in axes of the refined one.
 Roles roles_in(const Mesh& fine, const Mesh& written) {
   Roles roles = roles_of(written);
-  const std::vector<Stretch> wanted = stretches(written), there = stretches(fine);
+  const std::vector<AxisRange> wanted = axis_ranges(written), there = axis_ranges(fine);
   for (Split* s : {&roles.dp, &roles.fsdp, &roles.tp}) {
     if (s->axes.empty()) continue;
-    const Stretch& w = wanted[static_cast<std::size_t>(s->axes.front())];
+    const AxisRange& w = wanted[static_cast<std::size_t>(s->axes.front())];
     s->axes.clear();
     for (std::size_t i = 0; i < fine.axes.size(); ++i)
       if (there[i].first >= w.first && there[i].last <= w.last && there[i].first < there[i].last)
@@ -139,7 +139,7 @@ Mesh parse_mesh(const std::string& text) {
     while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
     if (digits == first || i == digits || i - digits > 6)
       throw OptionError{
-          {"mesh"}, fmt::format("{} is no mesh", quoted(text)), "write axes and sizes, like `dp2 pp4 tp8`"};
+          {"mesh"}, fmt::format("{} is no mesh", in_quotes(text)), "write axes and sizes, like `dp2 pp4 tp8`"};
     const std::int64_t size = std::stoll(text.substr(digits, i - digits));
     if (size < 1)
       throw OptionError{{"mesh"},

@@ -173,7 +173,7 @@ class Tape {
   void replay(std::size_t node);
   void finish_others(std::uint32_t node, TensorId owner);
   TensorId gradient_owner(TensorId owner);
-  std::string name_of(TensorId t) const { return std::string{plan().names[plan().tensors[t.index()].name]}; }
+  std::string name_of(TensorId t) const { return std::string{plan().name_of(t)}; }
   /// What gradients of a tensor are filed under: its owner, or an alias itself.
   std::uint32_t key(TensorId t) const {
     const auto it = aliases_.find(t.value);

@@ -56,9 +56,9 @@ std::string closed(std::string_view text) {
   return out;
 }
 
-class Reader {
+class EventReader {
  public:
-  Reader(const std::string& file, const ReadProgress& progress) : file_{file}, ticks_{progress} {}
+  EventReader(const std::string& file, const ReadProgress& progress) : file_{file}, ticks_{progress} {}
 
   ForeignTrace read(std::string_view bytes) {
     const bool is_cut = !is_complete(bytes);
@@ -263,7 +263,7 @@ bool picoseconds_of(std::string_view text, std::int64_t& out) {
 }
 
 ForeignTrace read_chrome_events(std::string_view text, const std::string& file, const ReadProgress& progress) {
-  return Reader{file, progress}.read(text);
+  return EventReader{file, progress}.read(text);
 }
 
 }  // namespace orrery

@@ -18,9 +18,9 @@ constexpr int kEventDepth = 2;  // of the objects in "traceEvents"
 constexpr int kMaxDepth = 16;
 constexpr double kMaxMicroseconds = 4e12;
 
-class Reader {
+class ChromeReader {
  public:
-  explicit Reader(const std::string& file) : builder_{file} {}
+  explicit ChromeReader(const std::string& file) : builder_{file} {}
 
   Trace read(std::string_view text) {
     // Events are handled and dropped as soon as they are read, so that memory does not grow with the file.
@@ -133,6 +133,6 @@ class Reader {
 
 }  // namespace
 
-Trace read_chrome(std::string_view text, const std::string& file) { return Reader{file}.read(text); }
+Trace read_chrome(std::string_view text, const std::string& file) { return ChromeReader{file}.read(text); }
 
 }  // namespace orrery

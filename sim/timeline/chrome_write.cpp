@@ -17,9 +17,9 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-class Writer {
+class ChromeWriter {
  public:
-  explicit Writer(const Trace& trace) : trace_{trace}, track_of_(trace.timeline.spans.size(), 0) {}
+  explicit ChromeWriter(const Trace& trace) : trace_{trace}, track_of_(trace.timeline.spans.size(), 0) {}
 
   std::string write() {
     write_header();
@@ -115,6 +115,6 @@ class Writer {
 
 }  // namespace
 
-std::string write_chrome(const Trace& trace) { return Writer{trace}.write(); }
+std::string write_chrome(const Trace& trace) { return ChromeWriter{trace}.write(); }
 
 }  // namespace orrery

@@ -45,7 +45,7 @@ struct Side {
 };
 
 /// Adds spans up under a name.
-class Rows {
+class ComparedRows {
  public:
   void add_reference(std::string_view name, double seconds) {
     ErrorRow& row = at(name);
@@ -79,7 +79,7 @@ class Rows {
 
 /// The tables of spans: by class, kind, pattern and op.
 struct SpanRows {
-  Rows by_class, by_kind, by_pattern, by_op;
+  ComparedRows by_class, by_kind, by_pattern, by_op;
 
   template <class Add>
   void add(const PlanDigest& plan, OpId op, Add add_to) {
@@ -118,7 +118,7 @@ void join(const Side& reference, const Side& candidate, SpanRows& rows, Comparis
     ++out.matched;
     if (span.part != 0) continue;
     const double c = share * candidate.seconds(other);
-    rows.add(plan, span.op, [&](Rows& table, std::string_view name) {
+    rows.add(plan, span.op, [&](ComparedRows& table, std::string_view name) {
       table.add_reference(name, r);
       table.add_candidate(name, c);
       table.add_absolute(name, std::abs(c - r));
@@ -141,18 +141,20 @@ void add_up(const Side& reference, const Side& candidate, SpanRows& rows) {
     const Span& span = reference.timeline.spans[s];
     const double seconds = reference.shares.at(span.rank) * reference.seconds(s);
     if (span.part != 0) continue;
-    rows.add(reference.plan(span), span.op, [&](Rows& t, std::string_view name) { t.add_reference(name, seconds); });
+    rows.add(reference.plan(span), span.op,
+             [&](ComparedRows& t, std::string_view name) { t.add_reference(name, seconds); });
   }
   for (SpanIndex s = 0; s < candidate.timeline.spans.size(); ++s) {
     const Span& span = candidate.timeline.spans[s];
     const double seconds = candidate.shares.at(span.rank) * candidate.seconds(s);
     if (span.part != 0) continue;
-    rows.add(candidate.plan(span), span.op, [&](Rows& t, std::string_view name) { t.add_candidate(name, seconds); });
+    rows.add(candidate.plan(span), span.op,
+             [&](ComparedRows& t, std::string_view name) { t.add_candidate(name, seconds); });
   }
 }
 
 std::vector<ErrorRow> exposed_rows(const Analysis& reference, const Analysis& candidate) {
-  Rows rows;
+  ComparedRows rows;
   for (int c = 0; c < kNumOpClasses; ++c) {
     const auto i = static_cast<std::size_t>(c);
     if (reference.by_class[i] <= 0 && candidate.by_class[i] <= 0) continue;

@@ -50,7 +50,7 @@ std::int64_t TraceBuilder::number(std::string_view text) const {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size())
-    fail(fmt::format("{} is no whole number", orrery::quoted(text)));
+    fail(fmt::format("{} is no whole number", in_quotes(text)));
   return value;
 }
 

@@ -8,9 +8,9 @@
 namespace orrery {
 namespace {
 
-class Reader {
+class NativeReader {
  public:
-  Reader(std::string_view bytes, const std::string& file) : database_{bytes, file} {}
+  NativeReader(std::string_view bytes, const std::string& file) : database_{bytes, file} {}
 
   Trace read() {
     Trace trace;
@@ -198,7 +198,7 @@ Trace read_native(std::string_view bytes, const std::string& file) {
   if (bytes.substr(0, kMagic.size()) != kMagic)
     throw UserError{fmt::format("cannot read '{}' as a trace: it is no database", file),
                     "traces of this kind are written by 'orrery simulate --trace FILE.orrery'"};
-  return Reader{bytes, file}.read();
+  return NativeReader{bytes, file}.read();
 }
 
 }  // namespace orrery

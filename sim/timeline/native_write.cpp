@@ -25,9 +25,9 @@ constexpr const char* kSchema = R"(
   BEGIN;)";
 
 /// Writes one trace into an empty database.
-class Writer {
+class NativeWriter {
  public:
-  explicit Writer(const std::string& file) : database_{file} { database_.execute(kSchema); }
+  explicit NativeWriter(const std::string& file) : database_{file} { database_.execute(kSchema); }
 
   void write(const Trace& trace) {
     write_meta(trace);
@@ -164,7 +164,7 @@ class Writer {
 }  // namespace
 
 std::string write_native(const Trace& trace, const std::string& file) {
-  Writer writer{file};
+  NativeWriter writer{file};
   writer.write(trace);
   return writer.bytes();
 }

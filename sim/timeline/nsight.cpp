@@ -16,9 +16,9 @@ constexpr std::int64_t kPsPerNs = 1000;
 constexpr const char* kTables[] = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
                                    "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"};
 
-class Reader {
+class NsightReader {
  public:
-  Reader(std::string_view bytes, const std::string& file, const ReadProgress& progress)
+  NsightReader(std::string_view bytes, const std::string& file, const ReadProgress& progress)
       : database_{bytes, file}, file_{file}, ticks_{progress} {}
 
   ForeignTrace read() {
@@ -179,7 +179,7 @@ class Reader {
 }  // namespace
 
 ForeignTrace read_nsight(std::string_view bytes, const std::string& file, const ReadProgress& progress) {
-  return Reader{bytes, file, progress}.read();
+  return NsightReader{bytes, file, progress}.read();
 }
 
 }  // namespace orrery

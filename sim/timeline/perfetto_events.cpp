@@ -17,24 +17,24 @@ namespace {
 
 namespace pf = perfetto;
 
-constexpr std::uint32_t kDefaults = 59, kTrackEventDefaults = 11, kDeflated = 50, kZstandard = 133, kDoubleCounter = 44,
-                        kDouble = 5;
+constexpr std::uint32_t kDefaults = 59, kTrackEventDefaults = 11, kDeflated = 50, kZstandardPackets = 133,
+                        kDoubleCounter = 44, kDouble = 5;
 
 /// Texts and the track of events that name none, of one writer of the trace.
-struct Sequence {
+struct PacketSequence {
   std::unordered_map<std::uint32_t, std::unordered_map<std::uint64_t, std::string>> texts;  // by field, then iid
   std::uint64_t track = 0;
 };
 
-struct Track {
+struct EventTrack {
   std::string name, process;
   std::uint64_t parent = 0;
   bool is_counter = false;
 };
 
-class Reader {
+class PacketReader {
  public:
-  Reader(const std::string& file, const ReadProgress& progress) : file_{file}, ticks_{progress} {}
+  PacketReader(const std::string& file, const ReadProgress& progress) : file_{file}, ticks_{progress} {}
 
   ForeignTrace read(std::string_view bytes) {
     ProtoReader reader{bytes};
@@ -73,9 +73,9 @@ class Reader {
       if (f.number == pf::packet::kTrackDescriptor) track = f.bytes;
       if (f.number == pf::packet::kInternedData) interned = f.bytes;
       if (f.number == kDefaults) defaults = f.bytes;
-      if (f.number == kDeflated || f.number == kZstandard) read_compressed(f.bytes, f.number);
+      if (f.number == kDeflated || f.number == kZstandardPackets) read_compressed(f.bytes, f.number);
     });
-    Sequence& s = sequences_[sequence];
+    PacketSequence& s = sequences_[sequence];
     if (flags & pf::packet::kStateCleared) s = {};
     if (!defaults.empty()) read_defaults(defaults, s);
     if (!interned.empty()) read_interned(interned, s);
@@ -101,7 +101,7 @@ class Reader {
     is_inside_ = false;
   }
 
-  void read_defaults(std::string_view bytes, Sequence& s) {
+  void read_defaults(std::string_view bytes, PacketSequence& s) {
     each(bytes, [&](const ProtoReader::Field& f) {
       if (f.number != kTrackEventDefaults) return;
       each(f.bytes, [&](const ProtoReader::Field& g) {
@@ -110,7 +110,7 @@ class Reader {
     });
   }
 
-  void read_interned(std::string_view bytes, Sequence& s) {
+  void read_interned(std::string_view bytes, PacketSequence& s) {
     each(bytes, [&](const ProtoReader::Field& f) {
       std::uint64_t iid = 0;
       std::string_view text;
@@ -124,7 +124,7 @@ class Reader {
 
   void read_track(std::string_view bytes) {
     std::uint64_t uuid = 0;
-    Track t;
+    EventTrack t;
     each(bytes, [&](const ProtoReader::Field& f) {
       if (f.number == pf::track::kUuid) uuid = f.integer;
       if (f.number == pf::track::kParent) t.parent = f.integer;
@@ -169,7 +169,7 @@ class Reader {
     return thread;
   }
 
-  void read_event(std::string_view bytes, std::int64_t at, Sequence& s) {
+  void read_event(std::string_view bytes, std::int64_t at, PacketSequence& s) {
     std::uint64_t type = 0, track = s.track, counter = 0;
     double number = 0;
     bool is_double = false;
@@ -204,7 +204,7 @@ class Reader {
     for (const std::uint64_t id : arriving) out_.flow(std::to_string(id), t, at, false);
   }
 
-  void read_annotation(std::string_view bytes, Sequence& s) {
+  void read_annotation(std::string_view bytes, PacketSequence& s) {
     std::string name, value;
     each(bytes, [&](const ProtoReader::Field& f) {
       if (f.number == pf::annotation::kNameIid) name = s.texts[pf::interned::kAnnotationNames][f.integer];
@@ -220,8 +220,8 @@ class Reader {
   const std::string& file_;
   ProgressTicks ticks_;
   ForeignBuilder out_;
-  std::unordered_map<std::uint64_t, Sequence> sequences_;
-  std::unordered_map<std::uint64_t, Track> tracks_;
+  std::unordered_map<std::uint64_t, PacketSequence> sequences_;
+  std::unordered_map<std::uint64_t, EventTrack> tracks_;
   std::uint64_t packets_ = 0;
   std::size_t inflated_ = 0;  // bytes of compressed packets
   bool is_inside_ = false;    // a compressed packet
@@ -230,7 +230,7 @@ class Reader {
 }  // namespace
 
 ForeignTrace read_perfetto_events(std::string_view bytes, const std::string& file, const ReadProgress& progress) {
-  return Reader{file, progress}.read(bytes);
+  return PacketReader{file, progress}.read(bytes);
 }
 
 }  // namespace orrery

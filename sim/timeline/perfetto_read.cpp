@@ -20,7 +20,7 @@ struct Annotation {
 };
 
 /// A track event with its iids looked up.
-struct Event {
+struct PerfettoEvent {
   std::int64_t at_ps = 0;
   std::uint64_t type = 0, track = 0, op = UINT32_MAX, counter = 0;
   std::string_view name;
@@ -29,16 +29,16 @@ struct Event {
   std::vector<std::uint64_t> leaving, arriving;
 };
 
-struct Track {
+struct PerfettoTrack {
   RankId rank;
   Stream stream = Stream::Compute;
   Tier tier = Tier::Device;
   bool is_counter = false;
 };
 
-class Reader {
+class PerfettoReader {
  public:
-  explicit Reader(const std::string& file) : builder_{file} {}
+  explicit PerfettoReader(const std::string& file) : builder_{file} {}
 
   Trace read(std::string_view bytes) {
     each(bytes, [&](const ProtoReader::Field& f) {
@@ -109,7 +109,7 @@ class Reader {
       if (f.number == pf::track::kThread) thread = f.bytes;
       if (f.number == pf::track::kCounter) counter = f.bytes;
     });
-    Track track;
+    PerfettoTrack track;
     if (const auto it = tracks_.find(parent); it != tracks_.end()) track = it->second;
     each(process.empty() ? thread : process, [&](const ProtoReader::Field& f) {
       if (f.number == pf::process::kPid) pid = f.integer;  // the same number in both messages
@@ -136,7 +136,7 @@ class Reader {
   }
 
   void read_event(std::string_view bytes, std::int64_t at_ps) {
-    Event e;
+    PerfettoEvent e;
     e.at_ps = at_ps;
     each(bytes, [&](const ProtoReader::Field& f) {
       switch (f.number) {
@@ -177,7 +177,7 @@ class Reader {
     handle(e);
   }
 
-  void handle(const Event& e) {
+  void handle(const PerfettoEvent& e) {
     if (e.type == pf::event::kInstant && e.name == "orrery") {
       has_header_ = true;
       for (const Annotation& a : e.annotations) builder_.add_header(a.name, a.text);
@@ -185,7 +185,7 @@ class Reader {
     }
     const auto track = tracks_.find(e.track);
     if (track == tracks_.end()) builder_.fail("an event is on no track");
-    const Track& t = track->second;
+    const PerfettoTrack& t = track->second;
     if (e.type == pf::event::kBegin) {
       open_[e.track].push_back(slice_of(e, t));
     } else if (e.type == pf::event::kEnd) {
@@ -199,7 +199,7 @@ class Reader {
     }
   }
 
-  Slice slice_of(const Event& e, const Track& t) {
+  Slice slice_of(const PerfettoEvent& e, const PerfettoTrack& t) {
     if (e.op >= UINT32_MAX || e.categories.size() != 2) builder_.fail("a slice has no op id or not two categories");
     Slice s;
     s.span.start_ps = e.at_ps;
@@ -226,13 +226,13 @@ class Reader {
   TraceBuilder builder_;
   bool has_header_ = false;
   std::unordered_map<std::uint32_t, Texts> texts_;  // by the field of the interned data
-  std::unordered_map<std::uint64_t, Track> tracks_;
+  std::unordered_map<std::uint64_t, PerfettoTrack> tracks_;
   std::unordered_map<std::uint64_t, std::vector<Slice>> open_;
   std::unordered_map<std::uint64_t, OpOfPlan> leaving_, arriving_;
 };
 
 }  // namespace
 
-Trace read_perfetto(std::string_view bytes, const std::string& file) { return Reader{file}.read(bytes); }
+Trace read_perfetto(std::string_view bytes, const std::string& file) { return PerfettoReader{file}.read(bytes); }
 
 }  // namespace orrery

@@ -40,9 +40,9 @@ class Interner {
   std::unordered_map<std::string, std::uint64_t> ids_;
 };
 
-class Writer {
+class PerfettoWriter {
  public:
-  explicit Writer(const Trace& trace) : trace_{trace} {
+  explicit PerfettoWriter(const Trace& trace) : trace_{trace} {
     const std::vector<Arrow> arrows = arrows_of(trace);
     for (std::size_t i = 0; i < arrows.size(); ++i) {
       leaving_.emplace_back(arrows[i].from, i + 1);
@@ -215,6 +215,6 @@ class Writer {
 
 }  // namespace
 
-std::string write_perfetto(const Trace& trace) { return Writer{trace}.write(); }
+std::string write_perfetto(const Trace& trace) { return PerfettoWriter{trace}.write(); }
 
 }  // namespace orrery

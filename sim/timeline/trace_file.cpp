@@ -31,7 +31,7 @@ const Format& format_of(const std::string& path) {
   const std::string extension = std::filesystem::path{plain_name(path)}.extension();
   for (const Format& f : kFormats)
     if (f.extension == extension) return f;
-  throw UserError{fmt::format("cannot tell the format of the trace {} by its name", orrery::quoted(path)),
+  throw UserError{fmt::format("cannot tell the format of the trace {} by its name", in_quotes(path)),
                   "names of traces end with .orrery, .pftrace or .json"};
 }
 
@@ -52,9 +52,8 @@ Trace read_trace(const std::string& path) {
 
 void write_trace(const Trace& trace, const std::string& path) {
   if (plain_name(path) != path)
-    throw UserError{
-        fmt::format("cannot write {}: traces are read compressed, but not written so", orrery::quoted(path)),
-        "leave the last ending away, then compress the file"};
+    throw UserError{fmt::format("cannot write {}: traces are read compressed, but not written so", in_quotes(path)),
+                    "leave the last ending away, then compress the file"};
   write_file_atomically(path, format_of(path).write(trace, path));
 }
 

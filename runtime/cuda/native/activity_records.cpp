@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kBuffer = 4 << 20, kAlignment = 8;
 
-struct Calls {
-  explicit Calls(const Library& l) {
+struct ActivityCalls {
+  explicit ActivityCalls(const Library& l) {
     l.find("cuptiActivityRegisterCallbacks", register_callbacks);
     l.find("cuptiActivityEnable", enable);
     l.find("cuptiActivityDisable", disable);
@@ -127,7 +127,7 @@ class Records final : public ActivityRecords {
     if (calls_.dropped(context, stream, &lost) == CUPTI_SUCCESS) dropped_ += lost;
   }
   Library library_;
-  Calls calls_;
+  ActivityCalls calls_;
   std::mutex mutex_;
   ActivityDecoder decoder_;
   std::uint64_t dropped_ = 0;

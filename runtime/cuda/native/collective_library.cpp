@@ -22,7 +22,7 @@
 namespace orrery {
 namespace {
 
-std::optional<ncclDataType_t> type_of(DType t) {
+std::optional<ncclDataType_t> nccl_type_of(DType t) {
   switch (t) {
     case DType::F32:
       return ncclFloat32;
@@ -68,7 +68,7 @@ class Nccl final : public CollectiveLibrary {
   }
 
   bool run(std::span<const GpuCollective> members) override {
-    const auto type = type_of(members.front().dtype);
+    const auto type = nccl_type_of(members.front().dtype);
     if (!type || members.front().kind == CollectiveKind::Barrier || lies_in_place(members)) return false;
     std::vector<ncclComm_t>& comms = communicator(members);
     check(group_start_(), "ncclGroupStart");
@@ -102,7 +102,7 @@ class Nccl final : public CollectiveLibrary {
     check(group_start_(), "ncclGroupStart");
     for (std::size_t i = 0; i < parts.size(); ++i)
       enqueue(parts[i], static_cast<std::size_t>(parts[i].member), group.ranks.size(), comms[i],
-              type_of(parts[i].dtype).value());
+              nccl_type_of(parts[i].dtype).value());
     check(group_end_(), "ncclGroupEnd");
     settle(comms);
     for (std::size_t i = 0; i < parts.size(); ++i)

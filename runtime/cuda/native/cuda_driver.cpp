@@ -36,7 +36,6 @@ void check_driver(CUresult result, const char* call) {
 
 namespace {
 
-cudaStream_t native(GpuStream s) { return reinterpret_cast<cudaStream_t>(s); }
 cudaEvent_t native(GpuEvent e) { return reinterpret_cast<cudaEvent_t>(e); }
 
 class CudaDriver final : public GpuDriver {

@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace orrery {
-namespace {
-
-cudaStream_t native(GpuStream s) { return reinterpret_cast<cudaStream_t>(s); }
-
-}  // namespace
-
 NativeGraph::NativeGraph(cudaGraph_t graph, GraphCalls calls, std::shared_ptr<NativeGraphs> all)
     : all_{std::move(all)}, graph_{graph}, calls_{std::move(calls)} {
   if (const cudaError_t result = cudaGraphInstantiate(&executable_, graph_, 0); result != cudaSuccess) {

@@ -11,6 +11,8 @@
 
 namespace orrery {
 
+inline cudaStream_t native(GpuStream s) { return reinterpret_cast<cudaStream_t>(s); }
+
 /// What a call has left in a graph; `function`: of a kernel, as it was launched.
 struct GraphCall {
   cudaGraphNode_t node = nullptr;

@@ -14,8 +14,8 @@
 namespace orrery {
 namespace {
 
-struct Calls {
-  explicit Calls(const Library& l) {
+struct ProductCalls {
+  explicit ProductCalls(const Library& l) {
     l.find("cublasLtCreate", create);
     l.find("cublasLtDestroy", destroy);
     l.find("cublasLtMatmul", multiply);
@@ -49,7 +49,7 @@ void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError{fmt::format("{}: cuBLAS status {}", call, int(status))};
 }
 
-cudaDataType_t type_of(DType t) {
+cudaDataType_t cuda_type_of(DType t) {
   switch (t) {
     case DType::BF16:
       return CUDA_R_16BF;
@@ -134,8 +134,8 @@ class LtProducts final : public Products {
   /// A stored [rows, cols] as column-major [cols, rows].
   cublasLtMatrixLayout_t layout(const GpuProduct::Matrix& x, std::int64_t rows, std::int64_t cols, std::int64_t count) {
     cublasLtMatrixLayout_t l = nullptr;
-    check(calls_.make_layout(&l, type_of(x.dtype), static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows),
-                             x.row),
+    check(calls_.make_layout(&l, cuda_type_of(x.dtype), static_cast<std::uint64_t>(cols),
+                             static_cast<std::uint64_t>(rows), x.row),
           "cublasLtMatrixLayoutCreate");
     const auto batches = static_cast<std::int32_t>(count);
     calls_.set_layout(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batches, sizeof batches);
@@ -163,7 +163,7 @@ class LtProducts final : public Products {
     calls_.set_product(ready.product, CUBLASLT_MATMUL_DESC_TRANSB, &of_b, sizeof of_b);
     if (p.bias != 0) {
       const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      const cudaDataType_t type = type_of(p.c.dtype);
+      const cudaDataType_t type = cuda_type_of(p.c.dtype);
       calls_.set_product(ready.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
       calls_.set_product(ready.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
     }
@@ -196,7 +196,7 @@ class LtProducts final : public Products {
   }
 
   Library library_;
-  Calls calls_;
+  ProductCalls calls_;
   std::map<int, cublasLtHandle_t> handles_;  // per device
   std::map<Key, Prepared> prepared_;
 };

@@ -21,7 +21,7 @@ void set_interval(Observation& o, double seconds, double deviation) {
 }
 
 /// What rings get inside of a node, where collectives leave it: far more than what leaves.
-constexpr BytesPerSecond kInside{300e9};
+constexpr BytesPerSecond kExchangesInside{300e9};
 
 class ExchangePredictor final : public RowPredictor {
  public:
@@ -37,7 +37,7 @@ class ExchangePredictor final : public RowPredictor {
     const auto fabric = fabrics_.find(x.fabric);
     if (fabric == fabrics_.end()) return Skip{SkipReason::UnknownDevice, x.fabric};
     const ExchangeSample& s = x.sample;
-    const ExchangeTime t = fabric->second.time({s.op, s.bytes, s.ranks, s.nodes, s.software}, {}, kInside);
+    const ExchangeTime t = fabric->second.time({s.op, s.bytes, s.ranks, s.nodes, s.software}, {}, kExchangesInside);
     Observation o;
     o.measured = s.measured.base();
     set_interval(o, t.total().base(), t.deviation);

@@ -9,28 +9,13 @@
 #include <map>
 #include <set>
 
+#include "sim/app/svg.hpp"
+
 namespace orrery {
 namespace {
 
 constexpr int kPanel = 360, kMargin = 56, kHead = 30, kPerLine = 3, kLegendLine = 13;
 constexpr double kDot = 1.3, kQuarter = 1.25;
-constexpr const char* kColours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e",
-                                    "#17becf", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22"};
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '>')
-      out += "&gt;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 /// A square with the same logarithmic range on both axes.
 class Panel {
@@ -60,7 +45,7 @@ class Panel {
     std::string s = fmt::format(
         "<rect x=\"{0:.0f}\" y=\"{1:.0f}\" width=\"{2}\" height=\"{2}\" fill=\"none\" stroke=\"#888\"/>\n"
         "<text x=\"{0:.0f}\" y=\"{3:.0f}\" font-size=\"13\">{4}</text>\n",
-        left_, top_, kPanel, top_ - 10, escaped(title));
+        left_, top_, kPanel, top_ - 10, svg_text(title));
     const double step = std::max(1.0, std::ceil((high_ - low_) / 8));
     for (double d = low_; d <= high_; d += step)
       s += fmt::format(
@@ -79,7 +64,7 @@ class Panel {
     std::map<std::string, std::size_t> of;
     for (const AccuracyPoint& p : quantity_.points) of.try_emplace(p.value.gpu, 0);
     std::size_t i = 0;
-    for (auto& [gpu, colour] : of) colour = i++ % std::size(kColours);
+    for (auto& [gpu, colour] : of) colour = i++ % std::size(kSvgColours);
     return of;
   }
 
@@ -94,7 +79,7 @@ class Panel {
     for (const auto& [colour, places] : cells) {
       s += fmt::format(
           "<path fill=\"none\" stroke-linecap=\"round\" stroke-width=\"{}\" stroke=\"{}\" stroke-opacity=\"0.6\" d=\"",
-          2 * kDot, kColours[colour]);
+          2 * kDot, kSvgColours[colour]);
       for (const auto& [across, up] : places)
         s += fmt::format("M{:.1f} {:.1f}h0", left_ + across * kDot, top_ + kPanel - up * kDot);
       s += "\"/>\n";
@@ -106,8 +91,8 @@ class Panel {
     std::string s;
     double at = top_ + 14;
     for (const auto& [gpu, colour] : colours()) {
-      s += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"{}\">{}</text>\n", left_ + 8, at, kColours[colour],
-                       escaped(gpu));
+      s += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"{}\">{}</text>\n", left_ + 8, at, kSvgColours[colour],
+                       svg_text(gpu));
       at += kLegendLine;
     }
     return s;

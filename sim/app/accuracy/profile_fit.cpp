@@ -16,7 +16,7 @@ constexpr double kMostFitted = 0.3, kHeldOut = 2.0 / 3;
 constexpr double kPull = 0.01;  // per squared logarithm
 constexpr double kFirstStep = 0.32;
 constexpr double kDoubt = 0.01;  // of effects that are added up, by the step
-constexpr double kLeastDeviation = 0.03;
+constexpr double kLeastProfileDeviation = 0.03;
 
 template <double SoftwareProfile::*kMember>
 ProfileNumber factor(double least, double most, std::vector<double> tries = {}) {
@@ -263,7 +263,7 @@ ProfileFit fit_profile(const SoftwareProfile& start, const ProfileCases& cases) 
   double squares = 0;
   for (const double e : errors) squares += e * e;
   fit.profile.deviation =
-      std::max(kLeastDeviation, std::sqrt(squares / double(std::max<std::size_t>(1, errors.size()))));
+      std::max(kLeastProfileDeviation, std::sqrt(squares / double(std::max<std::size_t>(1, errors.size()))));
   return fit;
 }
 

@@ -20,7 +20,7 @@ std::string find_jobs(const std::string& name, const Locations& locations) {
     if (fs::is_regular_file(path, error)) return path.string();
     if (fs::is_regular_file(path / "jobs.yaml", error)) return (path / "jobs.yaml").string();
   }
-  throw UserError{fmt::format("cannot find the jobs {}", orrery::quoted(name)),
+  throw UserError{fmt::format("cannot find the jobs {}", in_quotes(name)),
                   "give a file, or a folder that holds a jobs.yaml; one that comes with the program is ones_64"};
 }
 
@@ -63,7 +63,7 @@ ScheduleCase make_schedule(Node document, std::string name, const ScheduleChoice
     const std::string path = file_named_by(*c.document.find("trace"));
     if (path.empty())
       throw UserError{
-          at(*c.document.find("trace"), fmt::format("cannot find the file {}", orrery::quoted(c.options.trace)))};
+          at(*c.document.find("trace"), fmt::format("cannot find the file {}", in_quotes(c.options.trace)))};
     c.options.trace = path;
   }
   for (auto& [key, t] : c.options.templates) count_parameters(t, *c.document.find("templates")->find(key), locations);

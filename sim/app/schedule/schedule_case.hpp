@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/app/reproduction.hpp"
+#include "sim/app/reproduce/reproduction.hpp"
 #include "sim/program/cluster/cluster_run.hpp"
 
 namespace orrery {

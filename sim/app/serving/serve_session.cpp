@@ -13,7 +13,7 @@ namespace {
 
 const ServeOptions& options_of(const Scenario& s) {
   if (!s.options.workload.serve)
-    throw UserError{fmt::format("the workload of {} is `{}`, not `serve`", orrery::quoted(s.name), s.workload_name()),
+    throw UserError{fmt::format("the workload of {} is `{}`, not `serve`", in_quotes(s.name), s.workload_name()),
                     "set `workload: {serve: …}`; `orrery simulate` takes the others"};
   return *s.options.workload.serve;
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr double kNarrow = 0.01;  // of a value: nearer its neighbour need not be
 
 [[noreturn]] void fail_condition(const std::string& text, const std::string& why) {
-  throw UserError{fmt::format("--until {}: {}", orrery::quoted(text), why),
+  throw UserError{fmt::format("--until {}: {}", in_quotes(text), why),
                   "such as 'tokens_per_second>=95%', 'step_time<=10 s', 'peak_memory<=70 GiB' or 'fits'"};
 }
 
@@ -31,9 +31,9 @@ std::optional<double> bound_in(std::string_view text) {
 
 double metric_of(const Condition& condition, const nlohmann::json& result) {
   if (const auto value = metric_in(result, condition.metric)) return *value;
-  throw UserError{fmt::format("--until {}: results have no value {}", orrery::quoted(condition.text),
-                              orrery::quoted(condition.metric)),
-                  "values are those of `orrery simulate --json`, or `serve`, such as tokens_per_second or ttft.p99"};
+  throw UserError{
+      fmt::format("--until {}: results have no value {}", in_quotes(condition.text), in_quotes(condition.metric)),
+      "values are those of `orrery simulate --json`, or `serve`, such as tokens_per_second or ttft.p99"};
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ Condition parse_condition(const std::string& text) {
   c.is_part = bound.ends_with('%');
   if (c.is_part) bound = trimmed(bound.substr(0, bound.size() - 1));
   const std::optional<double> value = c.is_part ? parse_number(bound) : bound_in(bound);
-  if (!value) fail_condition(text, fmt::format("{} is no number, time or size", orrery::quoted(bound)));
+  if (!value) fail_condition(text, fmt::format("{} is no number, time or size", in_quotes(bound)));
   c.bound = c.is_part ? *value / 100 : *value;
   return c;
 }
@@ -73,7 +73,7 @@ double better_of(const Condition& c, const std::vector<const nlohmann::json*>& r
 }
 
 BisectedKey parse_bisection(const std::string& text) {
-  const std::string what = fmt::format("--bisect {}", orrery::quoted(text));
+  const std::string what = fmt::format("--bisect {}", in_quotes(text));
   const std::size_t equals = text.find('=');
   const std::vector<std::string> parts =
       split_outside(equals == std::string::npos ? "" : std::string_view{text}.substr(equals + 1), ',');
@@ -89,7 +89,7 @@ BisectedKey parse_bisection(const std::string& text) {
   }
   const SweptRange step = range_between(what, parts[2], parts[2]);
   if (step.before != range.before || step.after != range.after || !(step.from > 0))
-    throw UserError{fmt::format("{}: {} is no step", what, orrery::quoted(parts[2])),
+    throw UserError{fmt::format("{}: {} is no step", what, in_quotes(parts[2])),
                     "give more than 0 in the unit of the ends"};
   out.step = step.from;
   return out;

@@ -56,7 +56,7 @@ void fill_linear(SweptAxis& axis, const std::string& what, const std::vector<std
   if (arguments.size() == 2) return;
   const std::optional<double> n = parse_number(arguments[2]);
   if (!n || *n != std::floor(*n) || *n < 1 || *n > double(kMostPoints))
-    fail_axis(what, fmt::format("{} is no count", orrery::quoted(arguments[2])), "give an integer of at least 1");
+    fail_axis(what, fmt::format("{} is no count", in_quotes(arguments[2])), "give an integer of at least 1");
   const SweptRange& r = *axis.range;
   for (double i = 0; i < *n; ++i)
     axis.rows.push_back({r.text(*n == 1 ? r.from : (r.from * (*n - 1 - i) + r.to * i) / (*n - 1))});
@@ -78,7 +78,7 @@ void fill_list(SweptAxis& axis, const std::string& what, std::string_view values
   for (const std::string& item : split_outside(values, ',')) {
     std::vector<std::string> row = axis.keys.size() == 1 ? std::vector<std::string>{item} : split_outside(item, ':');
     if (row.size() != axis.keys.size())
-      fail_axis(what, fmt::format("{} has {} values for {} keys", orrery::quoted(item), row.size(), axis.keys.size()),
+      fail_axis(what, fmt::format("{} has {} values for {} keys", in_quotes(item), row.size(), axis.keys.size()),
                 "write a,b=1:2,3:4");
     for (const std::string& value : row)
       if (value.empty()) fail_axis(what, "a value is empty", "write a=1,2,4");
@@ -129,17 +129,17 @@ std::string SweptRange::at(double part) const {
 SweptRange range_between(const std::string& what, const std::string& first, const std::string& last) {
   const std::optional<Bound> from = parse_bound(first), to = parse_bound(last);
   if (!from || !to)
-    fail_axis(what, fmt::format("{} is no number", orrery::quoted(from ? last : first)), "such as 8, x0.5 or 50 GB/s");
+    fail_axis(what, fmt::format("{} is no number", in_quotes(from ? last : first)), "such as 8, x0.5 or 50 GB/s");
   if (from->before != to->before || from->after != to->after)
-    fail_axis(what, fmt::format("{} and {} have different units", orrery::quoted(first), orrery::quoted(last)),
+    fail_axis(what, fmt::format("{} and {} have different units", in_quotes(first), in_quotes(last)),
               "write both bounds in one unit");
   if (!(from->number <= to->number))
-    fail_axis(what, fmt::format("{} is more than {}", orrery::quoted(first), orrery::quoted(last)));
+    fail_axis(what, fmt::format("{} is more than {}", in_quotes(first), in_quotes(last)));
   return {from->before, from->after, from->number, to->number, false, from->whole && to->whole};
 }
 
 SweptAxis parse_axis(const std::string& text) {
-  const std::string what = fmt::format("--sweep {}", orrery::quoted(text));
+  const std::string what = fmt::format("--sweep {}", in_quotes(text));
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
     fail_axis(what, "there is no key with values", "write path=1,2,4, path=log2(1,64) or path=lin(1,8,8)");
@@ -164,7 +164,7 @@ std::vector<SweptValues> product_of(const std::vector<SweptAxis>& axes) {
   std::size_t n = 1;
   for (const SweptAxis& axis : axes) {
     if (axis.rows.empty())
-      throw UserError{fmt::format("lin of {} says no count", orrery::quoted(axis.keys.front())),
+      throw UserError{fmt::format("lin of {} says no count", in_quotes(axis.keys.front())),
                       "write lin(from,to,count), or give --sample"};
     n *= axis.rows.size();
     if (n > kMostPoints) throw UserError{"there are more than a million points", "give --sample, or fewer values"};

@@ -31,7 +31,7 @@ ListenAt parse_listen(const std::string& option, const std::string& value) {
   const std::string host = colon == std::string::npos || colon == 0 ? "127.0.0.1" : value.substr(0, colon);
   const std::optional<double> port = parse_number(colon == std::string::npos ? value : value.substr(colon + 1));
   if (!port || *port < 0 || *port > 65535 || *port != static_cast<int>(*port))
-    throw UserError{fmt::format("option {} is {}", option, orrery::quoted(value)), "give HOST:PORT"};
+    throw UserError{fmt::format("option {} is {}", option, in_quotes(value)), "give HOST:PORT"};
   return {host, static_cast<std::uint16_t>(*port)};
 }
 

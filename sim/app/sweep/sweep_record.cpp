@@ -83,7 +83,7 @@ SweepRecord record_of(const nlohmann::json& document) {
     const std::string status = document.at("status");
     const auto names = enum_names(PointStatus{});
     const auto found = std::find_if(names.begin(), names.end(), [&](const auto& n) { return n.name == status; });
-    if (found == names.end()) throw UserError{fmt::format("a record has the status {}", orrery::quoted(status))};
+    if (found == names.end()) throw UserError{fmt::format("a record has the status {}", in_quotes(status))};
     r.status = found->value;
     r.attempts = document.at("attempts");
     r.seconds = document.at("seconds");

@@ -203,7 +203,7 @@ class SweepServer {
       return refuse("the token is another one");
     const std::string version = hello.at("version");
     if (version != options_.version)
-      return refuse(fmt::format("the sweep is of {}, the worker of {}", options_.version, orrery::quoted(version)));
+      return refuse(fmt::format("the sweep is of {}, the worker of {}", options_.version, in_quotes(version)));
     c.host = hello.at("host");
     c.is_greeted = true;
     c.buffer.allow(kLongestSweepMessage);

@@ -65,7 +65,7 @@ class JobList {
   void add(const JobLine& line, const JobPlace& place) {
     const auto found = std::find(names_.begin(), names_.end(), line.of);
     if (found == names_.end())
-      return refuse(place, fmt::format("unknown template {}", orrery::quoted(line.of)),
+      return refuse(place, fmt::format("unknown template {}", in_quotes(line.of)),
                     name_hint("template", line.of, names_));
     if (!jobs_.empty() && line.arrival < last_)
       return refuse(place, fmt::format("arrives at {} s, the job before it at {} s", line.arrival, last_),
@@ -119,7 +119,7 @@ std::optional<std::int64_t> whole_number(const CsvRow& row, std::string_view col
   const std::optional<std::int64_t> value = row.integer(column);
   if (!value || *value < least)
     throw UserError{
-        Diagnostic{fmt::format("{} {} is no whole number from {} on", column, orrery::quoted(row[column]), least),
+        Diagnostic{fmt::format("{} {} is no whole number from {} on", column, in_quotes(row[column]), least),
                    {},
                    row.table().file(),
                    row.line(),
@@ -146,7 +146,7 @@ std::vector<Job> traced_jobs(const std::string& path, JobList list) {
     };
     const std::optional<double> arrival = row.number("arrival_s");
     if (!arrival || *arrival < 0)
-      throw UserError{place(fmt::format("arrival_s {} is no number from 0 on", orrery::quoted(row["arrival_s"])), {})};
+      throw UserError{place(fmt::format("arrival_s {} is no number from 0 on", in_quotes(row["arrival_s"])), {})};
     list.add({std::string{row["template"]}, *arrival, whole_number(row, "gpus", 1), whole_number(row, "samples", 1),
               whole_number(row, "epochs", 1)},
              place);
@@ -225,7 +225,7 @@ JobSet make_jobs(const JobFileOptions& o, const Node& document, std::int64_t clu
     set.jobs = traced_jobs(o.trace, {set.templates, cluster_gpus, s});
   else
     set.jobs = listed_jobs(o, document, {set.templates, cluster_gpus, s});
-  if (set.jobs.empty()) throw UserError{fmt::format("the trace {} has no jobs", orrery::quoted(o.trace))};
+  if (set.jobs.empty()) throw UserError{fmt::format("the trace {} has no jobs", in_quotes(o.trace))};
   return set;
 }
 

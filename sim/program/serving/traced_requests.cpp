@@ -138,8 +138,7 @@ class JsonLine final : public Line {
 class TracedRequests final : public RequestSource {
  public:
   TracedRequests(const TrafficOptions& o, std::int64_t context) : o_{o}, context_{context}, in_{o.trace} {
-    if (!in_)
-      throw UserError{fmt::format("cannot read the trace {}", orrery::quoted(o.trace)), "give a CSV or JSONL file"};
+    if (!in_) throw UserError{fmt::format("cannot read the trace {}", in_quotes(o.trace)), "give a CSV or JSONL file"};
     const bool json = in_.peek() == '{';
     if (json)
       line_ = std::make_unique<JsonLine>(o.trace);
@@ -156,8 +155,8 @@ class TracedRequests final : public RequestSource {
       return r;
     }
     if (made_ == 0 && overlong_ == 0)
-      throw UserError{fmt::format("the trace {} has no requests{}", orrery::quoted(o_.trace),
-                                  o_.run.empty() ? "" : fmt::format(" of the run {}", orrery::quoted(o_.run)))};
+      throw UserError{fmt::format("the trace {} has no requests{}", in_quotes(o_.trace),
+                                  o_.run.empty() ? "" : fmt::format(" of the run {}", in_quotes(o_.run)))};
     return std::nullopt;
   }
   std::int64_t overlong() const override { return overlong_; }
@@ -203,7 +202,7 @@ class TracedRequests final : public RequestSource {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-      refuse(fmt::format("{} {} is no number", f.what, orrery::quoted(text)), "write plain numbers");
+      refuse(fmt::format("{} {} is no number", f.what, in_quotes(text)), "write plain numbers");
     return value;
   }
 

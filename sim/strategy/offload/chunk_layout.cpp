@@ -29,10 +29,10 @@ ChunkLayout lay_out_chunks(const Plan& plan, const Updates& updates, std::int64_
       continue;
     }
     if (n > elements)
-      throw OptionError{{"chunk"},
-                        fmt::format("a chunk of {} elements is smaller than '{}', which has {}", elements,
-                                    plan.names[plan.tensors[weight.index()].name], n),
-                        fmt::format("use chunks of at least {} elements", n)};
+      throw OptionError{
+          {"chunk"},
+          fmt::format("a chunk of {} elements is smaller than '{}', which has {}", elements, plan.name_of(weight), n),
+          fmt::format("use chunks of at least {} elements", n)};
     if (used + n > elements) {
       open = static_cast<std::uint32_t>(out.members.size());
       out.members.emplace_back();

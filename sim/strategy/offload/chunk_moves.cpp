@@ -53,9 +53,8 @@ void ClassChunks::make_chunk(std::uint32_t k) {
   for (const std::uint32_t i : layout_.members[k]) {
     const Update& u = updates_.all[i];
     if (u.starts_fresh)
-      r_.put(u.gradient,
-             r_.builder().tensor(plan_.names[plan_.tensors[u.gradient.index()].name], plan_.shape(u.gradient),
-                                 {.dtype = dtype_of(u), .role = TensorRole::Gradient}));
+      r_.put(u.gradient, r_.builder().tensor(plan_.name_of(u.gradient), plan_.shape(u.gradient),
+                                             {.dtype = dtype_of(u), .role = TensorRole::Gradient}));
   }
 }
 
@@ -180,8 +179,8 @@ void ClassChunks::stash(const ChunkAction& a) {
   const Update& u = updates_.all[a.index];
   const std::int64_t n = plan_.shape(u.gradient).elements();
   const TensorId from = r_[u.gradient], to = r_[u.weight];
-  r_.builder().add(fmt::format("stash.{}", plan_.names[plan_.tensors[u.gradient.index()].name]),
-                   CopyRows{1, n, dtype_of(u)}, {reads(from), writes(to)});
+  r_.builder().add(fmt::format("stash.{}", plan_.name_of(u.gradient)), CopyRows{1, n, dtype_of(u)},
+                   {reads(from), writes(to)});
   computed_ = r_.last();
   stashed_[a.index] = true;
   Chunk& chunk = chunks_[chunk_of(a.index)];

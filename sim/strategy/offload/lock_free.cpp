@@ -237,8 +237,8 @@ void LockFree::begin_gradients(std::uint32_t op) {
     const Update& u = updates_.all[i];
     const TensorId owner = plan_.owner(u.gradient);
     const DType type = plan_.tensors[owner.index()].dtype;
-    const TensorId fresh = r_.builder().tensor(plan_.names[plan_.tensors[owner.index()].name], plan_.shape(owner),
-                                               {.dtype = type, .role = TensorRole::Gradient});
+    const TensorId fresh =
+        r_.builder().tensor(plan_.name_of(owner), plan_.shape(owner), {.dtype = type, .role = TensorRole::Gradient});
     r_.put(owner, fresh);
     if (ops_[op].microbatch > 0 || !u.starts_fresh)
       r_.builder().add("zero", Fill{.elements = plan_.shape(owner).elements(), .dtype = type}, {writes(fresh)});
@@ -253,7 +253,7 @@ void LockFree::end_gradients(std::uint32_t op, Throttle& throttle) {
     const Update& u = updates_.all[i];
     const Run& run = runs_[layout_.slots[i].chunk];
     const TensorId from = r_[u.gradient], into = part(run.gradient, i, "gradient");
-    const std::string_view name = plan_.names[plan_.tensors[u.gradient.index()].name];
+    const std::string_view name = plan_.name_of(u.gradient);
     const DType type = r_.builder().plan().tensors[into.index()].dtype;
     const bool first = ops_[op].microbatch == (run.group + 1) % groups_;
     const TensorId to =

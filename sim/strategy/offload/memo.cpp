@@ -80,7 +80,7 @@ class Memo {
   std::size_t last_of(std::size_t visit) const;
   bool moves(std::size_t visit) const { return visit + 2 < last_of(visit); }
   std::string name(std::string_view what, TensorId old) const {
-    return std::string{what} + std::string{plan_.names[plan_.tensors[old.index()].name]};
+    return std::string{what} + std::string{plan_.name_of(old)};
   }
   std::vector<TensorId> first_rows(std::size_t visit, const SkeletalTensor& t);
   void leave(std::size_t visit);
@@ -169,7 +169,7 @@ std::vector<TensorId> Memo::first_rows(std::size_t v, const SkeletalTensor& t) {
     Layout l = all;
     l.offset += block * of_block * l.strides[0];
     l.shape.sizes[0] = of_block / rows * first;
-    out.push_back(r_.builder().view(whole, plan_.names[plan_.tensors[t.owner.index()].name], l));
+    out.push_back(r_.builder().view(whole, plan_.name_of(t.owner), l));
   }
   return out;
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t kNever = UINT32_MAX;
 
 /// How an owner is used over a class.
-struct Uses {
+struct VisitUses {
   std::uint32_t first_written = kNever, last_forward = 0, first_needed = kNever, last_needed = 0;
   std::uint16_t microbatch = 0;
   std::int16_t written_by = -1, read_up_to = -1, needed_by = -1;  // layers
@@ -54,7 +54,7 @@ class Visits {
 
  private:
   void note(std::uint32_t i);
-  void add(TensorId owner, const Uses& u);
+  void add(TensorId owner, const VisitUses& u);
   std::unordered_set<std::uint32_t> gathered(const BlockVisit& v, const std::vector<std::uint32_t>& forward,
                                              const std::unordered_set<std::uint32_t>& can) const;
   void find_again(BlockVisit& v, const std::vector<std::uint32_t>& forward) const;
@@ -76,7 +76,7 @@ class Visits {
 
   const Plan& plan_;
   std::span<const Op> ops_;
-  std::map<std::uint32_t, Uses> uses_;  // of activations
+  std::map<std::uint32_t, VisitUses> uses_;  // of activations
   std::map<std::pair<std::uint16_t, std::int16_t>, std::size_t> index_;
   std::vector<BlockVisit> visits_;
   std::map<std::size_t, std::vector<std::uint32_t>> forward_;  // ops, by visit
@@ -88,7 +88,7 @@ void Visits::note(std::uint32_t i) {
     const TensorId owner = plan_.owner(o.tensor());
     if (!is_activation(owner)) continue;
     const auto [it, is_new] = uses_.try_emplace(owner.value);
-    Uses& u = it->second;
+    VisitUses& u = it->second;
     if (is_new) u.microbatch = op.microbatch;
     u.strays = u.strays || u.microbatch != op.microbatch;
     if (op.phase == Phase::Forward) {
@@ -106,7 +106,7 @@ void Visits::note(std::uint32_t i) {
 }
 
 /// The input of a block is made by the one before it. What blocks further on use stays where it is.
-void Visits::add(TensorId owner, const Uses& u) {
+void Visits::add(TensorId owner, const VisitUses& u) {
   if (u.strays || u.first_written == kNever || u.first_needed == kNever || u.needed_by < 0) return;
   const auto it = index_.find({u.microbatch, u.needed_by});
   if (it == index_.end()) return;

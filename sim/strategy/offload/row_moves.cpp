@@ -11,7 +11,7 @@
 namespace orrery {
 
 TensorId RowMoves::list_down(TensorId numbers, Symbol symbol) const {
-  const std::string name = std::string{b_.plan().names[b_.plan().tensors[numbers.index()].name]} + ".down";
+  const std::string name = std::string{b_.plan().name_of(numbers)} + ".down";
   const TensorId here =
       b_.tensor(name, Shape{p_.slots}, {.dtype = DType::I32, .role = TensorRole::Communication, .tier = Tier::Pinned});
   b_.add(name, Copy{.bytes = size_of(DType::I32), .to = Tier::Pinned, .rows = p_.slots, .used = Extent{0, symbol}},

@@ -100,10 +100,10 @@ std::vector<Tiling> tile_weights(const Plan& plan, ClassId c, const Updates& upd
     const Bytes bytes = bytes_of(plan, u.weight);
     if (bytes <= tile) continue;
     if (uses[i].in_bucket)
-      throw OptionError{{"tile"},
-                        fmt::format("'{}' lies in a bucket that ranks share, of which no tiles can be cut",
-                                    plan.names[plan.tensors[u.weight.index()].name]),
-                        "use one rank, or leave out `tile`"};
+      throw OptionError{
+          {"tile"},
+          fmt::format("'{}' lies in a bucket that ranks share, of which no tiles can be cut", plan.name_of(u.weight)),
+          "use one rank, or leave out `tile`"};
     const Shape& shape = plan.shape(u.weight);
     if (shape.rank != 2 || !uses[i].products_only) continue;
     const Bytes row = bytes / double(shape[0]);

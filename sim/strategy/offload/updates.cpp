@@ -125,7 +125,7 @@ Stored moved(PlanRewriter& r, const Stored& gradient, const Update& u, TensorId 
   const bool is_whole = s.tensor == u.gradient || s.in_place || plan.owner(u.gradient) != u.gradient;
   s.in_place = false;
   s.tensor = is_whole ? base
-                      : r.builder().view(base, plan.names[plan.tensors[s.tensor.index()].name],
+                      : r.builder().view(base, plan.name_of(s.tensor),
                                          plan.layouts[plan.tensors[s.tensor.index()].layout.index()]);
   return s;
 }

@@ -85,7 +85,7 @@ class Infinity {
 
   TensorId like(TensorId old, Tier tier, bool persistent);
   std::string name(std::string_view what, TensorId old) const {
-    return std::string{what} + std::string{plan_.names[plan_.tensors[old.index()].name]};
+    return std::string{what} + std::string{plan_.name_of(old)};
   }
   void make_homes();
   void find_blocks(ClassId c);

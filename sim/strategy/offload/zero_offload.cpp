@@ -31,9 +31,9 @@ struct ZeroOffloadOptions {
   }
 };
 
-class Offload {
+class GradientOffload {
  public:
-  Offload(const Plan& plan, const ZeroOffloadOptions& options) : plan_{plan}, o_{options}, r_{plan} {}
+  GradientOffload(const Plan& plan, const ZeroOffloadOptions& options) : plan_{plan}, o_{options}, r_{plan} {}
 
   Plan run(const WorkspaceModel* workspaces) {
     for (std::size_t c = 0; c < plan_.classes.size(); ++c) run_class(ClassId{c});
@@ -62,7 +62,7 @@ class Offload {
   std::unordered_map<std::uint32_t, std::vector<std::size_t>> complete_;  // behind which op
 };
 
-void Offload::make_homes() {
+void GradientOffload::make_homes() {
   homes_.clear(), by_op_.clear(), by_gradient_.clear(), complete_.clear();
   for (std::size_t i = 0; i < updates_.all.size(); ++i) {
     const Update& u = updates_.all[i];
@@ -77,7 +77,7 @@ void Offload::make_homes() {
     const TensorId gradient = plan_.owner(u.gradient);
     if (u.starts_fresh)
       r_.put(gradient,
-             r_.builder().tensor(plan_.names[plan_.tensors[gradient.index()].name], plan_.shape(gradient),
+             r_.builder().tensor(plan_.name_of(gradient), plan_.shape(gradient),
                                  {.dtype = plan_.tensors[gradient.index()].dtype, .role = TensorRole::Gradient}));
     by_op_[u.op.value] = by_gradient_[u.gradient.value] = i;
     complete_[u.complete.value].push_back(i);
@@ -85,7 +85,7 @@ void Offload::make_homes() {
 }
 
 /// Norm and update, on the host where they touch what lies there.
-void Offload::emit_optimizer(OpId id) {
+void GradientOffload::emit_optimizer(OpId id) {
   const Work& work = plan_.work(id);
   if (std::holds_alternative<SumSquares>(work)) {
     const TensorId g = plan_.operands_of(plan_[id])[0].tensor();
@@ -106,20 +106,19 @@ void Offload::emit_optimizer(OpId id) {
                .instead = {{u.weight, home.weight}, {u.gradient, home.gradient}}});
 }
 
-void Offload::emit_pass(OpId id, Throttle& throttle) {
+void GradientOffload::emit_pass(OpId id, Throttle& throttle) {
   r_.emit(id);
   throttle.begin(r_, plan_[id]);
   const auto it = complete_.find(id.value);
   if (it == complete_.end()) return;
   for (const std::size_t i : it->second) {
     const TensorId gradient = updates_.all[i].gradient;
-    throttle.moved(r_.copy("down." + std::string{plan_.names[plan_.tensors[gradient.index()].name]}, r_[gradient],
-                           homes_[i].gradient, down()));
+    throttle.moved(r_.copy("down." + std::string{plan_.name_of(gradient)}, r_[gradient], homes_[i].gradient, down()));
   }
 }
 
 /// The weights lie on the device and, as the update reads them, on the host.
-void Offload::place(ClassId c) {
+void GradientOffload::place(ClassId c) {
   std::vector<ParameterPlacement> copies;
   std::vector<ParameterPlacement>& all = r_.builder().plan().placements;
   for (ParameterPlacement& p : all) {
@@ -140,7 +139,7 @@ void Offload::place(ClassId c) {
   all.insert(all.end(), copies.begin(), copies.end());
 }
 
-void Offload::run_class(ClassId c) {
+void GradientOffload::run_class(ClassId c) {
   r_.begin_class(c);
   updates_ = updates_of(plan_, c);
   make_homes();
@@ -160,8 +159,7 @@ void Offload::run_class(ClassId c) {
     const auto it = by_op_.find(id.value);
     if (it == by_op_.end()) continue;
     const TensorId weight = updates_.all[it->second].weight;
-    r_.copy("up." + std::string{plan_.names[plan_.tensors[weight.index()].name]}, homes_[it->second].weight, r_[weight],
-            up());
+    r_.copy("up." + std::string{plan_.name_of(weight)}, homes_[it->second].weight, r_[weight], up());
   }
   r_.end_class();
   place(c);
@@ -182,7 +180,7 @@ class ZeroOffload final : public TierStrategy {
           {"delayed"}, "a delayed update is AdamW's: the first step has none", "use `optimizer: {kind: adamw}`"};
   }
   Plan move_tensors(const Plan& plan, const TrainOptions&, const WorkspaceModel* workspaces) const override {
-    return Offload{plan, options_}.run(workspaces);
+    return GradientOffload{plan, options_}.run(workspaces);
   }
 
  private:

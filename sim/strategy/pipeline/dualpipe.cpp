@@ -22,7 +22,7 @@ void drain(StageWriter& w, std::int32_t h, std::int32_t near) {
 
 /// The actions of stage i of p for m microbatches, half of them in each direction. With h the distance to the nearer
 /// end, `near` is the direction that starts there, `far` the other one.
-std::vector<Action> stage_actions(std::int32_t p, std::int32_t i, std::int32_t m) {
+std::vector<Action> two_way_actions(std::int32_t p, std::int32_t i, std::int32_t m) {
   const std::int32_t h = std::min(i, p - 1 - i), inward = p / 2 - h - 1;
   const std::int32_t near = i < p / 2 ? 0 : 1, far = 1 - near;
   StageWriter w{2, 1};
@@ -88,7 +88,7 @@ Schedule make_dualpipe(const PipelineShape& shape) {
   Schedule s = empty_schedule(Placement::Bidirectional, shape.stages, 2, shape.microbatches);
   s.pairs = true;
   for (std::int32_t stage = 0; stage < s.stages; ++stage)
-    s.actions[static_cast<std::size_t>(stage)] = stage_actions(s.stages, stage, s.microbatches);
+    s.actions[static_cast<std::size_t>(stage)] = two_way_actions(s.stages, stage, s.microbatches);
   return s;
 }
 
