@@ -84,6 +84,10 @@ TEST_CASE("values of a step are tried alone, and both ends as they are") {
   const Found last = find_boundary("n=8,1001,16", 1, [](double v) { return v < 1001; });
   CHECK(last.boundary.holds() == 1000);
   CHECK(last.boundary.fails() == 1001);
+  // As doubles 0.1 + 2 · 0.1 and 0.1 + 6 · 0.1 are not 0.3 and 0.7.
+  const Found tenths = find_boundary("n=0.1,2,0.1", 2, [](double v) { return v <= 0.65; });
+  CHECK(tenths.boundary.holds() == 0.6);
+  CHECK(tenths.boundary.fails() == 0.7);
 }
 
 TEST_CASE("without a step a boundary is told to 1 %, over decades and through zero") {

@@ -38,9 +38,11 @@ class Fit final : public Command {
     std::vector<Flag> all = target_.flags();
     all.insert(all.end(),
                {
-                   {"--batch", "N", "samples per device and step; default 1",
+                   {"--batch", "N", "samples per device and microbatch; default 1",
                     [this](const std::string& v) { batch_ = integer_option("--batch", v, 1); }},
-                   {"--max-batch", "", "search the largest batch per device", search(FitGrowth::Batch, "batch")},
+                   {"--microbatches", "N", "microbatches of a step; default 1",
+                    [this](const std::string& v) { microbatches_ = integer_option("--microbatches", v, 1); }},
+                   {"--max-batch", "", "search the largest --batch", search(FitGrowth::Batch, "batch")},
                    {"--max-sequence", "", "search the longest sequence", search(FitGrowth::Sequence, "sequence")},
                    {"--max-model", "", "search the largest network of this kind, deeper and wider",
                     search(FitGrowth::Model, "model")},
@@ -57,7 +59,8 @@ class Fit final : public Command {
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
     const auto start = std::chrono::steady_clock::now();
     request_ = target_.read(context.wiring, arguments[0]);
-    request_.batch = batch_ * request_.ranks;
+    request_.microbatches = microbatches_;
+    request_.batch = batch_ * request_.ranks * microbatches_;
     const Reproducer reproducer{context.wiring, [&] { context.interrupt.check(); }};
     std::vector<FitRow> rows = evaluate(reproducer, context.console);
     require_some_lowered(rows);
@@ -109,7 +112,9 @@ class Fit final : public Command {
                            ? "samples"
                            : fmt::format("{} sample{}", batch_, batch_ == 1 ? "" : "s");
     if (!search_ || search_->growth != FitGrowth::Sequence) work += fmt::format(" of {} tokens", request_.sequence);
-    return target_.head(request_, work + " on each");
+    work += " on each";
+    if (microbatches_ > 1) work += fmt::format(" in each of {} microbatches", microbatches_);
+    return target_.head(request_, work);
   }
 
   std::string text(const std::vector<FitRow>& rows, double seconds, const Console& console) const {
@@ -140,7 +145,10 @@ class Fit final : public Command {
 
   nlohmann::json document(const std::vector<FitRow>& rows, double seconds) const {
     nlohmann::json out = target_.json(request_);
-    out.update({{"batch", batch_}, {"wall_seconds", seconds}, {"ways", nlohmann::json::array()}});
+    out.update({{"batch", batch_},
+                {"microbatches", microbatches_},
+                {"wall_seconds", seconds},
+                {"ways", nlohmann::json::array()}});
     for (const FitRow& r : rows) {
       nlohmann::json row = to_json(r.best);
       row["name"] = r.name;
@@ -156,7 +164,7 @@ class Fit final : public Command {
   }
 
   TrainingTarget target_;
-  std::int64_t batch_ = 1;
+  std::int64_t batch_ = 1, microbatches_ = 1;
   TrainingRequest request_;
   std::optional<Search> search_;
 };

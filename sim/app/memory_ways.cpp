@@ -67,7 +67,7 @@ class Trials {
 };
 
 TrainingRequest grown(TrainingRequest q, FitGrowth growth, std::int64_t n, const std::vector<NetworkSize>& sizes) {
-  if (growth == FitGrowth::Batch) q.batch = n * q.ranks;
+  if (growth == FitGrowth::Batch) q.batch = n * q.ranks * q.microbatches;
   if (growth == FitGrowth::Sequence) q.sequence = n * kSequenceStep;
   if (growth == FitGrowth::Model) q.model = with_size(q.model, sizes[static_cast<std::size_t>(n - 1)]);
   q.model = with_positions(q.model, q.sequence);
@@ -113,7 +113,7 @@ FitRow fit_largest(const Reproducer& reproducer, const TrainingRequest& request,
   FitRow row = fit(reproducer, at, way);
   row.largest.emplace().next = next;
   if (good == 0) return row;
-  row.largest->value = growth == FitGrowth::Batch      ? at.batch / at.ranks
+  row.largest->value = growth == FitGrowth::Batch      ? at.batch / at.ranks / at.microbatches
                        : growth == FitGrowth::Sequence ? at.sequence
                                                        : model_from_config(at.model, "scaled").parameter_count();
   if (growth == FitGrowth::Model) row.largest->size = sizes[static_cast<std::size_t>(good - 1)];

@@ -26,7 +26,7 @@ std::vector<MemoryWay> memory_ways(std::int64_t ranks, const MemoryRoom& room);
 
 /// Where a search ended.
 struct LargestFit {
-  std::int64_t value = 0;           // batch per rank, tokens, or parameters; 0: not even the smallest fits
+  std::int64_t value = 0;           // samples per rank and microbatch, tokens, or parameters; 0: none fits
   std::optional<NetworkSize> size;  // of a searched model
   std::string next;                 // what is too small for the next larger one; empty: none was tried
 };

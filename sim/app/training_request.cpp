@@ -161,8 +161,9 @@ bool TrainingTrial::is_better_than(const TrainingTrial& other) const {
 std::string training_scenario(const TrainingRequest& q, const std::string& strategy, const std::string& recompute) {
   return fmt::format(
       "model: {}\ncluster: {}\nstrategy: [{{{}}}]\n"
-      "workload: {{train: {{batch: {}, sequence: {}, dtype: {}, recompute: {}}}}}\n",
-      to_flow_yaml(q.model), to_flow_yaml(q.cluster), strategy, q.batch, q.sequence, q.dtype, recompute);
+      "workload: {{train: {{batch: {}{}, sequence: {}, dtype: {}, recompute: {}}}}}\n",
+      to_flow_yaml(q.model), to_flow_yaml(q.cluster), strategy, q.batch,
+      q.microbatches > 1 ? fmt::format(", microbatches: {}", q.microbatches) : "", q.sequence, q.dtype, recompute);
 }
 
 TrainingTrial predict_training(const Reproducer& reproducer, const TrainingRequest& request,

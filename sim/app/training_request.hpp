@@ -23,6 +23,7 @@ struct TrainingRequest {
   Node model, cluster;  // documents, not names
   std::int64_t ranks = 1;
   std::int64_t batch = 1;  // samples per step, of all ranks together
+  std::int64_t microbatches = 1;
   std::int64_t sequence = 1024;
   std::string dtype = "bf16";
   MemoryRoom room;

@@ -108,7 +108,7 @@ struct DimensionWords {
 
 constexpr DimensionWords kWords[] = {
     {kBytes, "a size in bytes", "80 GiB", "GiB", "2^30 bytes", "GB", "10^9 bytes"},
-    {kSeconds, "a duration", "2.5 us", "us", "10^-6 seconds", "ms", "10^-3 seconds"},
+    {kSeconds, "a duration", "2.5 us", "us", "10^-6 seconds", "s", "seconds"},
     {kFlops, "an amount of work", "8.6 GFLOP", "GFLOP", "10^9 operations", "TFLOP", "10^12 operations"},
     {kBytesPerSecond, "a bandwidth", "3.35 TB/s", "GB/s", "10^9 bytes per second", "Gb/s", "10^9 bits per second"},
     {kFlopsPerSecond, "a compute rate", "989 TFLOP/s", "TFLOP/s", "10^12 operations per second", "GFLOP/s",

@@ -29,6 +29,9 @@ std::optional<double> bound_in(std::string_view text) {
   return parse_quantity(text, dimension_of(Bytes{}), ignored);
 }
 
+/// The nearest number of so many digits.
+double rounded(double value, int digits) { return *parse_number(fmt::format("{:.{}g}", value, digits)); }
+
 double metric_of(const Condition& condition, const nlohmann::json& result) {
   if (const auto value = metric_in(result, condition.metric)) return *value;
   throw UserError{
@@ -132,13 +135,15 @@ std::optional<double> Boundary::between(double part) const {
   const double low = std::min(holds_, fails_), high = std::max(holds_, fails_);
   double value = low + (high - low) * part;
   if (key_.step > 0) {
-    value = key_.range.from + key_.step * std::round((value - key_.range.from) / key_.step);
+    const auto at = [&](double steps) { return rounded(key_.range.from + key_.step * steps, 12); };
+    const double steps = std::round((value - key_.range.from) / key_.step);
+    value = at(steps);
     // Rounding may have brought it to an end though there are values between: one step from there.
-    if (value <= low) value += key_.step;
-    if (value >= high) value -= key_.step;
+    if (value <= low) value = at(steps + 1);
+    if (value >= high) value = at(steps - 1);
   } else {
     if (low > 0) value = low * std::pow(high / low, part);
-    value = *parse_number(fmt::format("{:.4g}", value));
+    value = rounded(value, 4);
   }
   return value > low && value < high ? std::optional{value} : std::nullopt;
 }
