@@ -177,7 +177,7 @@ std::string_view forecast_of(std::string_view quantity) {
 class ServedPredictor final : public RowPredictor {
  public:
   ServedPredictor(const Wiring& wiring, ReadServed read)
-      : wiring_{wiring}, read_{read}, models_{wiring.locations()}, deployments_{wiring} {}
+      : read_{read}, models_{wiring.locations()}, deployments_{wiring} {}
 
   RowResult predict(const CsvRow& row) const override {
     try {
@@ -208,7 +208,6 @@ class ServedPredictor final : public RowPredictor {
   }
 
  private:
-  const Wiring& wiring_;
   ReadServed read_;
   mutable NamedModels models_;
   Profiles profiles_;
