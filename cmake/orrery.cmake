@@ -96,8 +96,8 @@ endfunction()
 
 # Sources compiled many at a time take less than half as long, but each change then costs many: for builds from nothing
 # (./bootstrap), not for work on the code.
-option(ORRERY_UNITY "compile sources of a folder, and tests of a program, up to 40 at a time" OFF)
-set(unity_most 40)
+option(ORRERY_UNITY "compile sources of a folder, and tests of a program, many at a time" OFF)
+set(ORRERY_UNITY_MOST 40 CACHE STRING "as many at a time, with ORRERY_UNITY")
 if(ORRERY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Of so much code GCC looks from 128 MB on, again and again, for what it may forget: a tenth of its time. Not before
   # 1 GB it finds none, and takes 1.1 GB in place of 0.8.
@@ -106,7 +106,8 @@ if(ORRERY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
-# join_sources(TARGET a.cpp …): those of one folder are compiled together, in as few equal parts as unity_most allows.
+# join_sources(TARGET a.cpp …): those of one folder are compiled together, in as few equal parts as ORRERY_UNITY_MOST
+# allows.
 function(join_sources target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_MODE GROUP)
   set(folders "")
@@ -119,7 +120,7 @@ function(join_sources target)
   list(REMOVE_DUPLICATES folders)
   foreach(folder ${folders})
     list(LENGTH ${folder} count)
-    math(EXPR parts "(${count} + ${unity_most} - 1) / ${unity_most}")
+    math(EXPR parts "(${count} + ${ORRERY_UNITY_MOST} - 1) / ${ORRERY_UNITY_MOST}")
     set(i 0)
     foreach(source ${${folder}})
       math(EXPR part "${i} * ${parts} / ${count}")
@@ -131,8 +132,8 @@ endfunction()
 
 # orrery_library(NAME SOURCES a.cpp … [ALONE a.cpp …] LINKS other … [PRIVATE hidden …] [HEADERS set]): the library of
 # one folder (static unless BUILD_SHARED_LIBS is on), with a set of orrery_headers compiled before. Local names of a
-# source must not be those of others of its folder, or the source is compiled alone; with -DORRERY_UNITY=ON the compiler
-# names them.
+# source must not be those of others of its folder, or the source is compiled alone; with -DORRERY_UNITY=ON
+# -DORRERY_UNITY_MOST=1000 the compiler names all of them.
 function(orrery_library name)
   cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;ALONE;LINKS;PRIVATE" ${ARGN})
   add_library(${name} ${ARG_SOURCES})
