@@ -99,8 +99,8 @@ endfunction()
 option(ORRERY_UNITY "compile sources of a folder, and tests of a program, many at a time" OFF)
 set(ORRERY_UNITY_MOST 40 CACHE STRING "as many at a time, with ORRERY_UNITY")
 if(ORRERY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Of so much code GCC looks from 128 MB on, again and again, for what it may forget: a tenth of its time. Not before
-  # 1 GB it finds none, and takes 1.1 GB in place of 0.8.
+  # Of so much code GCC looks from 128 MB on, again and again, for what it may forget: a tenth of its time. From 1 GB on
+  # it does so seldom, and takes up to 2.2 GB.
   target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
   # Types that are local to a source, but seen from the one that joins them, are not those of a header.
   target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
