@@ -8,6 +8,7 @@
 #include <bit>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
