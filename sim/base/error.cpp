@@ -122,7 +122,7 @@ std::vector<Diagnostic> in_file_order(std::vector<Diagnostic> problems) {
   return problems;
 }
 
-void fail_call(const char* call) { throw DeviceError{fmt::format("{}: {}", call, std::strerror(errno))}; }
+void fail_call(const char* what) { throw DeviceError{fmt::format("{}: {}", what, std::strerror(errno))}; }
 
 std::string in_quotes(std::string_view text) {
   std::string safe;

@@ -56,8 +56,8 @@ class MissingError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// Throws DeviceError: the name of a call of the system and what errno says.
-[[noreturn]] void fail_call(const char* call);
+/// Throws DeviceError: what was tried, such as the name of a call of the system, and what errno says.
+[[noreturn]] void fail_call(const char* what);
 
 /// A text of the user between single quotes for a message: control characters escaped, long texts cut in the middle.
 std::string in_quotes(std::string_view text);

@@ -45,10 +45,6 @@ std::vector<std::size_t> parse_blocks(const std::string& text, std::int64_t bloc
   }
 }
 
-bool has_axis(const std::vector<std::int8_t>& axes, std::int8_t axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
 /// Communicators of the axes, and what else a rank needs to know of its place.
 void complete(Roles& r, PlanBuilder& b, const ParallelOptions& p, bool sequence_parallel) {
   if (p.whole_experts && r.tp && sequence_parallel) {
@@ -268,6 +264,10 @@ std::vector<ExpertLayout> layouts_of(const Model& model, const Arrangements& arr
 }
 
 }  // namespace
+
+bool has_axis(std::span<const std::int8_t> axes, std::int8_t axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
 
 std::int64_t block_count(const Model& model) {
   const auto* t = std::get_if<Transformer>(&model.network);

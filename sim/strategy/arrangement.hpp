@@ -16,6 +16,9 @@
 
 namespace orrery {
 
+/// Whether an axis of a mesh is one of some.
+bool has_axis(std::span<const std::int8_t> axes, std::int8_t axis);
+
 /// What replicas of a model share, and what each of them keeps.
 ///   ddp    every replica keeps all; gradients are all-reduced
 ///   zero1  optimizer states are split; gradients reduce-scattered, new weights gathered   (ZeRO, arXiv 1910.02054)

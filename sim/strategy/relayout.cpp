@@ -20,13 +20,11 @@ namespace {
 
 using Axes = std::vector<std::int8_t>;
 
-bool contains(const Axes& axes, std::int8_t axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
-
 /// In the order of the first.
 Axes without(const Axes& axes, const Axes& some) {
   Axes out;
   for (const std::int8_t a : axes)
-    if (!contains(some, a)) out.push_back(a);
+    if (!has_axis(some, a)) out.push_back(a);
   return out;
 }
 

@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kTestsOfCode = "arXiv 2302.02599, tests of its code";
 constexpr const char* kMeasuredBox = "arXiv 2302.02599, measured pairs in its code";
 constexpr double kAsPublished = 1e-9;
-constexpr double kMillisecond = 1e-3, kGiB = 1 << 30;
+constexpr double kMillisecond = 1e-3;
 
 void add_distances(std::vector<Claim>& claims) {
   const struct {

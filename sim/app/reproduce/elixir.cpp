@@ -147,7 +147,7 @@ class Bench {
 /// Rows of GPT2-XL. Hugging Face's GPT-2 runs op by op, so that what memory limits takes several times as long as our
 /// fused ops: the factor is calibrated on the row of ZeRO-3. Under autocast (DDP) softmax, norms and the powers of GELU
 /// run in 32 bits, and what they read and write in a block is 1.65 times as much, counted from its code.
-constexpr double kUnfused = 0.315, kAutocast = 1.65, kMiB = 1024 * 1024 * 1e-9;
+constexpr double kUnfused = 0.315, kAutocast = 1.65, kGbPerMiB = kMiB * 1e-9;
 
 struct XlRow {
   System system;
@@ -193,7 +193,7 @@ void add_xl_rows(const Reproducer& r, Reproduction& out) {
                                       per_gpu(row.samples), per_gpu(samples)),
                           row.calibrated});
     out.claims.push_back({fmt::format("GPT2-XL on 4 A100, {}: memory", row.system.name), kLightning,
-                          row.mebibytes * kMiB, bytes, "GB", 0.2, "most that tensors took, by PyTorch's count"});
+                          row.mebibytes * kGbPerMiB, bytes, "GB", 0.2, "most that tensors took, by PyTorch's count"});
   }
 }
 

@@ -21,9 +21,6 @@ namespace {
 
 constexpr const char* kPlans = "arXiv 2211.13878, its code run on its profiles";
 constexpr std::int64_t kMiBPerGiB = 1024;
-constexpr double kGiB = 1 << 30;
-constexpr double kHalfADigit = 0.005001;  // of samples per second as printed
-constexpr double kExactly = 0.001;
 constexpr double kQuantaWithin = 0.05;
 constexpr std::size_t kAll = std::size(kGalvatronFamilies) - 1;
 

@@ -25,9 +25,6 @@ namespace {
 constexpr const char* kPlanned = "arXiv 2307.02031, its code run on its profiles";
 constexpr int kGpus = 16;
 constexpr std::int64_t kLayers = 32, kSequence = 2048;
-constexpr double kGiB = 1 << 30;
-constexpr double kHalfADigit = 0.005001;  // of samples per second as printed
-constexpr double kExactly = 0.001;
 constexpr double kGainWithin = 0.05;
 constexpr GalvatronBatches kBatches{16, 144};
 constexpr int kMostParts = 8;  // of matrices, and stages

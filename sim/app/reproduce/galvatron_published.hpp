@@ -13,6 +13,9 @@
 
 namespace orrery {
 
+/// How near ours is to a plan of its code that is the same: of samples per second as printed, and of what is counted.
+inline constexpr double kHalfADigit = 0.005001, kExactly = 0.001;
+
 /// Ways of which Galvatron's code is asked for plans: each alone, two kinds together, and all.
 inline constexpr const char* kGalvatronFamilies[] = {"dp8",         "sdp8",   "tp8",    "pp8",
                                                      "pp2 tp2 dp2", "dp, tp", "dp, pp", "all"};

@@ -45,7 +45,6 @@ namespace orrery::papers::patrickstar {
 namespace {
 
 constexpr std::int64_t kTokens = 1024, kVocabulary = 30522;
-constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
 constexpr double kWithin = 0.2, kExact = 0.01;
 constexpr std::int64_t kUpdateReserve = 16;        // bytes per element of a chunk, kept free during updates
 constexpr double kCopies = 0.83, kUpdates = 0.46;  // parts of their rates that copies and updates reach elsewhere

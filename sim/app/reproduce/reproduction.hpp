@@ -17,6 +17,8 @@
 
 namespace orrery {
 
+inline constexpr double kMiB = 1 << 20, kGiB = 1 << 30;  // bytes: papers give memory in both
+
 /// One published value beside ours.
 struct Claim {
   std::string name, source;

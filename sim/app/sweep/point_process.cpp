@@ -81,8 +81,7 @@ void close_others(int kept) {
 
 std::pair<Socket, Socket> connected_pair() {
   std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    throw DeviceError{fmt::format("no sockets for a process: {}", std::strerror(errno))};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) fail_call("no sockets for a process");
   return {Socket{ends[0]}, Socket{ends[1]}};
 }
 
@@ -96,7 +95,7 @@ PointProcess::PointProcess(const PointComputerOf& make, const json& plan) {
   auto [told, tells] = connected_pair();
   const pid_t parent = getpid();
   child_ = fork();
-  if (child_ < 0) throw DeviceError{fmt::format("cannot start a process: {}", std::strerror(errno))};
+  if (child_ < 0) fail_call("cannot start a process");
   if (child_ == 0) {
     end_with_parent(parent);
     be_first_to_end();

@@ -101,7 +101,7 @@ class SweepServer {
   void start_worker() {
     auto [mine, its] = connected_pair();
     const pid_t parent = getpid(), child = fork();
-    if (child < 0) throw DeviceError{fmt::format("cannot start a worker: {}", std::strerror(errno))};
+    if (child < 0) fail_call("cannot start a worker");
     if (child == 0) {
       end_with_parent(parent);
       for (auto& [key, c] : connections_) Socket{std::move(c.socket)};
