@@ -59,6 +59,22 @@ TEST_CASE("numbers of NCCL's topology that no machine has are refused", "[machin
             .find("cannot be read") != std::string::npos);
 }
 
+TEST_CASE("bandwidths that no machine has are refused, those too that follow from legal numbers", "[machine][import]") {
+  const auto gpu = [](const std::string& links, const std::string& speed) {
+    return "<system><cpu><pci>\n<gpu sm=\"80\"><nvlink count=\"" + links + "\"/></gpu></pci>\n<net speed=\"" + speed +
+           "\"/></cpu></system>";
+  };
+  CHECK(import(gpu("40000000", "8e12")).nic->bandwidth.base() == Approx(1e18));
+  CHECK_THAT(error_of(gpu("100000000", "1000")),
+             Catch::StartsWith("m.xml:2:") && Catch::Contains("the bandwidth of <gpu>, 2500 PB/s, is out of range"));
+  CHECK_THAT(error_of(gpu("12", "1e13")), Catch::Contains("the bandwidth of <system>, 1250 PB/s, is out of range"));
+  CHECK_THAT(error_of(gpu("12", "1e-300")), Catch::Contains("from 1 B/s to 1e+18 B/s"));
+  CHECK_THAT(error_of("<platform><cluster radical=\"0-3\" bw=\"0\"/></platform>"),
+             Catch::Contains("the bandwidth of <cluster>, 0 B/s, is out of range"));
+  CHECK_THAT(error_of("<platform><host/><host/><link bandwidth=\"0\"/></platform>"),
+             Catch::Contains("the bandwidth of <link>, 0 B/s, is out of range"));
+}
+
 TEST_CASE("without NVLink the GPUs of NCCL's topology talk over PCIe", "[machine][import]") {
   const Cluster c = import(R"(<system version="1"><cpu><pci busid="1" link_speed="8 GT/s" link_width="16">
     <gpu dev="0" sm="75"/></pci></cpu></system>)");

@@ -17,7 +17,6 @@ using Xml = pugi::xml_node;
 
 constexpr Seconds kDeviceLatency{1.5e-6}, kCardLatency{4e-6};  // assumed: NCCL's file has none
 constexpr std::int64_t kMost = 1 << 20;                        // nodes or devices of an imported machine
-constexpr double kLargest = 1e18;                              // of any other number: B/s, s
 
 /// A document with its text, for places in messages.
 class Source {
@@ -39,7 +38,7 @@ class Source {
   double number(Xml node, const char* name) const {
     const char* text = node.attribute(name).value();
     const auto value = parse_number(text);
-    if (!value || !(*value >= 0 && *value <= kLargest))
+    if (!value || !(*value >= 0 && *value <= kMostAmount))
       fail(node, fmt::format("<{} {}=\"{}\"> is not a number", node.name(), name, text), "write digits, such as 25");
     return *value;
   }
@@ -50,6 +49,16 @@ class Source {
       fail(node, fmt::format("<{} {}=\"{}\"> is not a count", node.name(), name, node.attribute(name).value()),
            fmt::format("write an integer from 1 to {}", kMost));
     return static_cast<std::int64_t>(value);
+  }
+
+  /// What the numbers of a node together mean: a sum or a product of legal ones may be none itself.
+  BytesPerSecond bandwidth(Xml node, double bytes_per_second) const {
+    if (!(bytes_per_second >= 1 && bytes_per_second <= kMostAmount))
+      fail(node,
+           fmt::format("the bandwidth of <{}>, {}, is out of range", node.name(),
+                       to_text(BytesPerSecond{bytes_per_second})),
+           "from 1 B/s to 1e+18 B/s");
+    return BytesPerSecond{bytes_per_second};
   }
 
  private:
@@ -145,7 +154,8 @@ class NcclImport {
     Link device{"PCIe", c.host_link->bandwidth, kDeviceLatency, {}};
     c.layout = NodeLayout::Pcie;
     if (links > 0 && kind_.nvlink > 0) {
-      device = {fmt::format("{:g} NVLinks", links), BytesPerSecond{links * kind_.nvlink * 1e9}, kDeviceLatency, {}};
+      const BytesPerSecond all = source_.bandwidth(gpus_.front(), links * kind_.nvlink * 1e9);
+      device = {fmt::format("{:g} NVLinks", links), all, kDeviceLatency, {}};
       c.layout = to_switch           ? NodeLayout::Switch
                  : peers == 1        ? NodeLayout::Pairs
                  : gpus_.size() == 8 ? NodeLayout::CubeMesh
@@ -166,7 +176,7 @@ class NcclImport {
     const bool each = cards >= c.devices_per_node;
     c.nic = Nic{fmt::format("{} cards", cards),
                 each ? NicPlacement::PerDevice : NicPlacement::PerNode,
-                BytesPerSecond{sum / double(each ? c.devices_per_node : 1) * 1e9},
+                source_.bandwidth(system_, sum / double(each ? c.devices_per_node : 1) * 1e9),
                 kCardLatency,
                 {}};
   }
@@ -210,7 +220,7 @@ class SimGridImport {
         {"GiBps", 1073741824.0}, {"MiBps", 1048576.0}, {"KiBps", 1024.0}, {"TBps", 1e12},   {"GBps", 1e9},
         {"MBps", 1e6},           {"kBps", 1e3},        {"Tbps", 1.25e11}, {"Gbps", 1.25e8}, {"Mbps", 1.25e5},
         {"kbps", 125},           {"Bps", 1},           {"bps", 0.125},    {"", 1}};
-    return BytesPerSecond{quantity(node, name, kSuffixes, "a bandwidth with its unit, such as 125MBps")};
+    return source_.bandwidth(node, quantity(node, name, kSuffixes, "a bandwidth with its unit, such as 125MBps"));
   }
 
   Seconds latency(Xml node, const char* name) const {
@@ -224,7 +234,7 @@ class SimGridImport {
     for (const Suffix& s : suffixes) {
       if (!text.ends_with(s.text)) continue;
       if (const auto value = parse_number(text.substr(0, text.size() - s.text.size()));
-          value && *value >= 0 && *value * s.factor <= kLargest)
+          value && *value >= 0 && *value * s.factor <= kMostAmount)
         return *value * s.factor;
     }
     source_.fail(node, fmt::format("<{} {}=\"{}\"> cannot be read", node.name(), name, text),
@@ -271,8 +281,6 @@ class SimGridImport {
   void from_cluster(Cluster& c, Xml cluster) {
     c.nodes = radical_size(cluster);
     c.nic = Nic{"link", NicPlacement::PerNode, bandwidth(cluster, "bw"), latency(cluster, "lat"), {}};
-    if (c.nic->bandwidth <= BytesPerSecond{0})
-      source_.fail(cluster, "<cluster> without bandwidth", "give it bw=\"10GBps\"");
     const std::string_view topology = cluster.attribute("topology").value();
     const auto p = numbers(cluster, cluster.attribute("topo_parameters").value());
     if (topology == "TORUS") {
@@ -323,8 +331,6 @@ class SimGridImport {
                     bandwidth(link, "bandwidth"),
                     latency(link, "latency"),
                     {}};
-      if (nic.bandwidth <= BytesPerSecond{0})
-        source_.fail(link, "a <link> without bandwidth", "give it bandwidth=\"10GBps\"");
       if (!slowest || nic.bandwidth < slowest->bandwidth) slowest = nic;
     });
     if (!slowest && hosts > 1)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the fuzz targets and runs each for an equal share of the time, from the seeds in corpus/. Exit 1 on a crash, a
-# time-out or too much memory; the input that did it lies in build/asan/fuzz/crashes/.
+# time-out or too much memory; the input that did it lies in build/asan/fuzz/crashes/ and is printed in base 64.
 #
 #   tests/fuzz/run.sh SECONDS_TOTAL
 set -eu
@@ -36,6 +36,8 @@ printf '%s\n' "$@" | xargs -P "$cores" -I TARGET sh -c '
     echo "$name: $share s, $(sed -n "s/^stat::number_of_executed_units: *//p" "$build/$name.log") inputs, no finding"
   else
     cat "$build/$name.log"
+    # In base 64, since what a machine of CI keeps is only what it printed.
+    for input in "$build/crashes/$name"-*; do echo "$input:" && base64 "$input"; done
     echo "$name: FAILED, see $build/crashes/"
     exit 1
   fi' || exit 1
