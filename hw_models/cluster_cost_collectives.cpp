@@ -53,6 +53,8 @@ ShiftSpread shift_spread(const Cluster& cluster, std::span<const RankId> ranks, 
   return s;
 }
 
+Hop slowed(const Hop& hop, double times) { return {hop.latency, hop.bandwidth / times}; }
+
 /// What a collective takes of its devices, which ops beside it then lack.
 void demand_device(OpCost& c, const CommunicationParameters& p) {
   if (p.sm_share > 0) c.demand(Resource::Sm, p.sm_share);
@@ -61,11 +63,28 @@ void demand_device(OpCost& c, const CommunicationParameters& p) {
 
 }  // namespace
 
-TwoLevels ClusterCostModel::levels(std::span<const RankId> ranks) const {
+/// What links make of a collective that are shared, or slower than their ends. It does not hang on bytes: what was
+/// found for the same flows is kept.
+Slowdown ClusterCostModel::slowdown_of(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const {
+  if (!slowdowns_ || work.kind == CollectiveKind::Barrier) return {};
+  std::uint64_t hash = ranks.size();
+  for (const RankId rank : ranks) hash = (hash ^ rank.value) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
+  const std::array<std::uint64_t, 4> key{static_cast<std::uint64_t>(work.kind) * 2 + (sharing == Sharing::Alone),
+                                         static_cast<std::uint64_t>(std::int64_t{work.root}), ranks.size(), hash};
+  const std::lock_guard lock{slowdowns_->mutex};
+  const auto [found, is_new] = slowdowns_->known.try_emplace(key);
+  if (is_new) found->second = slowdown(*topology_, work, ranks, *this, sharing);
+  return found->second;
+}
+
+TwoLevels ClusterCostModel::levels(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const {
   const Spread spread = spread_of(cluster_, ranks);
   const Groups groups = groups_of(ranks);
-  TwoLevels t{spread.per_node, spread.nodes, hop_inside(groups), {}, {}};
-  if (t.nodes > 1) t.between = hop_between(groups, t.per_node), t.alone = hop_between(groups, 1);
+  const Slowdown slower = slowdown_of(work, ranks, sharing);
+  TwoLevels t{spread.per_node, spread.nodes, slowed(hop_inside(groups), slower.inside), {}, {}};
+  if (t.nodes == 1) return t;
+  t.between = slowed(hop_between(groups, t.per_node), slower.between);
+  t.alone = slowed(hop_between(groups, 1), slower.between);
   return t;
 }
 
@@ -84,21 +103,21 @@ CollectiveShape ClusterCostModel::shape(const Collective& work, std::span<const 
 }
 
 CollectiveSetup ClusterCostModel::setup(const Collective& work, std::span<const RankId> ranks) const {
-  const CollectiveShape s = shape(work, ranks, levels(ranks));
+  const CollectiveShape s = shape(work, ranks, levels(work, ranks, Sharing::Together));
   const CommunicationParameters p = communication(groups_of(ranks));
   CollectiveSetup setup{s.algorithm, s.per_node,     p.overhead * scales_[Knob::LaunchOverhead],
                         p.sm_share,  p.memory_share, {}};
-  if (const auto fabric = measured(work, ranks, levels(ranks)))
+  if (const auto fabric = measured(work, ranks, Sharing::Alone))
     setup.start = fabric->latency, setup.flowing = fabric->flowing;
   return setup;
 }
 
 /// Inside of a node, over its links against those that were measured. Engines with an all-reduce of their own take it
 /// where it is faster than NCCL's: its curves are those of TensorRT-LLM.
-ExchangeTime ClusterCostModel::inside_time(const ExchangeCase& c, std::size_t group) const {
+ExchangeTime ClusterCostModel::inside_time(const ExchangeCase& c, std::size_t group, const Slowdown& slower) const {
   const FabricModel& fabric = *fabrics_[group].inside;
   const double links = cluster_.group(group).device_link->bandwidth / fabric.parameters().link;
-  const LinkRatio ratio{links * scales_[Knob::LinkBandwidth], scales_[Knob::LinkLatency]};
+  const LinkRatio ratio{links * scales_[Knob::LinkBandwidth] / slower.inside, scales_[Knob::LinkLatency]};
   const ExchangeTime time = fabric.time(c, ratio);
   ExchangeCase own = c;
   own.software = kOwnAllReduce;
@@ -108,29 +127,31 @@ ExchangeTime ClusterCostModel::inside_time(const ExchangeCase& c, std::size_t gr
 }
 
 /// Between nodes. A node's cards together count, as far as ranks of the node may use them.
-ExchangeTime ClusterCostModel::between_time(const ExchangeCase& c, std::size_t group) const {
+ExchangeTime ClusterCostModel::between_time(const ExchangeCase& c, std::size_t group, const Slowdown& slower) const {
   const FabricModel& fabric = *fabrics_[group].between;
   const NodeGroup& node = cluster_.group(group);
   const double cards = node.nic->per == NicPlacement::PerDevice ? double(c.ranks / c.nodes) : 1.0;
   const double links = node.nic->bandwidth * cards / fabric.parameters().link;
   const BytesPerSecond inside =
       fabrics_[group].inside ? fabrics_[group].inside->parameters().bus : hop_inside({group}).bandwidth;
-  return fabric.time(c, {links * scales_[Knob::NicBandwidth], scales_[Knob::NicLatency]}, inside);
+  return fabric.time(c, {links * scales_[Knob::NicBandwidth] / slower.between, scales_[Knob::NicLatency]},
+                     inside / slower.inside);
 }
 
 /// From the measured curves and NCCL's model, where the links of all ranks name a fabric, nodes hold equally many ranks
 /// and no algorithm was chosen.
 std::optional<ExchangeTime> ClusterCostModel::measured(const Collective& work, std::span<const RankId> ranks,
-                                                       const TwoLevels& t) const {
+                                                       Sharing sharing) const {
   const std::optional<Exchange> op = exchange_of(work.kind);
   const Groups groups = groups_of(ranks);
+  const Spread t = spread_of(cluster_, ranks);
   if (!op || cluster_.algorithms.of(work.kind) || groups.size() > 1 || work.kind == CollectiveKind::Shift) return {};
   const auto n = static_cast<std::int64_t>(ranks.size());
   const ExchangeCase c{*op, work.bytes, n, t.nodes};
-  if (t.nodes == 1)
-    return fabrics_[groups.front()].inside ? std::optional{inside_time(c, groups.front())} : std::nullopt;
-  if (t.per_node * t.nodes != n || !fabrics_[groups.front()].between) return {};
-  return between_time(c, groups.front());
+  const Fabrics& fabrics = fabrics_[groups.front()];
+  if (t.nodes == 1 ? !fabrics.inside : t.per_node * t.nodes != n || !fabrics.between) return {};
+  const Slowdown slower = slowdown_of(work, ranks, sharing);
+  return t.nodes == 1 ? inside_time(c, groups.front(), slower) : between_time(c, groups.front(), slower);
 }
 
 OpCost ClusterCostModel::uncertain(const ExchangeTime& time, const Groups& groups) const {
@@ -145,13 +166,13 @@ OpCost ClusterCostModel::uncertain(const ExchangeTime& time, const Groups& group
 /// device's own laws. Leaves out other traffic on the links, which the engine adds.
 OpCost ClusterCostModel::collective(const Collective& work, std::span<const RankId> ranks) const {
   if (ranks.size() <= 1) return {};
-  const TwoLevels t = levels(ranks);
+  const TwoLevels t = levels(work, ranks, Sharing::Together);
   if (t.nodes == 1 && !cluster_.group_of(ranks.front()).device_link)
     if (auto c = device(ranks.front()).collective(work, static_cast<std::int64_t>(ranks.size()), scales_)) return *c;
   if (work.kind == CollectiveKind::Shift) return shift(work, ranks);
   const Groups groups = groups_of(ranks);
   const CommunicationParameters p = communication(groups);
-  const std::optional<ExchangeTime> fabric = measured(work, ranks, t);
+  const std::optional<ExchangeTime> fabric = measured(work, ranks, Sharing::Together);
   const Seconds time = cluster_.algorithms.of(work.kind) ? algorithm_time(shape(work, ranks, t), work.bytes, t)
                                                          : two_level_collective(work.kind, work.bytes, t);
   OpCost c = fabric ? uncertain(*fabric, groups) : uncertain(p.overhead * scales_[Knob::LaunchOverhead] + time, groups);
@@ -170,9 +191,11 @@ OpCost ClusterCostModel::shift(const Collective& work, std::span<const RankId> r
   if (places == 0) return {};
   const ShiftSpread spread = shift_spread(cluster_, ranks, places);
   const Groups groups = groups_of(ranks);
+  const Slowdown links = slowdown_of(work, ranks, Sharing::Together);
   Seconds slower;
-  if (spread.some_stay) slower = orrery::shift(work.bytes, 2, hop_inside(groups));
-  if (spread.leaving > 0) slower = std::max(slower, orrery::shift(work.bytes, 2, hop_between(groups, spread.leaving)));
+  if (spread.some_stay) slower = orrery::shift(work.bytes, 2, slowed(hop_inside(groups), links.inside));
+  if (spread.leaving > 0)
+    slower = std::max(slower, orrery::shift(work.bytes, 2, slowed(hop_between(groups, spread.leaving), links.between)));
   const CommunicationParameters p = communication(groups);
   OpCost c = uncertain(p.overhead * scales_[Knob::LaunchOverhead] + slower, groups);
   demand_device(c, p);

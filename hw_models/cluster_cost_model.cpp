@@ -66,6 +66,7 @@ void ClusterCostModel::find_ways() {
   for (std::size_t g = 0; g < cluster_.num_groups(); ++g)
     is_plain = is_plain && cluster_.group(g).layout == NodeLayout::Switch;
   if (!is_plain) topology_.emplace(reached());
+  slowdowns_ = topology_ && topology_->is_narrow() ? std::make_unique<Slowdowns>() : nullptr;
 }
 
 void ClusterCostModel::check_links(std::size_t group) const {

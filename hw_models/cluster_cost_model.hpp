@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +15,7 @@
 #include "hw_models/fabric_model.hpp"
 #include "hw_models/node_model.hpp"
 #include "sim/machine/cluster.hpp"
+#include "sim/machine/contention.hpp"
 #include "sim/machine/topology.hpp"
 #include "sim/plan/tensor.hpp"
 
@@ -71,22 +75,26 @@ class ClusterCostModel final : public CostModel {
  private:
   using Groups = std::vector<std::size_t>;  // kinds of nodes, ascending, at least one
 
+  struct Slowdowns {  // of exchanges that were asked for, while parameters stay what they are
+    std::mutex mutex;
+    std::map<std::array<std::uint64_t, 4>, Slowdown> known;
+  };
   struct Fabrics {  // of a kind of node, where its links name them
     std::optional<FabricModel> inside, between;
   };
   void check_links(std::size_t group) const;
   double efficiency(std::size_t group, const std::optional<FabricModel>& fabric) const;
   void find_ways();
-  std::optional<ExchangeTime> measured(const Collective& work, std::span<const RankId> ranks,
-                                       const TwoLevels& levels) const;
-  ExchangeTime inside_time(const ExchangeCase& c, std::size_t group) const;
-  ExchangeTime between_time(const ExchangeCase& c, std::size_t group) const;
+  std::optional<ExchangeTime> measured(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const;
+  ExchangeTime inside_time(const ExchangeCase& c, std::size_t group, const Slowdown& slowdown) const;
+  ExchangeTime between_time(const ExchangeCase& c, std::size_t group, const Slowdown& slowdown) const;
   OpCost uncertain(const ExchangeTime& time, const Groups& groups) const;
   Groups groups_of(std::span<const RankId> ranks) const;
   CommunicationParameters communication(const Groups& groups) const;
   Hop hop_inside(const Groups& groups) const;
   Hop hop_between(const Groups& groups, std::int64_t ranks_of_node) const;
-  TwoLevels levels(std::span<const RankId> ranks) const;
+  Slowdown slowdown_of(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const;
+  TwoLevels levels(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const;
   CollectiveShape shape(const Collective& work, std::span<const RankId> ranks, const TwoLevels& levels) const;
   OpCost shift(const Collective& work, std::span<const RankId> ranks) const;
   OpCost copy(const Copy& work, const Bindings& bindings, RankId rank) const;
@@ -97,6 +105,7 @@ class ClusterCostModel final : public CostModel {
   std::vector<std::unique_ptr<DeviceModel>> devices_;
   std::vector<Fabrics> fabrics_;
   std::optional<Topology> topology_;  // where links between the ends of a way may be slower than its ends
+  std::unique_ptr<Slowdowns> slowdowns_;
   Scales scales_;
 };
 

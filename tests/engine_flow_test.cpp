@@ -78,6 +78,37 @@ TEST_CASE("flows of contending collectives agree with the engine's own shares", 
         Approx(static_cast<double>(m.run(plan, false).makespan_ps)).epsilon(1e-3));
 }
 
+TEST_CASE("closed forms foretell what flows of groups take from each other", "[engine][flow][contention]") {
+  // 8 nodes of 8 devices; all ranks, or 8 groups of one rank of each node, at once.
+  const auto [shape, least] = GENERATE(
+      table<const char*, double>({{"{}", 1.0},
+                                  {"{shape: fat_tree, nodes_per_leaf: 2, oversubscription: 8, routing: adaptive}", 2.0},
+                                  {"{shape: torus, dims: [4, 2]}", 3.0},
+                                  {"{shape: dragonfly, routers_per_group: 2, nodes_per_router: 2}", 3.0}}));
+  Cluster c = cluster_of(8, 8);
+  c.device_link->fabric = "nvlink_4", c.nic->fabric = "infiniband_ndr";
+  c.device_link->bandwidth = 450.0_GBps, c.nic->bandwidth = 50.0_GBps;
+  const Machine wide{c};
+  const std::string text = shape;
+  std::vector<Diagnostic> problems;
+  read_options(parse_yaml(text, "network"), c.network, problems);
+  REQUIRE(problems.empty());
+  const Machine m{c};
+  for (const CollectiveKind kind : {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::AllToAll})
+    for (const bool are_groups : {false, true}) {
+      CAPTURE(text, name_of(kind), are_groups);
+      RawPlan p{{{"a", 8}, {"b", 8}}};
+      const GroupId group = are_groups ? p.group("a", {0}) : p.group("all", {0, 1});
+      p.begin_class({{0, 8}, {0, 8}});
+      p.add("it", Collective{.kind = kind, .group = group, .bytes = 400.0_MB}, Stream::Comm);
+      const auto closed = [&](const Machine& on) {
+        return double(simulate(p.plan, {}, on.cost, on.resources, {}).makespan_ps);
+      };
+      CHECK(closed(m) >= least * closed(wide) * 0.9);
+      CHECK(closed(m) == Approx(double(m.run(p.plan, true).makespan_ps)).epsilon(0.02));
+    }
+}
+
 TEST_CASE("ops beside flows keep their own time", "[engine][flow]") {
   // Products that want the SMs which the all-reduce holds are timed again when it begins and when it ends.
   const Machine m{cluster_of(2, 4)};

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/bulk_flows.hpp"
+#include "sim/machine/bulk_flows.hpp"
 #include "sim/engine/event_queue.hpp"
 #include "sim/engine/fair_share.hpp"
 #include "sim/engine/fleet.hpp"

@@ -73,6 +73,10 @@ void Topology::add_node(std::int64_t number, std::size_t g) {
     node.up = add_each(switches, "switch", "up", pcie);
     node.down = add_each(switches, "switch", "down", pcie);
   }
+  if (group.layout == NodeLayout::Pairs) {
+    node.slot_out = add_each(devices, "slot", "out", pcie);
+    node.slot_in = add_each(devices, "slot", "in", pcie);
+  }
   node.mesh = static_cast<std::uint32_t>(links_.size());
   if (group.layout == NodeLayout::CubeMesh) add_cube_mesh(number, device);
   if (group.nic) {
@@ -105,6 +109,7 @@ void Topology::add_fat_tree() {
   leaf_down_ = static_cast<std::uint32_t>(links_.size());
   for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
     for (std::int64_t u = 0; u < uplinks_; ++u) add(fmt::format("leaf {} down {}", leaf, u), rate);
+  leaf_end_ = static_cast<std::uint32_t>(links_.size());
 }
 
 void Topology::add_dragonfly() {
@@ -155,6 +160,45 @@ void Topology::apply_background() {
   }
 }
 
+std::uint32_t Topology::pool_of(std::uint32_t link) const {
+  if (link < leaf_up_ || link >= leaf_end_) return link;
+  const auto width = static_cast<std::uint32_t>(uplinks_);
+  return leaf_up_ + (link - leaf_up_) / width * width;
+}
+
+BytesPerSecond Topology::bandwidth_of_pool(std::uint32_t pool) const {
+  if (pool < leaf_up_ || pool >= leaf_end_) return links_[pool].bandwidth;
+  BytesPerSecond all;
+  for (std::uint32_t u = 0; u < static_cast<std::uint32_t>(uplinks_); ++u) all = all + links_[pool + u].bandwidth;
+  return all;
+}
+
+BytesPerSecond Topology::mesh_rate(std::span<const RankId> ranks) const {
+  const NodeLinks& node = nodes_[static_cast<std::size_t>(cluster_.node_of(ranks.front()))];
+  BytesPerSecond least{1e300};
+  for (const RankId from : ranks) {
+    BytesPerSecond all;
+    for (const RankId to : ranks)
+      all = all + links_[node.mesh + static_cast<std::uint32_t>(cluster_.place_in_node(from) * kMeshSize +
+                                                                cluster_.place_in_node(to))]
+                      .bandwidth;
+    least = std::min(least, all);
+  }
+  return least;
+}
+
+bool Topology::is_narrow() const {
+  const NetworkSpec& net = cluster_.network;
+  const bool between_nodes =
+      cluster_.num_nodes() > 1 && (net.shape == NetworkShape::Dragonfly || net.shape == NetworkShape::Torus ||
+                                   (net.shape == NetworkShape::FatTree && net.oversubscription > 1) ||
+                                   (net.bandwidth && *net.bandwidth < cluster_.nic->bandwidth));
+  if (between_nodes || !net.faults.empty() || !net.background.empty()) return true;
+  for (std::size_t g = 0; g < cluster_.num_groups(); ++g)
+    if (cluster_.group(g).layout != NodeLayout::Switch) return true;
+  return false;
+}
+
 std::int64_t Topology::card_of(RankId rank) const {
   const NodeLinks& node = nodes_[static_cast<std::size_t>(cluster_.node_of(rank))];
   return node.cards > 1 ? cluster_.place_in_node(rank) : 0;
@@ -190,10 +234,10 @@ void Topology::through_mesh(const NodeLinks& node, std::int64_t from, std::int64
 void Topology::inside(const NodeLinks& node, std::int64_t from, std::int64_t to, Links& out) const {
   const NodeLayout layout = cluster_.group(node.group).layout;
   if (layout == NodeLayout::CubeMesh) return through_mesh(node, from, to, out);
-  out.push_back(node.out + static_cast<std::uint32_t>(from));
-  if (layout == NodeLayout::Pcie || (layout == NodeLayout::Pairs && from / 2 != to / 2))
-    through_host(node, from, to, out);
-  out.push_back(node.in + static_cast<std::uint32_t>(to));
+  const bool over_slots = layout == NodeLayout::Pairs && from / 2 != to / 2;
+  out.push_back((over_slots ? node.slot_out : node.out) + static_cast<std::uint32_t>(from));
+  if (over_slots || layout == NodeLayout::Pcie) through_host(node, from, to, out);
+  out.push_back((over_slots ? node.slot_in : node.in) + static_cast<std::uint32_t>(to));
 }
 
 /// Up to one of the spines and down again. Of those whose links are up, the hash of the ends takes one.

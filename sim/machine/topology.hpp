@@ -35,14 +35,26 @@ class Topology {
   explicit Topology(const Cluster& cluster);
 
   std::span<const TopologyLink> links() const { return links_; }
+  const Cluster& cluster() const { return cluster_; }
   /// Appends the links from rank to rank, in order. Throws UserError when all ways are down.
   void route(RankId from, RankId to, std::vector<std::uint32_t>& out) const;
   std::vector<std::uint32_t> route(RankId from, RankId to) const;
+
+  /// The first of the links that stand beside this one, of which any will do: those up from a leaf, or down to it.
+  std::uint32_t pool_of(std::uint32_t link) const;
+  /// Of all links of a pool together.
+  BytesPerSecond bandwidth_of_pool(std::uint32_t pool) const;
+  /// Of the wires from a rank of a cube mesh to the others of these, all of one node, together: of the rank that has
+  /// least.
+  BytesPerSecond mesh_rate(std::span<const RankId> ranks) const;
+  /// Whether some way may have less than its ends.
+  bool is_narrow() const;
 
  private:
   struct NodeLinks {  // first link of each kind; devices and switches come in order
     std::size_t group = 0;
     std::uint32_t out = 0, in = 0, up = 0, down = 0, mesh = 0, card_out = 0, card_in = 0;
+    std::uint32_t slot_out = 0, slot_in = 0;  // PCIe of devices that have bridges, too
     std::int64_t cards = 0;
   };
   std::uint32_t add(std::string name, BytesPerSecond bandwidth);
@@ -70,7 +82,7 @@ class Topology {
   std::vector<TopologyLink> links_;
   std::vector<NodeLinks> nodes_;
   std::int64_t most_cards_ = 0, uplinks_ = 0, groups_ = 0;
-  std::uint32_t leaf_up_ = 0, leaf_down_ = 0, local_ = 0, global_ = 0, torus_ = 0;
+  std::uint32_t leaf_up_ = 0, leaf_down_ = 0, leaf_end_ = 0, local_ = 0, global_ = 0, torus_ = 0;
 };
 
 }  // namespace orrery

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/engine/bulk_flows.hpp"
+#include "sim/machine/bulk_flows.hpp"
 
 #include <algorithm>
+#include <random>
 
 namespace orrery {
 namespace {
@@ -28,17 +29,24 @@ std::vector<BulkFlow> rings(Bytes bytes, double passes, std::span<const RankId> 
   return flows;
 }
 
-std::vector<BulkFlow> all_pairs(Bytes bytes, std::span<const RankId> members) {
+/// Round by one number of places after the other; where they are too many, by a random one of each equal part of them.
+std::vector<BulkFlow> all_pairs(Bytes bytes, std::span<const RankId> members, std::size_t most_places) {
   std::vector<BulkFlow> flows;
-  for (std::size_t places = 1; places < members.size(); ++places)
-    for (std::size_t i = 0; i < members.size(); ++i)
-      flows.push_back({members[i], members[(i + places) % members.size()], bytes / double(members.size())});
+  const std::size_t n = members.size(), others = n - 1, parts = std::min(others, most_places);
+  const Bytes each = bytes / double(n) * (double(others) / double(parts));
+  std::mt19937_64 random{n};
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t first = part * others / parts, next = (part + 1) * others / parts;
+    const std::size_t places = 1 + first + random() % (next - first);
+    for (std::size_t i = 0; i < n; ++i) flows.push_back({members[i], members[(i + places) % n], each});
+  }
   return flows;
 }
 
 }  // namespace
 
-std::vector<BulkFlow> bulk_flows(const Collective& work, std::span<const RankId> members, const CostModel& cost) {
+std::vector<BulkFlow> bulk_flows(const Collective& work, std::span<const RankId> members, const CostModel& cost,
+                                 std::size_t most_places) {
   std::vector<BulkFlow> flows;
   if (members.size() <= 1 || work.bytes <= Bytes{0}) return flows;
   switch (work.kind) {
@@ -48,7 +56,7 @@ std::vector<BulkFlow> bulk_flows(const Collective& work, std::span<const RankId>
     case CollectiveKind::ReduceScatter:
       return rings(work.bytes, 1, members, cost);
     case CollectiveKind::AllToAll:
-      return all_pairs(work.bytes, members);
+      return all_pairs(work.bytes, members, most_places);
     case CollectiveKind::Broadcast:
     case CollectiveKind::Reduce:
       for (std::size_t i = 0; i + 1 < members.size(); ++i) {

@@ -24,7 +24,9 @@ struct BulkFlow {
 ///   shift            all of it, as many places further
 ///
 /// Nodes that hold unequal numbers of ranks count as one ring of all. Leaves out how NCCL's channels run round a node
-/// in other orders, and reduction in switches, which sends less. A barrier sends nothing.
-std::vector<BulkFlow> bulk_flows(const Collective& work, std::span<const RankId> members, const CostModel& cost);
+/// in other orders, and reduction in switches, which sends less. A barrier sends nothing. Of an all-to-all at most
+/// `most_places` flows leave each rank, chosen at random and as much larger.
+std::vector<BulkFlow> bulk_flows(const Collective& work, std::span<const RankId> members, const CostModel& cost,
+                                 std::size_t most_places = SIZE_MAX);
 
 }  // namespace orrery
