@@ -90,3 +90,17 @@ TEST_CASE("stages that are alike are as balanced as can be, and one that has all
   CHECK(balance_of(uneven).time == Approx(0.25));
   CHECK(balance_of(uneven).memory == Approx(0.25));
 }
+
+TEST_CASE("a report tells stages apart, and puts those that are nearly alike in one row") {
+  constexpr std::int64_t kMiB = 1 << 20;
+  Report r;
+  r.step = 10;
+  r.stages = {{9, 4000 * kMiB}, {8, 3000 * kMiB}, {8.01, 2999 * kMiB}, {7, 2000 * kMiB}};
+  const std::string text = to_text(r, Console{TerminalFacts{}});
+  CHECK(text.find("  stage    busy  of the step  peak memory\n") != std::string::npos);
+  CHECK(text.find("  0         9 s       90.0 %     3.91 GiB\n") != std::string::npos);
+  CHECK(text.find("  1 … 2  8.01 s       80.1 %     2.93 GiB\n") != std::string::npos);
+  CHECK(text.find("  3         7 s       70.0 %     1.95 GiB\n") != std::string::npos);
+  r.stages = {{9, 4000 * kMiB}};
+  CHECK(to_text(r, Console{TerminalFacts{}}).find("stage") == std::string::npos);
+}

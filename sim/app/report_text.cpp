@@ -13,6 +13,7 @@ namespace orrery {
 namespace {
 
 constexpr double kShownShare = 0.001;
+constexpr double kAlike = 0.005;
 constexpr std::size_t kShownLetters = 200;
 
 std::string time_text(double s) { return to_text(Seconds{s}); }
@@ -96,6 +97,25 @@ std::string share_table(std::string_view head, const std::vector<NamedSeconds>& 
   return rows.empty() ? std::string{} : "\n" + table.text("  ");
 }
 
+/// How the stages of a pipeline differ. Those after one another that are nearly alike share a row, with the most of
+/// each.
+std::string stage_table(const Report& r) {
+  if (r.stages.size() < 2) return {};
+  const auto alike = [](double a, double b) { return std::abs(a - b) <= kAlike * std::max(a, b); };
+  Table table{{{"stage"}, {"busy", Align::Right}, {"of the step", Align::Right}, {"peak memory", Align::Right}}};
+  for (std::size_t i = 0, next = 0; i < r.stages.size(); i = next) {
+    StageReport most = r.stages[i];
+    for (next = i + 1; next < r.stages.size(); ++next) {
+      const StageReport& s = r.stages[next];
+      if (!alike(s.busy, r.stages[i].busy) || !alike(double(s.bytes), double(r.stages[i].bytes))) break;
+      most.busy = std::max(most.busy, s.busy), most.bytes = std::max(most.bytes, s.bytes);
+    }
+    table.add({next == i + 1 ? fmt::format("{}", i) : fmt::format("{} … {}", i, next - 1), time_text(most.busy),
+               percent(most.busy, r.step), bytes(double(most.bytes))});
+  }
+  return "\n" + table.text("  ");
+}
+
 std::string loss_line(const std::vector<double>& loss) {
   if (loss.empty()) return {};
   constexpr std::size_t kShown = 8;
@@ -150,7 +170,7 @@ std::string to_text(const Report& r, const Console& console) {
   text += tier_lines(r, console);
   text += loss_line(r.loss);
   if (!r.text.empty()) text += line("text", one_line(r.text, kShownLetters));
-  text += share_table("time by class", r.by_class, r.step);
+  text += share_table("time by class", r.by_class, r.step) + stage_table(r);
   text += share_table("critical path", r.critical_path, r.step);
   return text + extrapolation_lines(r, console);
 }
