@@ -138,6 +138,26 @@ TEST_CASE("flows that meet at one instant or later end as if each were solved fo
   CHECK(worst <= 1e-7);
 }
 
+TEST_CASE("all-to-alls of devices that are alike, and what comes between, end as if each flow were solved for",
+          "[engine][flow][sharing]") {
+  // Each of 4 nodes sends 3 MB to each other one: a third of 10 GB/s for each, 900 us. So do nodes 4 to 7 from 300 us
+  // on. A message of 1 MB from 0 to 4 at 450 us has a fourth of both cards, and slows all that waits for them.
+  const Cluster c = cluster_of(8, 1);
+  std::vector<Message> messages;
+  for (const std::int64_t first : {0, 4})
+    for (std::int64_t a = 0; a < 4; ++a)
+      for (std::int64_t b = 0; b < 4; ++b)
+        if (a != b)
+          messages.push_back({first * 75 * kMicro, rank(static_cast<std::size_t>(first + a)),
+                              rank(static_cast<std::size_t>(first + b)), 3.0_MB});
+  const std::vector<std::int64_t> alone = ends_of(c, messages);
+  for (std::size_t i = 0; i < alone.size(); ++i) CHECK(std::abs(alone[i] - messages[i].at_ps - 900 * kMicro) <= 10);
+  messages.push_back({450 * kMicro, rank(0), rank(4), 1.0_MB});
+  const auto each = ends_of(c, messages, SolvedFlows::All), ours = ends_of(c, messages);
+  CHECK(std::abs(ours.back() - 850 * kMicro) <= 10);
+  for (std::size_t i = 0; i < each.size(); ++i) CHECK(std::abs(double(ours[i] - each[i])) <= 1e-7 * double(each[i]));
+}
+
 TEST_CASE("what a run leaves behind does not slow the next one", "[engine][flow]") {
   const Cluster c = cluster_of(2, 2, NicPlacement::PerNode);
   const auto network = make_flow_network(Topology{c});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -11,6 +12,8 @@ namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 constexpr double kFastest = 1e12;  // of caps, which are integers so that sums do not depend on their order
+constexpr double kEqual = 1e-9;    // relative: shares that differ by less are the same
+constexpr int kMostLevels = 8;
 
 }  // namespace
 
@@ -100,10 +103,11 @@ void UncontendedFlows::settle(std::int64_t now_ps) {
   for (const std::uint32_t f : sent_) {
     if (flows_[f].seen == epoch_) continue;
     gather(f);
-    if (const std::optional<BytesPerSecond> rate = common_rate())
-      for (const std::uint32_t g : component_) set_rate(g, *rate, now_ps);
-    else
+    if (!find_rates())
       give_away(now_ps);
+    else
+      for (std::size_t i = 0; i < component_.size(); ++i)
+        set_rate(component_[i], BytesPerSecond{rates_[i] / unit_}, now_ps);
   }
   sent_.clear();
   share();
@@ -123,23 +127,44 @@ void UncontendedFlows::gather(std::uint32_t first) {
     }
 }
 
-/// That of each flow of the component, if all of them cross all of its full links and nobody else does.
-std::optional<BytesPerSecond> UncontendedFlows::common_rate() const {
-  const auto n = static_cast<std::int64_t>(component_.size());
-  std::uint32_t narrowest = kNone;
-  const auto consider = [&](std::uint32_t l) {
-    if (narrowest == kNone || links_[l].capacity < links_[narrowest].capacity) narrowest = l;
-  };
+/// Of the component, level by level: the least share that a link leaves each flow whose rate is open, or its cap, is
+/// the rate of those flows. False where links are down, others share them already, or there are many levels.
+bool UncontendedFlows::find_rates() {
+  if (solved_ == SolvedFlows::All) return false;
   for (const std::uint32_t l : full_) {
-    if (links_[l].num_shared > 0 || std::ssize(links_[l].flows) != n) return std::nullopt;
-    consider(l);
+    if (links_[l].num_shared > 0) return false;
+    links_[l].left = double(links_[l].capacity), links_[l].open = std::ssize(links_[l].flows);
   }
-  if (solved_ == SolvedFlows::All || flows_[component_[0]].cap == 0) return std::nullopt;
-  if (full_.empty())
-    for (const std::uint32_t l : flows_[component_[0]].links) consider(l);
-  for (const std::uint32_t f : component_)
-    if (flows_[f].cap < links_[narrowest].capacity / n) return std::nullopt;
-  return topology_.links()[narrowest].bandwidth / static_cast<double>(n);
+  rates_.assign(component_.size(), -1);
+  std::size_t num_open = component_.size();
+  for (int level = 0; level < kMostLevels; ++level) {
+    double rate = std::numeric_limits<double>::infinity();
+    for (const std::uint32_t l : full_) rate = std::min(rate, links_[l].share());
+    for (std::size_t i = 0; i < component_.size(); ++i)
+      if (rates_[i] < 0) rate = std::min(rate, double(flows_[component_[i]].cap));
+    if (rate <= 0) return false;
+    num_open -= fill(rate);
+    if (num_open == 0) return true;
+  }
+  return false;
+}
+
+/// Gives this rate to the flows that cannot have more. How many they are.
+std::size_t UncontendedFlows::fill(double rate) {
+  const double most = rate * (1 + kEqual);
+  level_.clear();
+  for (std::size_t i = 0; i < component_.size(); ++i) {
+    const Flow& flow = flows_[component_[i]];
+    if (rates_[i] < 0 && (double(flow.cap) <= most || std::any_of(flow.links.begin(), flow.links.end(), [&](auto l) {
+                            return links_[l].is_full() && links_[l].share() <= most;
+                          })))
+      level_.push_back(i);
+  }
+  for (const std::size_t i : level_) {
+    rates_[i] = rate;
+    for (const std::uint32_t l : flows_[component_[i]].links) links_[l].left -= rate, --links_[l].open;
+  }
+  return level_.size();
 }
 
 void UncontendedFlows::set_rate(std::uint32_t f, BytesPerSecond rate, std::int64_t now_ps) {

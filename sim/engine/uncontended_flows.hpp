@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -18,11 +18,12 @@ namespace orrery {
 /// than it has: others hold nobody back, whatever flows do elsewhere. What full links connect is a component. By
 /// max-min fairness its flows have
 ///
-///   their cap         where there is one flow, and no full link
-///   C / n each        where all n of them cross all of its full links, the narrowest of which has C, if no cap is less
+///   the least of their caps, and of C / n over the full links that leave each of their n flows a part of C
 ///
-/// All of any other component are shared from then on, with what is left of them, until they end. Shared flows do not
-/// miss the others: where both kinds meet, the link is wide enough for all caps.
+/// where they can have no more, then the same of what is left for the others. Rings and all-to-alls of devices that are
+/// alike need one such level, below narrow leaves a few. All of a component that needs more are shared from then on,
+/// with what is left of them, until they end. Shared flows do not miss the others: where both kinds meet, the link is
+/// wide enough for all caps.
 ///
 /// Flows that begin to be shared at one instant over the same links with the same bytes have equal rates for as long as
 /// they live, and are shared as one. All of this is exact, and what it saves is SimGrid's time per flow, which grows
@@ -50,8 +51,11 @@ class UncontendedFlows final : public Network, private Network::Client {
     std::int64_t capacity = 0, load = 0;  // the sum of its flows' caps
     std::uint64_t seen = 0;
     std::int64_t num_shared = 0;
+    double left = 0;  // while rates are found: for as many flows of open rate
+    std::int64_t open = 0;
     std::vector<std::uint32_t> flows;                                    // those that are not shared
     bool is_full() const { return load > capacity + (capacity >> 30); }  // thirds and tenths are not exact
+    double share() const { return open > 0 ? left / double(open) : std::numeric_limits<double>::infinity(); }
   };
 
   std::int64_t advance(std::int64_t now_ps, std::span<const std::uint32_t> through) override;
@@ -60,7 +64,8 @@ class UncontendedFlows final : public Network, private Network::Client {
   void place(std::uint32_t flow);
   void settle(std::int64_t now_ps);
   void gather(std::uint32_t first);
-  std::optional<BytesPerSecond> common_rate() const;
+  bool find_rates();
+  std::size_t fill(double rate);
   void set_rate(std::uint32_t flow, BytesPerSecond rate, std::int64_t now_ps);
   static void advance_to(Flow& flow, std::int64_t now_ps);
   void leave_links(std::uint32_t flow);
@@ -80,6 +85,8 @@ class UncontendedFlows final : public Network, private Network::Client {
   std::vector<std::uint32_t> free_, sent_, entering_, through_;
   std::vector<std::uint32_t> eased_;  // links that an end has left more of
   std::vector<std::uint32_t> component_, full_;
+  std::vector<double> rates_;       // of the component's flows, in units of caps; negative: open
+  std::vector<std::size_t> level_;  // flows of the component
   std::vector<EventQueue::Fired> fired_;
 };
 
