@@ -72,9 +72,10 @@ Slowdown ClusterCostModel::slowdown_of(const Collective& work, std::span<const R
   const std::array<std::uint64_t, 4> key{static_cast<std::uint64_t>(work.kind) * 2 + (sharing == Sharing::Alone),
                                          static_cast<std::uint64_t>(std::int64_t{work.root}), ranks.size(), hash};
   const std::lock_guard lock{slowdowns_->mutex};
-  const auto [found, is_new] = slowdowns_->known.try_emplace(key);
-  if (is_new) found->second = slowdown(*topology_, work, ranks, *this, sharing);
-  return found->second;
+  if (const auto known = slowdowns_->known.find(key); known != slowdowns_->known.end()) return known->second;
+  Collective some = work;
+  some.bytes = Bytes{1};
+  return slowdowns_->known.emplace(key, slowdown(*topology_, some, ranks, *this, sharing)).first->second;
 }
 
 TwoLevels ClusterCostModel::levels(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const {
@@ -178,8 +179,9 @@ OpCost ClusterCostModel::collective(const Collective& work, std::span<const Rank
   OpCost c = fabric ? uncertain(*fabric, groups) : uncertain(p.overhead * scales_[Knob::LaunchOverhead] + time, groups);
   demand_device(c, p);
   if (work.bytes > Bytes{0}) {
-    if (t.per_node > 1) c.demand(Resource::Link, 1);
-    if (t.nodes > 1) c.demand(Resource::Nic, nic_share(groups, t.per_node));
+    const Slowdown slower = slowdown_of(work, ranks, Sharing::Together);
+    if (t.per_node > 1) c.demand(Resource::Link, 1 / slower.inside);
+    if (t.nodes > 1) c.demand(Resource::Nic, nic_share(groups, t.per_node, slower.between));
   }
   return c;
 }
@@ -199,8 +201,9 @@ OpCost ClusterCostModel::shift(const Collective& work, std::span<const RankId> r
   const CommunicationParameters p = communication(groups);
   OpCost c = uncertain(p.overhead * scales_[Knob::LaunchOverhead] + slower, groups);
   demand_device(c, p);
-  if (spread.some_stay) c.demand(Resource::Link, 1);
-  if (spread.leaving > 0) c.demand(Resource::Nic, nic_share(groups, spread_of(cluster_, ranks).per_node));
+  if (spread.some_stay) c.demand(Resource::Link, 1 / links.inside);
+  if (spread.leaving > 0)
+    c.demand(Resource::Nic, nic_share(groups, spread_of(cluster_, ranks).per_node, links.between));
   return c;
 }
 

@@ -132,10 +132,11 @@ Hop ClusterCostModel::hop_between(const Groups& groups, std::int64_t ranks_of_no
   return hop;
 }
 
-/// What one of `per_node` ranks takes of the card that it uses.
-double ClusterCostModel::nic_share(const Groups& groups, std::int64_t per_node) const {
+/// What one of `per_node` ranks takes of the card that it uses. Of its own card what links behind it, which make it so
+/// many times slower, let through; one that ranks share is theirs in turn, whoever holds them up.
+double ClusterCostModel::nic_share(const Groups& groups, std::int64_t per_node, double slower) const {
   const auto is_shared = [&](std::size_t g) { return cluster_.group(g).nic->per == NicPlacement::PerNode; };
-  return std::all_of(groups.begin(), groups.end(), is_shared) ? 1.0 / double(per_node) : 1.0;
+  return std::all_of(groups.begin(), groups.end(), is_shared) ? 1.0 / double(per_node) : 1.0 / slower;
 }
 
 /// A duration with the uncertainty of communication.
@@ -230,18 +231,25 @@ Way ClusterCostModel::way(RankId from, RankId to) const {
           inside ? Resource::LinkIn : Resource::NicIn};
 }
 
-/// Time of a message: start + latency + bytes / bandwidth of the path. Parameters: the cluster's links and cards.
+/// Time of a message: start + latency + bytes / bandwidth of the path, which the ranks beside the two use, too.
+/// Parameters: the cluster's links and cards.
 OpCost ClusterCostModel::transfer(Bytes bytes, RankId from, RankId to) const {
   const bool inside = cluster_.same_node(from, to);
   if (inside && !cluster_.group_of(from).device_link)
     if (auto c = device(from).transfer(bytes, scales_)) return *c;
   const std::array<RankId, 2> ends{from, to};
   const Groups groups = groups_of(ends);
+  const Slowdown links = slowdown_of(Collective{.kind = CollectiveKind::Broadcast}, ends, Sharing::Together);
+  const double slower = inside ? links.inside : links.between;
   Hop path = inside ? hop_inside(groups) : hop_between(groups, 1);
-  if (topology_) path.bandwidth = way(from, to).bandwidth;
+  if (topology_) path.bandwidth = std::min(way(from, to).bandwidth, path.bandwidth / slower);
   OpCost c = uncertain(
       communication(groups).overhead * scales_[Knob::LaunchOverhead] + path.latency + bytes / path.bandwidth, groups);
-  if (bytes > Bytes{0}) c.demand(inside ? Resource::Link : Resource::Nic, 1);
+  if (bytes <= Bytes{0}) return c;
+  if (inside)
+    c.demand(Resource::Link, 1 / slower);
+  else
+    c.demand(Resource::Nic, nic_share(groups, 1, slower));
   return c;
 }
 
@@ -272,7 +280,9 @@ Cluster ClusterCostModel::reached() const {
       node.host_link->bandwidth =
           node.host_link->bandwidth * devices_[g]->communication().efficiency * scales_[Knob::HostLinkBandwidth];
   }
-  if (c.network.bandwidth) c.network.bandwidth = *c.network.bandwidth * (c.nic->bandwidth / cluster_.nic->bandwidth);
+  if (const double faster = scales_[Knob::NetworkBandwidth]; c.nic && (c.network.bandwidth || faster != 1))
+    c.network.bandwidth =
+        c.network.bandwidth.value_or(cluster_.nic->bandwidth) * (c.nic->bandwidth / cluster_.nic->bandwidth) * faster;
   return c;
 }
 

@@ -99,7 +99,7 @@ class ClusterCostModel final : public CostModel {
   OpCost shift(const Collective& work, std::span<const RankId> ranks) const;
   OpCost copy(const Copy& work, const Bindings& bindings, RankId rank) const;
   OpCost uncertain(Seconds duration, const Groups& groups) const;
-  double nic_share(const Groups& groups, std::int64_t per_node) const;
+  double nic_share(const Groups& groups, std::int64_t per_node, double slower) const;
 
   Cluster cluster_;
   std::vector<std::unique_ptr<DeviceModel>> devices_;

@@ -20,6 +20,7 @@ constexpr KnobInfo kKnobs[kNumKnobs] = {
     {"link.latency", "first byte between the devices of a node"},
     {"nic.bandwidth", "rate between nodes"},
     {"nic.latency", "first byte between nodes"},
+    {"network.bandwidth", "rate of the links between switches alone"},
     {"host_link.bandwidth", "rate between a device and the memory of its node"},
     {"host.rate", "speed of the host's own work"},
     {"disk.bandwidth", "rate of the disks"},

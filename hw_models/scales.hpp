@@ -19,12 +19,13 @@ enum class Knob : std::uint8_t {
   LinkLatency,
   NicBandwidth,
   NicLatency,
+  NetworkBandwidth,
   HostLinkBandwidth,
   HostRate,
   DiskBandwidth,
   Conversion
 };
-constexpr int kNumKnobs = 13;
+constexpr int kNumKnobs = 14;
 
 struct KnobInfo {
   std::string_view name;  // "link.bandwidth"

@@ -107,6 +107,10 @@ TEST_CASE("closed forms foretell what flows of groups take from each other", "[e
       CHECK(closed(m) >= least * closed(wide) * 0.9);
       CHECK(closed(m) == Approx(double(m.run(p.plan, true).makespan_ps)).epsilon(0.02));
     }
+  // From each rank of one stage to that of the next, 4 nodes further.
+  const Plan next = sends(64, 32, 40.0_MB);
+  CHECK(double(simulate(next, {}, m.cost, m.resources, {}).makespan_ps) ==
+        Approx(double(m.run(next, true).makespan_ps)).epsilon(0.02));
 }
 
 TEST_CASE("ops beside flows keep their own time", "[engine][flow]") {

@@ -352,7 +352,7 @@ TEST_CASE("an unknown parameter names the known ones", "[hw_models][error]") {
         "unknown parameter 'gemm.rat'; "
         "did you mean 'gemm.rate'? known parameters: gemm.rate, attention.rate, memory.bandwidth, "
         "launch.overhead, launch.enqueue, link.bandwidth, "
-        "link.latency, nic.bandwidth, nic.latency, host_link.bandwidth, host.rate, disk.bandwidth, "
+        "link.latency, nic.bandwidth, nic.latency, network.bandwidth, host_link.bandwidth, host.rate, disk.bandwidth, "
         "gemm.conversion");
   CHECK(user_error([&] { s.scale("gemm.rate", 0.0); }) ==
         "parameter 'gemm.rate' cannot be scaled by 0\n  hint: use a number above 0, such as 2 or 0.5");

@@ -66,6 +66,8 @@ TEST_CASE("the ring of a fat tree's leaf shares what it has upwards", "[machine]
   // One rank of each node, and the seven groups beside it: as many flows. Alone it has the link that it needs.
   CHECK(slowdown_of(c, kSum, every(8, 8)).between == Approx(4));
   CHECK(slowdown_of(c, kSum, every(8, 8), Sharing::Alone).between == Approx(1));
+  // Whichever of the eight is asked for.
+  CHECK(slowdown_of(c, kSum, members({5, 13, 21, 29, 37, 45, 53, 61})).between == Approx(4));
   // Of the 8 others of an all-to-all that lie on other nodes 6 of 7 lie beyond the leaf: 16 · 10 · 6/7 of 20 GB/s.
   CHECK(slowdown_of(c, kAllToAll, every(1, 64)).between == Approx(16.0 * 10 * 6 / 7 / 20));
 }
@@ -129,6 +131,7 @@ TEST_CASE("all-to-alls of many ranks are told by some of their pairs", "[machine
 TEST_CASE("what is shared makes a collective's bytes slower, not its start", "[machine][contention][hw_models]") {
   const auto seconds = [](const std::string& network, Bytes bytes) {
     const ClusterCostModel cost{cluster(network, 8, 1), find_device("v100", {parameters_folder()})};
+    cost.collective(Collective{.kind = kSum}, every(1, 8));  // what it sends nothing for holds for no other
     return cost.collective(Collective{.kind = kSum, .bytes = bytes}, every(1, 8)).duration.base();
   };
   const std::string wide = "network: {shape: fat_tree, nodes_per_leaf: 1}";
@@ -136,4 +139,42 @@ TEST_CASE("what is shared makes a collective's bytes slower, not its start", "[m
   const double start = seconds(wide, Bytes{0});
   CHECK(seconds(narrow, Bytes{0}) == Approx(start));
   CHECK(seconds(narrow, 1.0_GB) - start == Approx(4 * (seconds(wide, 1.0_GB) - start)).epsilon(1e-3));
+}
+
+TEST_CASE("what one rank of a node sends up from a leaf the others of the node send beside it",
+          "[machine][contention]") {
+  // Two stages of 16 ranks: 16 cards of 10 GB/s, two links up.
+  const ClusterCostModel wide{cluster("", 4), find_device("v100", {parameters_folder()})};
+  const ClusterCostModel narrow{cluster("network: {shape: fat_tree, nodes_per_leaf: 2, oversubscription: 8}", 4),
+                                find_device("v100", {parameters_folder()})};
+  const auto seconds = [](const ClusterCostModel& cost, std::size_t from, std::size_t to) {
+    return (cost.transfer(1.0_GB, RankId{from}, RankId{to}).duration -
+            cost.transfer({}, RankId{from}, RankId{to}).duration)
+        .base();
+  };
+  for (const std::size_t from : {0, 3, 15}) {
+    CHECK(seconds(narrow, from, from + 16) == Approx(8 * seconds(wide, from, from + 16)));
+    CHECK(seconds(narrow, from, from ^ 1) == Approx(seconds(wide, from, from ^ 1)));
+  }
+  CHECK(seconds(narrow, 0, 8) == Approx(seconds(wide, 0, 8)));  // below the leaf
+  // An eighth of its card is what it has, so that what goes another way is not held up.
+  const OpCost held = narrow.transfer(1.0_GB, RankId{0}, RankId{16});
+  REQUIRE(held.used().size() == 1);
+  CHECK(held.used()[0].resource == Resource::Nic);
+  CHECK(held.used()[0].share == Approx(1.0 / 8));
+}
+
+TEST_CASE("faster links between switches alone widen what is narrow", "[machine][contention][hw_models]") {
+  const auto seconds = [](const std::string& network, double faster) {
+    ClusterCostModel cost{cluster(network, 8, 1), find_device("v100", {parameters_folder()})};
+    cost.scale_parameter("network.bandwidth", faster);
+    return cost.collective(Collective{.kind = kSum, .bytes = 1.0_GB}, every(1, 8)).duration.base();
+  };
+  const std::string wide = "network: {shape: fat_tree, nodes_per_leaf: 2}";
+  const std::string narrow = "network: {shape: fat_tree, nodes_per_leaf: 2, bandwidth: 5 GB/s, oversubscription: 2}";
+  CHECK(seconds(wide, 2) == Approx(seconds(wide, 1)));
+  CHECK(seconds(wide, 0.5) == Approx(seconds(wide, 1)));  // two links up, of which a ring takes one
+  CHECK(seconds(wide, 0.25) > 1.9 * seconds(wide, 1));
+  CHECK(seconds(narrow, 1) > 1.9 * seconds(wide, 1));
+  CHECK(seconds(narrow, 2) == Approx(seconds(wide, 1)));
 }

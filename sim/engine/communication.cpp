@@ -104,9 +104,9 @@ void Execution::begin_gathering(std::uint32_t m) {
   }
   if (c_.network != nullptr && cost.num_uses > 0 && gathering.key.home >= c_.fleet.num_communicators()) {
     const auto [from, to] = ends_of(gathering);
-    const Seconds alone = send_of(gathering).bytes / c_.stepping->way(from, to).bandwidth;
+    const Seconds start = c_.stepping->transfer(Bytes{0}, from, to).duration;
     gathering.is_to_send = true;
-    queue_.push(now_ps_ + cost.duration_ps - (SimTime{} + alone).picoseconds(), {id_of(m), ++gathering.version});
+    queue_.push(now_ps_ + (SimTime{} + start).picoseconds(), {id_of(m), ++gathering.version});
     return;
   }
   run_gathering(m, cost, cost.duration_ps);

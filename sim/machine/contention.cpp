@@ -9,16 +9,26 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kMostFlows = 1 << 17;
+constexpr std::int64_t kMostGroups = 1 << 12;
 
 /// Whether NCCL sends it round rings, or along them.
 bool is_ring(CollectiveKind kind) { return kind != CollectiveKind::AllToAll && kind != CollectiveKind::Shift; }
 
-/// How far apart members lie: so many groups of the same kind lie in one another.
-std::int64_t groups_beside(std::span<const RankId> ranks) {
-  std::int64_t least = INT64_MAX;
-  for (std::size_t i = 1; i < ranks.size(); ++i)
-    least = std::min(least, std::abs(std::int64_t{ranks[i].value} - std::int64_t{ranks[i - 1].value}));
-  return std::clamp<std::int64_t>(least, 1, 1 << 12);
+/// The groups that lie between each other's ranks: as many as members are apart. Members of one are the ranks of this
+/// one plus first, first + 1, … (0 is this one).
+struct GroupsBeside {
+  std::int64_t first = 0, count = 1;
+};
+
+GroupsBeside groups_beside(std::span<const RankId> ranks) {
+  std::int64_t apart = INT64_MAX, lowest = INT64_MAX;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::int64_t rank = ranks[i].value;
+    lowest = std::min(lowest, rank);
+    if (i > 0) apart = std::min(apart, std::abs(rank - std::int64_t{ranks[i - 1].value}));
+  }
+  const std::int64_t count = std::clamp<std::int64_t>(apart, 1, kMostGroups);
+  return {-(lowest % count), count};
 }
 
 /// Flows over links: first counted where they leave, then laid on all of their way.
@@ -98,13 +108,13 @@ double mesh_slowdown(const Topology& topology, std::span<const RankId> ranks) {
 
 Slowdown slowdown(const Topology& topology, const Collective& work, std::span<const RankId> ranks,
                   const CostModel& cost, Sharing sharing) {
-  const std::int64_t beside = sharing == Sharing::Together ? groups_beside(ranks) : 1;
+  const GroupsBeside beside = sharing == Sharing::Together ? groups_beside(ranks) : GroupsBeside{};
   const std::vector<BulkFlow> flows =
-      bulk_flows(work, ranks, cost, kMostFlows / (ranks.size() * static_cast<std::size_t>(beside)) + 1);
+      bulk_flows(work, ranks, cost, kMostFlows / (ranks.size() * static_cast<std::size_t>(beside.count)) + 1);
   const double mesh = is_ring(work.kind) ? mesh_slowdown(topology, ranks) : 0;
   const std::int64_t all = topology.cluster().num_ranks();
   const auto each = [&](auto&& visit) {
-    for (std::int64_t b = 0; b < beside; ++b)
+    for (std::int64_t b = beside.first; b < beside.first + beside.count; ++b)
       for (const BulkFlow& f : flows) {
         const auto from = std::int64_t{f.from.value} + b, to = std::int64_t{f.to.value} + b;
         if (std::max(from, to) >= all) continue;
