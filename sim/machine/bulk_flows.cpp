@@ -2,7 +2,8 @@
 #include "sim/machine/bulk_flows.hpp"
 
 #include <algorithm>
-#include <random>
+
+#include "sim/base/random.hpp"
 
 namespace orrery {
 namespace {
@@ -34,10 +35,10 @@ std::vector<BulkFlow> all_pairs(Bytes bytes, std::span<const RankId> members, st
   std::vector<BulkFlow> flows;
   const std::size_t n = members.size(), others = n - 1, parts = std::min(others, most_places);
   const Bytes each = bytes / double(n) * (double(others) / double(parts));
-  std::mt19937_64 random{n};
+  Random random{n, 0};
   for (std::size_t part = 0; part < parts; ++part) {
     const std::size_t first = part * others / parts, next = (part + 1) * others / parts;
-    const std::size_t places = 1 + first + random() % (next - first);
+    const std::size_t places = 1 + first + static_cast<std::size_t>(random.below(next - first));
     for (std::size_t i = 0; i < n; ++i) flows.push_back({members[i], members[(i + places) % n], each});
   }
   return flows;

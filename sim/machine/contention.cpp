@@ -51,16 +51,19 @@ class Loads {
         slowest = std::max(slowest, rate / topology_.links()[link].bandwidth.base());
         continue;
       }
-      const std::uint32_t pool = topology_.pool_of(link);
-      double& load = loads_[pool];
-      load += rate / double(leaving_.at(door(from)));
-      slowest = std::max(slowest, load / topology_.bandwidth_of_pool(pool).base());
+      Pool& pool = pools_[topology_.pool_of(link)];
+      if (pool.load == 0) pool.bandwidth = topology_.bandwidth_of_pool(topology_.pool_of(link)).base();
+      pool.load += rate / double(leaving_.at(door(from)));
+      slowest = std::max(slowest, pool.load / pool.bandwidth);
     }
   }
 
   Slowdown slowest() const { return slowest_; }
 
  private:
+  struct Pool {
+    double load = 0, bandwidth = 0;  // B/s
+  };
   void find_way(RankId from, RankId to) {
     is_inside_ = topology_.cluster().same_node(from, to);
     way_.clear();
@@ -85,7 +88,7 @@ class Loads {
   bool is_inside_ = false;
   std::vector<std::uint32_t> way_;
   std::unordered_map<std::uint64_t, std::int64_t> leaving_;
-  std::unordered_map<std::uint32_t, double> loads_;
+  std::unordered_map<std::uint32_t, Pool> pools_;
   Slowdown slowest_;
 };
 
