@@ -135,6 +135,20 @@ TEST_CASE("traffic of others takes its part of every link on its way", "[machine
              Catch::StartsWith("background traffic leaves nothing of node 0 card 0 out"));
 }
 
+TEST_CASE("what is said of another shape than the network has is told", "[machine][topology]") {
+  using Keys = std::vector<std::string>;
+  const auto [network, unused] = GENERATE(table<const char*, Keys>(
+      {{"{}", {}},
+       {"{oversubscription: 4, rails: true}", {"oversubscription", "rails"}},
+       {"{bandwidth: 1 GB/s, nodes_per_router: 2}", {"bandwidth", "nodes_per_router"}},
+       {"{shape: fat_tree, nodes_per_leaf: 2, oversubscription: 4, rails: true, bandwidth: 1 GB/s}", {}},
+       {"{shape: fat_tree, routing: adaptive, global_links: 2}", {"global_links"}},
+       {"{shape: dragonfly, routing: adaptive, routers_per_group: 2}", {"routing"}},
+       {"{shape: torus, dims: [2], nodes_per_leaf: 2}", {"nodes_per_leaf"}}}));
+  CAPTURE(network);
+  CHECK(unused_keys(cluster(std::string{"network: "} + network, 2).network) == unused);
+}
+
 TEST_CASE("shapes that do not fit the nodes are refused", "[machine][topology][error]") {
   CHECK_THAT(user_error([] { cluster("network: {shape: torus, dims: [4, 4]}", 12); }),
              Catch::Contains("a torus of 16 nodes for 12"));

@@ -98,6 +98,10 @@ Machine Wiring::machine(const Cluster& as_read, std::string_view profile) const 
   if (std::find(names.begin(), names.end(), kThisComputer) != names.end() && !is_calibrated())
     throw UserError{"this computer is not calibrated: there are no parameters to predict it with",
                     "run `orrery calibrate` (about a minute), or `orrery validate`, which does it first"};
+  for (const std::string& key : unused_keys(as_read.network))
+    if (warn_)
+      warn_(fmt::format("`network.{}` does nothing where the network is {}: set its `shape`", key,
+                        enum_name(as_read.network.shape)));
   const std::vector<std::string> folders = locations_.parameter_folders();
   Machine m;
   m.parameters = parameter_file(as_read.device, folders);

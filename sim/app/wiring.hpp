@@ -69,7 +69,7 @@ class Wiring {
  public:
   explicit Wiring(const Environment& environment, Warn warn = {});
   /// With GPUs that do not come from the driver of this computer, or that are open already. `warn` is told what GPUs
-  /// are not used for although they should be able to.
+  /// are not used for although they should be able to, and keys of clusters that do nothing.
   Wiring(const Environment& environment, GpuSource gpus, Warn warn = {})
       : locations_{environment}, gpus_{std::move(gpus)}, warn_{std::move(warn)} {}
 

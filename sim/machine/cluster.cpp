@@ -132,6 +132,25 @@ Cluster read_cluster(const Node& document, std::string_view name) {
   return cluster;
 }
 
+std::vector<std::string> unused_keys(const NetworkSpec& net) {
+  const NetworkSpec usual;
+  std::vector<std::string> keys;
+  const auto note = [&](bool is_used, const char* key, bool is_said) {
+    if (is_said && !is_used) keys.emplace_back(key);
+  };
+  const bool is_tree = net.shape == NetworkShape::FatTree, is_dragonfly = net.shape == NetworkShape::Dragonfly;
+  note(net.shape != NetworkShape::Full, "bandwidth", net.bandwidth.has_value());
+  note(is_tree, "routing", net.routing != usual.routing);
+  note(is_tree, "nodes_per_leaf", net.nodes_per_leaf != usual.nodes_per_leaf);
+  note(is_tree, "oversubscription", net.oversubscription != usual.oversubscription);
+  note(is_tree, "rails", net.rails);
+  note(is_dragonfly, "nodes_per_router", net.nodes_per_router != usual.nodes_per_router);
+  note(is_dragonfly, "routers_per_group", net.routers_per_group != usual.routers_per_group);
+  note(is_dragonfly, "global_links", net.global_links != usual.global_links);
+  note(net.shape == NetworkShape::Torus, "dims", !net.dims.empty());
+  return keys;
+}
+
 Cluster load_cluster(const std::string& path) {
   return read_cluster(read_yaml(path), std::filesystem::path{path}.stem().string());
 }

@@ -271,6 +271,8 @@ std::string told(const Cluster& cluster);
 /// the cores where the device is `kThisComputer`: the device's parameters tell these. Throws UserError with all
 /// problems: unknown keys, units, nodes without a network between them.
 Cluster read_cluster(const Node& document, std::string_view name);
+/// Keys of a network that are set and that its shape does not use, such as `oversubscription` of a full one.
+std::vector<std::string> unused_keys(const NetworkSpec& network);
 /// Reads a file; its name without folder and suffix is the cluster's.
 Cluster load_cluster(const std::string& path);
 /// Throws UserError unless a mesh of this many ranks fits.
