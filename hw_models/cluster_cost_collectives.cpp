@@ -78,10 +78,9 @@ Slowdown ClusterCostModel::slowdown_of(const Collective& work, std::span<const R
   return slowdowns_->known.emplace(key, slowdown(*topology_, some, ranks, *this, sharing)).first->second;
 }
 
-TwoLevels ClusterCostModel::levels(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const {
+TwoLevels ClusterCostModel::levels(std::span<const RankId> ranks, const Slowdown& slower) const {
   const Spread spread = spread_of(cluster_, ranks);
   const Groups groups = groups_of(ranks);
-  const Slowdown slower = slowdown_of(work, ranks, sharing);
   TwoLevels t{spread.per_node, spread.nodes, slowed(hop_inside(groups), slower.inside), {}, {}};
   if (t.nodes == 1) return t;
   t.between = slowed(hop_between(groups, t.per_node), slower.between);
@@ -104,11 +103,12 @@ CollectiveShape ClusterCostModel::shape(const Collective& work, std::span<const 
 }
 
 CollectiveSetup ClusterCostModel::setup(const Collective& work, std::span<const RankId> ranks) const {
-  const CollectiveShape s = shape(work, ranks, levels(work, ranks, Sharing::Together));
+  const TwoLevels t = levels(ranks, slowdown_of(work, ranks, Sharing::Together));
+  const CollectiveShape s = shape(work, ranks, t);
   const CommunicationParameters p = communication(groups_of(ranks));
   CollectiveSetup setup{s.algorithm, s.per_node,     p.overhead * scales_[Knob::LaunchOverhead],
                         p.sm_share,  p.memory_share, {}};
-  if (const auto fabric = measured(work, ranks, Sharing::Alone))
+  if (const auto fabric = measured(work, ranks, t, slowdown_of(work, ranks, Sharing::Alone)))
     setup.start = fabric->latency, setup.flowing = fabric->flowing;
   return setup;
 }
@@ -142,16 +142,14 @@ ExchangeTime ClusterCostModel::between_time(const ExchangeCase& c, std::size_t g
 /// From the measured curves and NCCL's model, where the links of all ranks name a fabric, nodes hold equally many ranks
 /// and no algorithm was chosen.
 std::optional<ExchangeTime> ClusterCostModel::measured(const Collective& work, std::span<const RankId> ranks,
-                                                       Sharing sharing) const {
+                                                       const TwoLevels& t, const Slowdown& slower) const {
   const std::optional<Exchange> op = exchange_of(work.kind);
   const Groups groups = groups_of(ranks);
-  const Spread t = spread_of(cluster_, ranks);
   if (!op || cluster_.algorithms.of(work.kind) || groups.size() > 1 || work.kind == CollectiveKind::Shift) return {};
   const auto n = static_cast<std::int64_t>(ranks.size());
   const ExchangeCase c{*op, work.bytes, n, t.nodes};
   const Fabrics& fabrics = fabrics_[groups.front()];
   if (t.nodes == 1 ? !fabrics.inside : t.per_node * t.nodes != n || !fabrics.between) return {};
-  const Slowdown slower = slowdown_of(work, ranks, sharing);
   return t.nodes == 1 ? inside_time(c, groups.front(), slower) : between_time(c, groups.front(), slower);
 }
 
@@ -167,19 +165,19 @@ OpCost ClusterCostModel::uncertain(const ExchangeTime& time, const Groups& group
 /// device's own laws. Leaves out other traffic on the links, which the engine adds.
 OpCost ClusterCostModel::collective(const Collective& work, std::span<const RankId> ranks) const {
   if (ranks.size() <= 1) return {};
-  const TwoLevels t = levels(work, ranks, Sharing::Together);
+  const Slowdown slower = slowdown_of(work, ranks, Sharing::Together);
+  const TwoLevels t = levels(ranks, slower);
   if (t.nodes == 1 && !cluster_.group_of(ranks.front()).device_link)
     if (auto c = device(ranks.front()).collective(work, static_cast<std::int64_t>(ranks.size()), scales_)) return *c;
-  if (work.kind == CollectiveKind::Shift) return shift(work, ranks);
+  if (work.kind == CollectiveKind::Shift) return shift(work, ranks, slower);
   const Groups groups = groups_of(ranks);
   const CommunicationParameters p = communication(groups);
-  const std::optional<ExchangeTime> fabric = measured(work, ranks, Sharing::Together);
+  const std::optional<ExchangeTime> fabric = measured(work, ranks, t, slower);
   const Seconds time = cluster_.algorithms.of(work.kind) ? algorithm_time(shape(work, ranks, t), work.bytes, t)
                                                          : two_level_collective(work.kind, work.bytes, t);
   OpCost c = fabric ? uncertain(*fabric, groups) : uncertain(p.overhead * scales_[Knob::LaunchOverhead] + time, groups);
   demand_device(c, p);
   if (work.bytes > Bytes{0}) {
-    const Slowdown slower = slowdown_of(work, ranks, Sharing::Together);
     if (t.per_node > 1) c.demand(Resource::Link, 1 / slower.inside);
     if (t.nodes > 1) c.demand(Resource::Nic, nic_share(groups, t.per_node, slower.between));
   }
@@ -188,12 +186,11 @@ OpCost ClusterCostModel::collective(const Collective& work, std::span<const Rank
 
 /// Time of a shift: start + the slower of a message inside of a node and one between nodes, where the messages that
 /// leave a node share its card. Round by no places it stays where it is. Parameters: the cluster's links and cards.
-OpCost ClusterCostModel::shift(const Collective& work, std::span<const RankId> ranks) const {
+OpCost ClusterCostModel::shift(const Collective& work, std::span<const RankId> ranks, const Slowdown& links) const {
   const std::size_t places = places_of_shift(work.root, ranks.size());
   if (places == 0) return {};
   const ShiftSpread spread = shift_spread(cluster_, ranks, places);
   const Groups groups = groups_of(ranks);
-  const Slowdown links = slowdown_of(work, ranks, Sharing::Together);
   Seconds slower;
   if (spread.some_stay) slower = orrery::shift(work.bytes, 2, slowed(hop_inside(groups), links.inside));
   if (spread.leaving > 0)

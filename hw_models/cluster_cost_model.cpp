@@ -61,12 +61,10 @@ ClusterCostModel::ClusterCostModel(const Cluster& cluster, std::vector<std::uniq
 
 /// Where a switch joins all devices, and cards reach each other at their full rate, a way is as fast as its ends.
 void ClusterCostModel::find_ways() {
-  bool is_plain = cluster_.network.shape == NetworkShape::Full && cluster_.network.faults.empty() &&
-                  cluster_.network.background.empty();
-  for (std::size_t g = 0; g < cluster_.num_groups(); ++g)
-    is_plain = is_plain && cluster_.group(g).layout == NodeLayout::Switch;
-  if (!is_plain) topology_.emplace(reached());
-  slowdowns_ = topology_ && topology_->is_narrow() ? std::make_unique<Slowdowns>() : nullptr;
+  const Cluster cluster = reached();
+  const bool narrow = is_narrow(cluster);
+  if (narrow || cluster.network.shape != NetworkShape::Full) topology_.emplace(cluster);
+  slowdowns_ = narrow ? std::make_unique<Slowdowns>() : nullptr;
 }
 
 void ClusterCostModel::check_links(std::size_t group) const {
@@ -239,13 +237,13 @@ OpCost ClusterCostModel::transfer(Bytes bytes, RankId from, RankId to) const {
     if (auto c = device(from).transfer(bytes, scales_)) return *c;
   const std::array<RankId, 2> ends{from, to};
   const Groups groups = groups_of(ends);
+  Hop path = inside ? hop_inside(groups) : hop_between(groups, 1);
+  const Seconds start = communication(groups).overhead * scales_[Knob::LaunchOverhead] + path.latency;
+  if (bytes <= Bytes{0}) return uncertain(start, groups);
   const Slowdown links = slowdown_of(Collective{.kind = CollectiveKind::Broadcast}, ends, Sharing::Together);
   const double slower = inside ? links.inside : links.between;
-  Hop path = inside ? hop_inside(groups) : hop_between(groups, 1);
   if (topology_) path.bandwidth = std::min(way(from, to).bandwidth, path.bandwidth / slower);
-  OpCost c = uncertain(
-      communication(groups).overhead * scales_[Knob::LaunchOverhead] + path.latency + bytes / path.bandwidth, groups);
-  if (bytes <= Bytes{0}) return c;
+  OpCost c = uncertain(start + bytes / path.bandwidth, groups);
   if (inside)
     c.demand(Resource::Link, 1 / slower);
   else

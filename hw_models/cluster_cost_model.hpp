@@ -85,18 +85,19 @@ class ClusterCostModel final : public CostModel {
   void check_links(std::size_t group) const;
   double efficiency(std::size_t group, const std::optional<FabricModel>& fabric) const;
   void find_ways();
-  std::optional<ExchangeTime> measured(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const;
-  ExchangeTime inside_time(const ExchangeCase& c, std::size_t group, const Slowdown& slowdown) const;
-  ExchangeTime between_time(const ExchangeCase& c, std::size_t group, const Slowdown& slowdown) const;
+  std::optional<ExchangeTime> measured(const Collective& work, std::span<const RankId> ranks, const TwoLevels& levels,
+                                       const Slowdown& slower) const;
+  ExchangeTime inside_time(const ExchangeCase& c, std::size_t group, const Slowdown& slower) const;
+  ExchangeTime between_time(const ExchangeCase& c, std::size_t group, const Slowdown& slower) const;
   OpCost uncertain(const ExchangeTime& time, const Groups& groups) const;
   Groups groups_of(std::span<const RankId> ranks) const;
   CommunicationParameters communication(const Groups& groups) const;
   Hop hop_inside(const Groups& groups) const;
   Hop hop_between(const Groups& groups, std::int64_t ranks_of_node) const;
   Slowdown slowdown_of(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const;
-  TwoLevels levels(const Collective& work, std::span<const RankId> ranks, Sharing sharing) const;
+  TwoLevels levels(std::span<const RankId> ranks, const Slowdown& slower) const;
   CollectiveShape shape(const Collective& work, std::span<const RankId> ranks, const TwoLevels& levels) const;
-  OpCost shift(const Collective& work, std::span<const RankId> ranks) const;
+  OpCost shift(const Collective& work, std::span<const RankId> ranks, const Slowdown& links) const;
   OpCost copy(const Copy& work, const Bindings& bindings, RankId rank) const;
   OpCost uncertain(Seconds duration, const Groups& groups) const;
   double nic_share(const Groups& groups, std::int64_t per_node, double slower) const;

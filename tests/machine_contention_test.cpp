@@ -49,7 +49,7 @@ constexpr CollectiveKind kSum = CollectiveKind::AllReduce, kAllToAll = Collectiv
 
 TEST_CASE("where a switch joins devices and nodes nothing is slower than its ends", "[machine][contention]") {
   const Cluster c = cluster("", 4);
-  CHECK_FALSE(Topology{c}.is_narrow());
+  CHECK_FALSE(is_narrow(c));
   for (const CollectiveKind kind : {kSum, kAllToAll, CollectiveKind::Broadcast, CollectiveKind::Shift}) {
     const Slowdown s = slowdown_of(c, kind, every(1, 32));
     CHECK(s.inside == Approx(1));
@@ -60,7 +60,7 @@ TEST_CASE("where a switch joins devices and nodes nothing is slower than its end
 TEST_CASE("the ring of a fat tree's leaf shares what it has upwards", "[machine][contention]") {
   // Two nodes of 8 cards of 10 GB/s under a leaf with 16/8 = 2 links up: the 8 flows that leave it have 20 of 80 GB/s.
   const Cluster c = cluster("network: {shape: fat_tree, nodes_per_leaf: 2, oversubscription: 8}", 8);
-  REQUIRE(Topology{c}.is_narrow());
+  REQUIRE(is_narrow(c));
   CHECK(slowdown_of(c, kSum, every(1, 64)).between == Approx(4));
   CHECK(slowdown_of(c, kSum, every(1, 64)).inside == Approx(1));
   // One rank of each node, and the seven groups beside it: as many flows. Alone it has the link that it needs.

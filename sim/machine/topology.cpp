@@ -37,6 +37,16 @@ std::uint64_t hash_of(RankId from, RankId to) {
 
 }  // namespace
 
+bool is_narrow(const Cluster& cluster) {
+  const NetworkSpec& net = cluster.network;
+  if (!net.faults.empty() || !net.background.empty()) return true;
+  for (std::size_t g = 0; g < cluster.num_groups(); ++g)
+    if (cluster.group(g).layout != NodeLayout::Switch) return true;
+  if (cluster.num_nodes() == 1 || net.shape == NetworkShape::Full) return false;
+  return net.shape != NetworkShape::FatTree || net.oversubscription > 1 ||
+         (net.bandwidth && *net.bandwidth < cluster.nic->bandwidth);
+}
+
 Topology::Topology(const Cluster& cluster) : cluster_{cluster} {
   for (std::size_t g = 0; g < cluster.num_groups(); ++g)
     for (std::int64_t n = 0; n < cluster.group(g).nodes; ++n) add_node(std::ssize(nodes_), g);
@@ -185,18 +195,6 @@ BytesPerSecond Topology::mesh_rate(std::span<const RankId> ranks) const {
     least = std::min(least, all);
   }
   return least;
-}
-
-bool Topology::is_narrow() const {
-  const NetworkSpec& net = cluster_.network;
-  const bool between_nodes =
-      cluster_.num_nodes() > 1 && (net.shape == NetworkShape::Dragonfly || net.shape == NetworkShape::Torus ||
-                                   (net.shape == NetworkShape::FatTree && net.oversubscription > 1) ||
-                                   (net.bandwidth && *net.bandwidth < cluster_.nic->bandwidth));
-  if (between_nodes || !net.faults.empty() || !net.background.empty()) return true;
-  for (std::size_t g = 0; g < cluster_.num_groups(); ++g)
-    if (cluster_.group(g).layout != NodeLayout::Switch) return true;
-  return false;
 }
 
 std::int64_t Topology::card_of(RankId rank) const {

@@ -16,6 +16,9 @@ struct TopologyLink {
   BytesPerSecond bandwidth;
 };
 
+/// Whether links inside of nodes, or between them, may give the flows over them less than their ends would.
+bool is_narrow(const Cluster& cluster);
+
 /// The links of a cluster, and the way of a message over them. Generated from the few lines of a cluster's file:
 ///
 ///   in a node    switch: each device has a link out and one in. cube_mesh: the eight of DGX-1, two quads of four whose
@@ -47,8 +50,6 @@ class Topology {
   /// Of the wires from a rank of a cube mesh to the others of these, all of one node, together: of the rank that has
   /// least.
   BytesPerSecond mesh_rate(std::span<const RankId> ranks) const;
-  /// Whether some way may have less than its ends.
-  bool is_narrow() const;
 
  private:
   struct NodeLinks {  // first link of each kind; devices and switches come in order
