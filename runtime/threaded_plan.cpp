@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/clock.hpp"
+#include "runtime/subnormals.hpp"
 
 namespace orrery {
 
@@ -41,6 +42,7 @@ void ThreadedPlan::run_lanes(const Bindings& bindings) {
 }
 
 void ThreadedPlan::run(std::size_t task) noexcept {
+  const SubnormalsAreZero in_this_thread;
   try {
     run_lane(*tasks_[task].run, tasks_[task].lane);
   } catch (const Cancelled&) {  // another thread tells why

@@ -241,3 +241,17 @@ TEST_CASE("layer norm and rms norm follow their formulas and their gradients the
   }
   CHECK(distance(t.result(dx), want) < 1e-7);
 }
+
+#if defined(__SSE2__)
+TEST_CASE("numbers too small to be normal count as zero inside of a plan, and nowhere else", "[runtime]") {
+  const double small = 1e-310;
+  HostTrial t;
+  const TensorId a = t.input("a", Shape{2, 2}, {small, 1, 2, small}), b = t.input("b", Shape{2, 1}, {1e20, 3});
+  const TensorId c = t.output("c", Shape{2, 1});
+  t.add(Gemm{.m = 2, .n = 1, .k = 2, .dtype = DType::F64}, reads(a), reads(b), writes(c));
+  t.run();
+  CHECK(t.result(c) == List{3, 2e20});
+  const volatile double here = small;
+  CHECK(here * 1e20 > 0);
+}
+#endif
