@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/fit.hpp"
 
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <vector>
+
+#include "calibrate/nonnegative.hpp"
 
 namespace orrery {
 namespace {
@@ -17,118 +18,39 @@ constexpr int kHuberRounds = 6;
 constexpr double kHuber = 1.345;        // σ beyond which a residual counts linearly
 constexpr double kWeightFloor = 0.005;  // least σ that the weights assume
 constexpr double kHelps = 0.9;  // a feature for a few observations brings the error below this part of what it was
+// A coefficient of which nothing is expected, but that can be only so large, is of this part of that: of a MB what 20
+// GB/s take. As much off costs as an observation does that is off by so much.
+constexpr double kUsual = 0.01, kCostOfUsual = 0.1;
 constexpr double kWorthwhile = 0.9995;  // a simpler fit is taken unless the error falls below this part of its
 
 using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;
 
-constexpr int kFew = 24;  // features: all laws have fewer
-// Of few features, on the stack: thousands of small systems are solved.
-using FewMatrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor, kFew, kFew>;
-using FewVector = Eigen::Matrix<double, Eigen::Dynamic, 1, Eigen::ColMajor, kFew, 1>;
-
-/// Least squares without negative coefficients, by the active sets of Lawson and Hanson.
-template <class M, class V>
-class NonNegative {
- public:
-  NonNegative(const M& a, const V& b) : a_{a}, b_{b}, active_(static_cast<std::size_t>(a.cols()), false) {}
-
-  /// From `x`, which is nowhere negative: the nearer to the solution, the fewer systems are solved.
-  V solve(V x) {
-    const Eigen::Index n = a_.cols();
-    for (int j = 0; j < n; ++j) active_[static_cast<std::size_t>(j)] = x[j] > 0;
-    settle(x);
-    const double tolerance = 1e-12 * std::max(1e-300, (a_.transpose() * b_).cwiseAbs().maxCoeff());
-    for (Eigen::Index round = 0; round < 3 * n; ++round) {
-      const V gradient = a_.transpose() * (b_ - a_ * x);
-      int best = -1;
-      for (int j = 0; j < n; ++j)
-        if (!is_active(j) && gradient[j] > tolerance && (best < 0 || gradient[j] > gradient[best])) best = j;
-      if (best < 0) break;
-      active_[static_cast<std::size_t>(best)] = true;
-      settle(x);
-    }
-    return x;
-  }
-
- private:
-  bool is_active(Eigen::Index j) const { return active_[static_cast<std::size_t>(j)]; }
-
-  /// Moves x to the solution over the active columns; those in which it would be negative become inactive.
-  void settle(V& x) {
-    if (std::find(active_.begin(), active_.end(), true) == active_.end()) return;
-    for (Eigen::Index i = 0; i < 3 * a_.cols(); ++i) {
-      const V z = solve_active();
-      bool inside = true;
-      for (int j = 0; j < a_.cols(); ++j) inside = inside && (!is_active(j) || z[j] > 0);
-      if (inside) {
-        x = z;
-        return;
-      }
-      step_towards(x, z);
-    }
-  }
-
-  /// The least-squares solution over the active columns; zero elsewhere.
-  V solve_active() {
-    columns_.clear();
-    for (int j = 0; j < a_.cols(); ++j)
-      if (is_active(j)) columns_.push_back(j);
-    M part(a_.rows(), static_cast<Eigen::Index>(columns_.size()));
-    for (std::size_t j = 0; j < columns_.size(); ++j) part.col(static_cast<Eigen::Index>(j)) = a_.col(columns_[j]);
-    const V solved = part.colPivHouseholderQr().solve(b_);
-    V x = V::Zero(a_.cols());
-    for (std::size_t j = 0; j < columns_.size(); ++j) x[columns_[j]] = solved[static_cast<Eigen::Index>(j)];
-    return x;
-  }
-
-  /// Moves from x towards z as far as no coefficient falls below zero; those that reach it leave the active set.
-  void step_towards(V& x, const V& z) {
-    double alpha = 1;
-    for (int j = 0; j < x.size(); ++j)
-      if (is_active(j) && z[j] <= 0) alpha = std::min(alpha, x[j] / (x[j] - z[j]));
-    x += alpha * (z - x);
-    for (int j = 0; j < x.size(); ++j)
-      if (is_active(j) && x[j] <= 1e-15) active_[static_cast<std::size_t>(j)] = false, x[j] = 0;
-  }
-
-  const M& a_;
-  const V& b_;
-  std::vector<bool> active_;
-  std::vector<int> columns_;
-};
-
-/// By as many equations as unknowns that have the same solutions: of A = QR those of R, with the first rows of Qᵀb. The
-/// others do not depend on x. `start`: see NonNegative.
-Vector nnls(const Matrix& a, const Vector& b, const Vector& start) {
-  const Eigen::HouseholderQR<Matrix> qr{a};
-  const Eigen::Index rows = std::min(a.rows(), a.cols());
-  const Matrix r = qr.matrixQR().topRows(rows).triangularView<Eigen::Upper>();
-  const Vector rotated = (qr.householderQ().adjoint() * b).head(rows);
-  if (a.cols() > kFew) return NonNegative<Matrix, Vector>{r, rotated}.solve(start);
-  const FewMatrix few = r;
-  const FewVector few_rotated = rotated, few_start = start;
-  return NonNegative<FewMatrix, FewVector>{few, few_rotated}.solve(few_start);
-}
-
 /// A fit in progress: observations as rows divided by their seconds, so that residuals are relative.
 class RelativeFit {
  public:
-  RelativeFit(const std::vector<Equation>& observations, std::vector<double> most)
+  RelativeFit(const std::vector<Equation>& observations, std::vector<Known> known)
       : a_(static_cast<Eigen::Index>(observations.size()),
            static_cast<Eigen::Index>(observations.front().features.size())),
         weights_(static_cast<Eigen::Index>(observations.size())),
-        most_{std::move(most)} {
+        known_{std::move(known)} {
+    known_.resize(static_cast<std::size_t>(a_.cols()));
     for (Eigen::Index i = 0; i < a_.rows(); ++i) {
       const Equation& o = observations[static_cast<std::size_t>(i)];
       for (Eigen::Index j = 0; j < a_.cols(); ++j) a_(i, j) = o.features[static_cast<std::size_t>(j)] / o.seconds;
       weights_[i] = std::sqrt(o.weight);
     }
     scale_columns();
+    draw_coefficients();
     share_out(observations);
   }
 
-  Eigen::Index features() const { return a_.cols(); }
+  /// Of each feature: whether its coefficient is expected, so that it stays in the fit.
+  std::vector<bool> expected() const {
+    std::vector<bool> out;
+    for (const Known& k : known_) out.push_back(k.expected > 0);
+    return out;
+  }
 
   /// Coefficients of the scaled columns, by Huber's weights, from the rows that are not of `left_out` (−1: all rows).
   Vector solve(const std::vector<bool>& used, int left_out) const {
@@ -140,8 +62,7 @@ class RelativeFit {
     for (;;) {
       const Vector part = solve(rows, cols);
       const auto beyond = [&](std::size_t j) {
-        return !most_.empty() &&
-               part[static_cast<Eigen::Index>(j)] > most_[static_cast<std::size_t>(cols[j])] * scales_[cols[j]];
+        return part[static_cast<Eigen::Index>(j)] > known_[static_cast<std::size_t>(cols[j])].most * scales_[cols[j]];
       };
       std::vector<Eigen::Index> possible;
       for (std::size_t j = 0; j < cols.size(); ++j)
@@ -204,9 +125,14 @@ class RelativeFit {
   Vector solve(const std::vector<Eigen::Index>& rows, const std::vector<Eigen::Index>& cols) const {
     const Matrix a = a_(rows, cols);
     const Vector base = weights_(rows);
-    Vector w = base, part = Vector::Zero(a.cols());
+    Matrix all(a.rows() + a.cols(), a.cols());  // observations, and what draws the coefficients
+    all.bottomRows(a.cols()) = drawn_(cols).asDiagonal();
+    Vector w = base, wanted(all.rows()), part = Vector::Zero(a.cols());
+    wanted.tail(a.cols()) = drawn_to_(cols);
     for (int round = 0; round < kHuberRounds; ++round) {
-      part = nnls(w.asDiagonal() * a, w, part);
+      all.topRows(a.rows()) = w.asDiagonal() * a;
+      wanted.head(a.rows()) = w;
+      part = nonnegative_least_squares(all, wanted, part);
       const Vector r = a * part - Vector::Ones(a.rows());
       std::vector<double> sizes(static_cast<std::size_t>(r.size()));
       for (Eigen::Index i = 0; i < r.size(); ++i) sizes[static_cast<std::size_t>(i)] = std::abs(r[i]);
@@ -232,9 +158,20 @@ class RelativeFit {
       if (scales_[j] > 0) a_.col(j) /= scales_[j];
   }
 
+  void draw_coefficients() {
+    drawn_ = drawn_to_ = Vector::Zero(a_.cols());
+    for (Eigen::Index j = 0; j < a_.cols(); ++j) {
+      const Known& k = known_[static_cast<std::size_t>(j)];
+      if (!(scales_[j] > 0)) continue;
+      drawn_[j] = kCostOfUsual / ((k.expected > 0 ? k.expected : kUsual * k.most) * scales_[j]);
+      if (k.expected > 0) drawn_to_[j] = kCostOfUsual;
+    }
+  }
+
   Matrix a_;
   Vector weights_, scales_;
-  std::vector<double> most_;
+  Vector drawn_, drawn_to_;  // of each scaled coefficient, an equation: drawn · coefficient = drawn_to
+  std::vector<Known> known_;
   std::vector<int> fold_;  // of each row
 };
 
@@ -246,8 +183,8 @@ std::vector<double> nonnegative_least_squares(const std::vector<std::vector<doub
   for (std::size_t i = 0; i < a.size(); ++i)
     for (std::size_t j = 0; j < a[i].size(); ++j)
       m(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = a[i][j];
-  const Vector x =
-      nnls(m, Eigen::Map<const Vector>(b.data(), static_cast<Eigen::Index>(b.size())), Vector::Zero(m.cols()));
+  const Vector x = nonnegative_least_squares(m, Eigen::Map<const Vector>(b.data(), static_cast<Eigen::Index>(b.size())),
+                                             Vector::Zero(m.cols()));
   return {x.data(), x.data() + x.size()};
 }
 
@@ -266,7 +203,7 @@ namespace {
 /// A few observations bear a few features only: from the call alone on, each time the feature that helps most, while it
 /// helps and there are four observations for each.
 FitResult fit_few(const RelativeFit& fit, std::size_t observations) {
-  std::vector<bool> used(static_cast<std::size_t>(fit.features()), false);
+  std::vector<bool> used = fit.expected();
   used.front() = true;
   std::vector<double> residuals = fit.left_out_residuals(used);
   for (std::size_t count = 1; 4 * count <= observations; ++count) {
@@ -287,14 +224,16 @@ FitResult fit_few(const RelativeFit& fit, std::size_t observations) {
 
 }  // namespace
 
-FitResult fit_relative(const std::vector<Equation>& observations, std::vector<double> most) {
+FitResult fit_relative(const std::vector<Equation>& observations, std::vector<Known> known) {
   if (observations.empty()) return {};
-  const RelativeFit fit{observations, std::move(most)};
+  const RelativeFit fit{observations, std::move(known)};
   if (observations.size() < kFewestToJudge) return fit_few(fit, observations.size());
-  std::vector<bool> used(static_cast<std::size_t>(fit.features()), true);
+  const std::vector<bool> stays = fit.expected();
+  std::vector<bool> used(stays.size(), true);
   std::vector<double> residuals = fit.left_out_residuals(used);
   double error = fit.error(residuals);
   for (std::size_t j = used.size(); j-- > 1;) {  // the first feature, the call, stays
+    if (stays[j]) continue;
     used[j] = false;
     std::vector<double> without = fit.left_out_residuals(used);
     if (const double e = fit.error(without); e * kWorthwhile <= error)
@@ -314,6 +253,12 @@ void widen(std::vector<double>& range, double value) {
   range = {std::min(range[0], value), std::max(range[1], value)};
 }
 
+/// Laws are to be right where steps spend their time, though most of their ops are short.
+double weight_of_length(double seconds) {
+  constexpr double kUsualOp = 1e-4, kLeast = 0.3, kMost = 5;
+  return std::clamp(std::pow(seconds / kUsualOp, 0.25), kLeast, kMost);
+}
+
 /// What there is to know of the errors of points but for themselves. That visits differ is no such thing: so does what
 /// a prediction is compared with.
 std::vector<Residual> known_errors(const LawForm& form, std::span<const double> coefficients,
@@ -329,7 +274,7 @@ std::vector<Residual> known_errors(const LawForm& form, std::span<const double> 
 
 }  // namespace
 
-LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches) {
+LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, const Caches& caches, Seconds megabyte) {
   std::vector<Equation> observations;
   LawFit fit;
   for (const Point* p : points) {
@@ -337,14 +282,14 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
     const FeatureRow row = features_of(form, input, caches);
     observations.push_back({{row.begin(), row.begin() + static_cast<std::ptrdiff_t>(form.features.size())},
                             p->seconds.median,
-                            p->weight,
+                            p->weight * weight_of_length(p->seconds.median),
                             p->plan});
     const AxisRow sizes = form.sizes(input);
     for (std::size_t i = 0; i < form.axes.size(); ++i) widen(fit.range[std::string{form.axes[i]}], sizes[i]);
   }
-  std::vector<double> most;
-  for (const Feature& f : form.features) most.push_back(f.most);
-  const FitResult result = fit_relative(observations, std::move(most));
+  std::vector<Known> known;
+  for (const Feature& f : form.features) known.push_back({f.most, f.is_memory_rate ? megabyte.base() : 0});
+  const FitResult result = fit_relative(observations, std::move(known));
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (result.coefficients[i] > 0)
       fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};

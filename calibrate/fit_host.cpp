@@ -39,13 +39,15 @@ bool has_law(const Point& p) {
 }
 
 /// The laws of what was measured, without the plans in `left_out` and without steps on all cores.
-Laws fit_laws(const Measurements& measured, const Caches& caches, const std::vector<bool>& left_out) {
+Laws fit_laws(const HostParameters& base, const Measurements& measured, const std::vector<bool>& left_out) {
+  const Seconds megabyte = double(base.cores) * Bytes{1e6} / base.memory_bandwidth;
   std::map<std::size_t, std::vector<const Point*>> by_slot;
   for (std::size_t i = 0; i < measured.plans.size(); ++i)
     for (const Point& p : measured.plans[i].points)
       if (has_law(p) && !left_out[i] && !measured.beside.holds(i)) by_slot[slot_of(p.work)].push_back(&p);
   Laws laws;
-  for (const auto& [slot, of_slot] : by_slot) laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, caches);
+  for (const auto& [slot, of_slot] : by_slot)
+    laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, base.caches(), megabyte);
   return laws;
 }
 
@@ -79,7 +81,7 @@ HostParameters fitted_without(const HostParameters& base, const Measurements& me
   std::vector<bool> left_out(measured.plans.size(), false);
   for (std::size_t i = measured.steps.begin; i < measured.steps.end; ++i) left_out[i] = part.holds(i);
   HostParameters fitted = base;
-  fitted.laws = fit_laws(measured, base.caches(), left_out);
+  fitted.laws = fit_laws(base, measured, left_out);
   return fitted;
 }
 
@@ -276,7 +278,7 @@ double cores_of_messages(const HostParameters& parameters, const Measurements& m
 std::vector<StepCheck> fit_host(HostParameters& parameters, const Measurements& measured) {
   CacheSearch{parameters, measured}.run();
   HeldOut held_out = check_left_out(parameters, measured);
-  parameters.laws = fit_laws(measured, parameters.caches(), std::vector<bool>(measured.plans.size(), false));
+  parameters.laws = fit_laws(parameters, measured, std::vector<bool>(measured.plans.size(), false));
   widen_laws(parameters.laws, held_out);
   share_receives(parameters.laws);
   parameters.message_cores = cores_of_messages(parameters, measured);

@@ -197,13 +197,17 @@ MeasuredPlan BenchRun::measured() const {
   MeasuredPlan m{.name = plan.name,
                  .gap = median(quiet_values(gaps_, kFewestQuiet)),
                  .ranks = plan.mesh.size(),
+                 .whole = plan.mesh.size() == 1,
                  .totals = totals_};
   std::vector<std::vector<std::vector<Observed>>> by_work(plan.works.size());
-  for (std::size_t i = 0; i < samples_.size(); ++i)
-    if (!samples_[i].empty() && plan.name_of(plan.ops[i]) != kProducer) {
-      const std::size_t work = plan.ops[i].work.index();
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    if (samples_[i].empty()) continue;
+    const std::size_t work = plan.ops[i].work.index();
+    if (plan.name_of(plan.ops[i]) == kProducer)
+      m.whole = false;
+    else
       by_work[work].push_back(has_time(plan.works[work]) ? samples_[i] : std::vector<Observed>{});
-    }
+  }
   std::vector<Reuse> reuse = reuse_of_works(plan, bench_->bindings);
   for (std::size_t w = 0; w < by_work.size(); ++w) {
     if (by_work[w].empty()) continue;

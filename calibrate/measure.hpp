@@ -35,6 +35,7 @@ struct MeasuredPlan {
   RobustSummary seconds;         // of a whole execution
   double gap = 0;                // median time between two ops of a stream; 0 when it was not seen
   std::int64_t ranks = 1;        // of which each does the ops of `points`
+  bool whole = false;            // these are all its ops, one after the other
   std::vector<double> visits;    // the middle time of an execution of each visit
   std::vector<Observed> totals;  // whole executions
 };

@@ -35,12 +35,15 @@ constexpr Feature kGemmFeatures[] = {
     {"a_far", Spends::Memory, "MB of A beyond the second-level cache, each time", kMostPerMegabyte},
     {"b_far", Spends::Memory, "MB of B beyond the second-level cache", kMostPerMegabyte},
     {"c_far", Spends::Memory, "MB of C beyond the second-level cache, each time", kMostPerMegabyte},
+    {"c_again", Spends::Memory, "MB of C, each time a block of k comes back to them, beyond the second-level cache",
+     kMostPerMegabyte},
+    {"c_warm", Spends::Memory, "MB of C that have left the second-level cache since their last use", kMostPerMegabyte},
     {"warm", Spends::Memory, "MB of A and B that have left the second-level cache since their last use",
      kMostPerMegabyte},
-    {"cold", Spends::Memory, "MB of B that have left the last cache since their last use", kMostPerMegabyte},
+    {"cold", Spends::Memory, "MB of B that have left the last cache since their last use", kMostPerMegabyte, true},
     {"cold_first", Spends::Memory, "the same, of the first block of k (B transposed)", kMostPerMegabyte},
-    {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use", kMostPerMegabyte},
-    {"c_cold", Spends::Memory, "MB of C that have left the last cache since their last use", kMostPerMegabyte},
+    {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use", kMostPerMegabyte, true},
+    {"c_cold", Spends::Memory, "MB of C that have left the last cache since their last use", kMostPerMegabyte, true},
     {"dram", Spends::Memory, "MB of all operands beyond the last cache", kMostPerMegabyte},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
      kMostPerColdCall}};
@@ -66,6 +69,9 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
   const double whole = std::floor(m / kTileRows) * std::floor(n / tile_cols(g.dtype));
   const Bytes a_size{m * k * item}, b_size{k * n * item}, c_size{m * n * item};
   const double mb = b * item / kMillion;
+  // What passes between two blocks of k: C, A and B, of as many columns as are done at once.
+  const double wide = std::min(n, kWidth), deep = std::min(k, kDepth);
+  const Bytes between{item * (m * wide + m * deep + deep * wide)};
   const double cold = lost(in, caches, CacheLevel::Last, {mb * k * n}, {1, 2}).read;
   return {1,
           b,
@@ -79,6 +85,8 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
           mb * m * n * c_passes * spill(c_size, caches.l2),
+          2 * mb * m * n * (passes_k - 1) * spill(between, caches.l2),
+          lost(in, caches, CacheLevel::Second, {0, mb * m * n}, {2}).written,
           lost(in, caches, CacheLevel::Second, {mb * k * (m + n)}, {0, 2}).read,
           cold,
           g.transpose_b ? cold * std::min(1.0, kDepth / k) : 0,
@@ -108,9 +116,9 @@ constexpr Feature kFewFeatures[] = {
     {"tail", Spends::Math, "10^6 multiplications (B straight) or sums (B transposed) of what does not fill a vector"},
     {"b_warm", Spends::Memory, "MB of B that have left the second-level cache since their last use", kMostPerMegabyte},
     {"b_cold_2", Spends::Memory, "MB of B that have left the last cache since their last use, of one or two rows of A",
-     kMostPerMegabyte},
-    {"b_cold_4", Spends::Memory, "the same, of three or four rows", kMostPerMegabyte},
-    {"b_cold_8", Spends::Memory, "the same, of five to eight rows", kMostPerMegabyte},
+     kMostPerMegabyte, true},
+    {"b_cold_4", Spends::Memory, "the same, of three or four rows", kMostPerMegabyte, true},
+    {"b_cold_8", Spends::Memory, "the same, of five to eight rows", kMostPerMegabyte, true},
     {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache",
      kMostPerMillionRows},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",

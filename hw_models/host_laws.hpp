@@ -25,6 +25,7 @@ struct Feature {
   Spends on = Spends::Overhead;
   std::string_view unit;                                  // that the coefficient is the time of
   double most = std::numeric_limits<double>::infinity();  // seconds that a coefficient can be
+  bool is_memory_rate = false;  // MB that pass between memory and the last cache: about what memory takes for each
 
   /// Whether it is of what has left a cache: these have a bound.
   bool is_beyond_caches() const { return most < std::numeric_limits<double>::infinity(); }
@@ -35,7 +36,7 @@ struct Feature {
 /// has found something else, in points where there is next to nothing to move.
 constexpr double kMostPerMegabyte = 5e-3, kMostPerMillionRows = 1, kMostPerColdCall = 3e-5;
 
-constexpr std::size_t kMaxFeatures = 19;
+constexpr std::size_t kMaxFeatures = 21;
 using FeatureRow = std::array<double, kMaxFeatures>;
 
 constexpr std::size_t kMaxAxes = 4;

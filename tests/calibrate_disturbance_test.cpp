@@ -82,3 +82,18 @@ TEST_CASE("where nothing was slowed times are as measured", "[calibrate]") {
   summarise(plan, sensitivity_of(std::span{&plan, 1}));
   CHECK(plan.points[0].seconds.median == before);
 }
+
+TEST_CASE("the ops of a whole plan add up to its time, those of others are left as they are", "[calibrate]") {
+  MeasuredPlan plan{.gap = 1e-5, .whole = GENERATE(true, false)};
+  for (const double seconds : {1e-3, 3e-3}) {
+    Point p{.work = Gemm{.m = 64, .n = 64, .k = 64}};
+    for (std::uint32_t visit = 0; visit < 3; ++visit) p.samples.resize(1), p.samples[0].push_back({seconds, 0, visit});
+    plan.points.push_back(p);
+  }
+  for (std::uint32_t visit = 0; visit < 3; ++visit) plan.totals.push_back({4.1e-3, 0, visit});
+  summarise(plan, {});
+  const double share = plan.whole ? (4.1 - 0.02) / 4 : 1;
+  CHECK(plan.points[0].seconds.median == Approx(1e-3 * share));
+  CHECK(plan.points[1].seconds.median == Approx(3e-3 * share));
+  CHECK(plan.seconds.median == Approx(4.1e-3));
+}

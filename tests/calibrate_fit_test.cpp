@@ -63,9 +63,27 @@ TEST_CASE("a coefficient is never more than it can be", "[calibrate]") {
     points.push_back({{1, n, std::max(0.0, noise) * 1e-9}, (1e-6 + 1e-9 * n) * std::exp(noise)});
   }
   CHECK(fit_relative(points).coefficients[2] > 100);
-  const FitResult fit = fit_relative(points, {1, 1, 0.01});
+  const FitResult fit = fit_relative(points, {{1}, {1}, {0.01}});
   CHECK(fit.coefficients[2] == 0);
   CHECK(fit.coefficients[1] == Approx(1e-9).epsilon(0.1));
+}
+
+TEST_CASE("what a coefficient is expected to be counts where points tell little, and gives way where they tell more",
+          "[calibrate]") {
+  // 60 points with 5 % noise; three of them have something of the third feature, a hundredth of their time or all of
+  // it.
+  const auto third = [](double share) {
+    std::vector<Equation> points;
+    Random r{8};
+    for (int i = 0; i < 60; ++i) {
+      const double n = std::exp(r.uniform(0, 8)), time = 1e-6 + 1e-9 * n;
+      const double feature = i % 20 == 0 ? share * time / 30e-6 : 0;
+      points.push_back({{1, n, feature}, (time + 30e-6 * feature) * std::exp(0.05 * r.normal())});
+    }
+    return fit_relative(points, {{}, {}, {5e-3, 50e-6}}).coefficients[2];
+  };
+  CHECK(third(0.01) == Approx(50e-6).epsilon(0.2));
+  CHECK(third(10) == Approx(30e-6).epsilon(0.2));
 }
 
 TEST_CASE("the spread of normal residuals is their standard deviation", "[calibrate]") {
@@ -127,7 +145,7 @@ TEST_CASE("intervals of a law fitted to noise of known size hold nine of ten new
   std::vector<const Point*> pointers;
   for (Point& p : points) p = draw(), pointers.push_back(&p);
   HostParameters host{.l2 = caches.l2, .l3 = caches.l3, .memory_bandwidth = 10.0_GBps};
-  host.laws["add"] = fit_law(form, pointers, caches);
+  host.laws["add"] = fit_law(form, pointers, caches, 100.0_us);
   CHECK(host.laws["add"].points == 200);
   const HostModel model{"host", host};
   int covered = 0;

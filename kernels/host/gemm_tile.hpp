@@ -172,8 +172,12 @@ inline void pack_panels_by_row(std::int64_t k, const T* x, std::int64_t ld, T* o
 /// Packs m rows of op(A) into tiles of kTileRows: tile i at out + i·k, element (p, j) of the block being Aᵀ.
 template <class T>
 inline void pack_row_tiles(std::int64_t m, std::int64_t k, const T* a, BlockStrides s, T* out) {
-  for (std::int64_t i = 0; i < m; i += kTileRows, out += kTileRows * k)
-    pack_panel<T, kTileRows>(k, std::min(kTileRows, m - i), a + i * s.col, s, out);
+  constexpr std::int64_t kTogether = 4;
+  std::int64_t i = 0;
+  if (s.col == 1)  // two cache lines at a time: halves of one are a whole column of A apart, which is long for 2^n rows
+    for (; m - i >= kTogether * kTileRows; i += kTogether * kTileRows)
+      pack_panels_by_row<T, kTileRows, kTogether>(k, a + i, s.row, out + i * k);
+  for (; i < m; i += kTileRows) pack_panel<T, kTileRows>(k, std::min(kTileRows, m - i), a + i * s.col, s, out + i * k);
 }
 
 /// Packs [k,n] into panels of kTileCols columns: panel q at out + q·k·kTileCols.
