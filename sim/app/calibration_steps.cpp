@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFullSteps{19, 7, 32, 8, 12}, kQuickSteps{6, 2, 10, 3, 4};
+constexpr StepCounts kFullSteps{16, 6, 4, 32, 8, 12}, kQuickSteps{6, 2, 0, 10, 3, 4};
 
 struct Sizes : DrawnModel {
   std::int64_t batch = 1, sequence = 64;
@@ -73,17 +73,39 @@ Step telling_step(Program& program, OutcomeSource& outcomes) {
 
 }  // namespace
 
+namespace {
+
+struct TrainingLimits {
+  double least_flops = 0, most_flops = 0, least_weights = 0, most_weights = 0;
+  std::int64_t fewest_layers = 1, most_layers = 4, least_hidden = 0;
+};
+
+TrainingLimits limits_of(StepSize size) {
+  switch (size) {
+    case StepSize::Small:
+      return {1e8, 6e9, 0, 9e6};
+    // Tensors that no cache of a core holds: where a step passes on several MB at once, the last cache and memory
+    // decide.
+    case StepSize::Wide:
+      return {6e9, 2.5e10, 0, 16e6, 1, 2, 448};
+    // Weights, gradients and moments of 16 bytes each: all of them leave a last cache between two uses.
+    case StepSize::Deep:
+      return {2e9, 1.2e10, 8e6, 16e6, 3, 8};
+  }
+  bug("a size of steps without limits");
+}
+
+}  // namespace
+
 Scenario draw_training(Random& r, StepSize size, const Locations& locations) {
-  constexpr double kLeast = 1e8, kMost = 6e9, kMostWeights = 9e6;
-  // Tensors that no cache of a core holds: where a step passes on several MB at once, the last cache and memory decide.
-  constexpr double kMostOfWide = 2.5e10, kMostWideWeights = 16e6, kLeastWide = 448;
   constexpr const char* kRecompute[] = {"none", "none", "selective", "full"};
-  const bool wide = size == StepSize::Wide;
+  const TrainingLimits limits = limits_of(size);
   for (;;) {
-    const Sizes s = draw_sizes(r, wide ? 2 : 4, kWidest);
+    const Sizes s = draw_sizes(r, limits.most_layers, kWidest);
     const double flops = 6 * s.weights() * double(s.batch * s.sequence);
-    if (flops < (wide ? kMost : kLeast) || flops > (wide ? kMostOfWide : kMost)) continue;
-    if (s.weights() > (wide ? kMostWideWeights : kMostWeights) || (wide && double(s.hidden) < kLeastWide)) continue;
+    if (flops < limits.least_flops || flops > limits.most_flops) continue;
+    if (s.weights() < limits.least_weights || s.weights() > limits.most_weights) continue;
+    if (s.layers < limits.fewest_layers || s.hidden < limits.least_hidden) continue;
     return make(s, "train",
                 map_of({{"batch", std::to_string(s.batch)},
                         {"sequence", std::to_string(s.sequence)},
@@ -150,6 +172,8 @@ std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t see
     drawn.push_back(draw_training(random, StepSize::Small, locations));
   for (std::int64_t i = 0; i < counts.wide_trainings; ++i)
     drawn.push_back(draw_training(random, StepSize::Wide, locations));
+  for (std::int64_t i = 0; i < counts.deep_trainings; ++i)
+    drawn.push_back(draw_training(random, StepSize::Deep, locations));
   for (std::int64_t i = 0; i < counts.generations; ++i)
     drawn.push_back(draw_generation(random, StepSize::Small, locations));
   for (std::int64_t i = 0; i < counts.wide_generations; ++i)

@@ -13,8 +13,9 @@ namespace orrery {
 class Wiring;
 
 /// Small: a step of a few milliseconds to a tenth of a second. Wide: of a training hidden sizes of 448 and more, up to
-/// a quarter of a second, with tensors of several MB; of a generation keys and values of 12 to 120 MB.
-enum class StepSize : std::uint8_t { Small, Wide };
+/// a quarter of a second, with tensors of several MB; of a generation keys and values of 12 to 120 MB. Deep, of a
+/// training: 8 to 16 million weights in 3 layers and more, for few tokens.
+enum class StepSize : std::uint8_t { Small, Wide, Deep };
 
 /// A language model of random sizes and what is done with it.
 Scenario draw_training(Random& random, StepSize size, const Locations& locations);
@@ -28,7 +29,8 @@ Scenario draw_verification(Random& random, const Locations& locations);
 Bench step_bench(const Scenario& scenario, const Wiring& wiring);
 
 struct StepCounts {
-  std::int64_t trainings = 0, wide_trainings = 0, generations = 0, wide_generations = 0, verifications = 0;
+  std::int64_t trainings = 0, wide_trainings = 0, deep_trainings = 0;
+  std::int64_t generations = 0, wide_generations = 0, verifications = 0;
 };
 /// Whole steps for a calibration, lowered as for a user, and other ones to check it by.
 StepCounts calibration_counts(bool quick);
