@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFullSteps{16, 6, 4, 32, 8, 12}, kQuickSteps{6, 2, 0, 10, 3, 4};
+constexpr StepCounts kFullSteps{14, 6, 3, 3, 32, 8, 12}, kQuickSteps{6, 2, 0, 0, 10, 3, 4};
 
 struct Sizes : DrawnModel {
   std::int64_t batch = 1, sequence = 64;
@@ -78,6 +78,8 @@ namespace {
 struct TrainingLimits {
   double least_flops = 0, most_flops = 0, least_weights = 0, most_weights = 0;
   std::int64_t fewest_layers = 1, most_layers = 4, least_hidden = 0;
+  double least_rows = 0,
+         most_rows = 4e6;  // elements of the rows between layers, of which about 30 times as much is kept
 };
 
 TrainingLimits limits_of(StepSize size) {
@@ -91,6 +93,9 @@ TrainingLimits limits_of(StepSize size) {
     // Weights, gradients and moments of 16 bytes each: all of them leave a last cache between two uses.
     case StepSize::Deep:
       return {2e9, 1.2e10, 8e6, 16e6, 3, 8};
+    // And so does what the forward pass keeps for the backward one.
+    case StepSize::Long:
+      return {2e9, 1.6e10, 0, 9e6, 3, 8, 0, 7e5, 2e6};
   }
   bug("a size of steps without limits");
 }
@@ -102,7 +107,9 @@ Scenario draw_training(Random& r, StepSize size, const Locations& locations) {
   const TrainingLimits limits = limits_of(size);
   for (;;) {
     const Sizes s = draw_sizes(r, limits.most_layers, kWidest);
-    const double flops = 6 * s.weights() * double(s.batch * s.sequence);
+    const double tokens = double(s.batch * s.sequence), rows = tokens * double(s.hidden * s.layers);
+    const double flops = 6 * s.weights() * tokens;
+    if (rows < limits.least_rows || rows > limits.most_rows) continue;
     if (flops < limits.least_flops || flops > limits.most_flops) continue;
     if (s.weights() < limits.least_weights || s.weights() > limits.most_weights) continue;
     if (s.layers < limits.fewest_layers || s.hidden < limits.least_hidden) continue;
@@ -174,6 +181,8 @@ std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t see
     drawn.push_back(draw_training(random, StepSize::Wide, locations));
   for (std::int64_t i = 0; i < counts.deep_trainings; ++i)
     drawn.push_back(draw_training(random, StepSize::Deep, locations));
+  for (std::int64_t i = 0; i < counts.long_trainings; ++i)
+    drawn.push_back(draw_training(random, StepSize::Long, locations));
   for (std::int64_t i = 0; i < counts.generations; ++i)
     drawn.push_back(draw_generation(random, StepSize::Small, locations));
   for (std::int64_t i = 0; i < counts.wide_generations; ++i)
