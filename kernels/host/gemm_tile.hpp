@@ -169,26 +169,23 @@ inline void pack_panels_by_row(std::int64_t k, const T* x, std::int64_t ld, T* o
     for (std::int64_t q = 0; q < Count; ++q) std::memcpy(out + (q * k + p) * W, x + p * ld + q * W, W * sizeof(T));
 }
 
-/// Packs m rows of op(A) into tiles of kTileRows: tile i at out + i·k, element (p, j) of the block being Aᵀ.
-template <class T>
-inline void pack_row_tiles(std::int64_t m, std::int64_t k, const T* a, BlockStrides s, T* out) {
-  constexpr std::int64_t kTogether = 4;
-  std::int64_t i = 0;
-  if (s.col == 1)  // two cache lines at a time: halves of one are a whole column of A apart, which is long for 2^n rows
-    for (; m - i >= kTogether * kTileRows; i += kTogether * kTileRows)
-      pack_panels_by_row<T, kTileRows, kTogether>(k, a + i, s.row, out + i * k);
-  for (; i < m; i += kTileRows) pack_panel<T, kTileRows>(k, std::min(kTileRows, m - i), a + i * s.col, s, out + i * k);
-}
-
-/// Packs [k,n] into panels of kTileCols columns: panel q at out + q·k·kTileCols.
-template <class T>
+/// Packs [k,n] into panels of W columns: panel q at out + q·k·W. Where a row lies together, four panels at a time: half
+/// a kilobyte of B (of one panel's 128 bytes products of 16 rows took a fifth longer), two cache lines of Aᵀ (halves of
+/// one are a whole column of A apart, which is long for 2^n rows).
+template <class T, std::int64_t W = kTileCols<T>>
 inline void pack_panels(std::int64_t k, std::int64_t n, const T* x, BlockStrides s, T* out) {
-  constexpr std::int64_t W = kTileCols<T>, kTogether = 4;
+  constexpr std::int64_t kTogether = 4;
   std::int64_t j = 0;
-  if (s.col == 1)  // half a kilobyte at a time: of one panel's 128 bytes products of 16 rows took a fifth longer
+  if (s.col == 1)
     for (; n - j >= kTogether * W; j += kTogether * W)
       pack_panels_by_row<T, W, kTogether>(k, x + j, s.row, out + j * k);
   for (; j < n; j += W) pack_panel<T, W>(k, std::min(W, n - j), x + j * s.col, s, out + j * k);
+}
+
+/// Packs m rows of op(A) into tiles of kTileRows: tile i at out + i·k, element (p, j) of the block being Aᵀ.
+template <class T>
+inline void pack_row_tiles(std::int64_t m, std::int64_t k, const T* a, BlockStrides s, T* out) {
+  pack_panels<T, kTileRows>(k, m, a, s, out);
 }
 
 }  // namespace orrery::kernels

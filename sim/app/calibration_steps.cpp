@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "calibrate/draw.hpp"
 #include "sim/app/drawn_model.hpp"
@@ -71,15 +72,11 @@ Step telling_step(Program& program, OutcomeSource& outcomes) {
   return std::move(*step);
 }
 
-}  // namespace
-
-namespace {
-
 struct TrainingLimits {
   double least_flops = 0, most_flops = 0, least_weights = 0, most_weights = 0;
   std::int64_t fewest_layers = 1, most_layers = 4, least_hidden = 0;
-  double least_rows = 0,
-         most_rows = 4e6;  // elements of the rows between layers, of which about 30 times as much is kept
+  // Elements of the rows between layers, of which about 30 times as much is kept.
+  double least_rows = 0, most_rows = std::numeric_limits<double>::infinity();
 };
 
 TrainingLimits limits_of(StepSize size) {
@@ -175,19 +172,18 @@ StepCounts calibration_counts(bool quick) { return quick ? kQuickSteps : kFullSt
 std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t seed, const Locations& locations) {
   Random random{seed, 1};
   std::vector<Scenario> drawn;
-  for (std::int64_t i = 0; i < counts.trainings; ++i)
-    drawn.push_back(draw_training(random, StepSize::Small, locations));
-  for (std::int64_t i = 0; i < counts.wide_trainings; ++i)
-    drawn.push_back(draw_training(random, StepSize::Wide, locations));
-  for (std::int64_t i = 0; i < counts.deep_trainings; ++i)
-    drawn.push_back(draw_training(random, StepSize::Deep, locations));
-  for (std::int64_t i = 0; i < counts.long_trainings; ++i)
-    drawn.push_back(draw_training(random, StepSize::Long, locations));
-  for (std::int64_t i = 0; i < counts.generations; ++i)
-    drawn.push_back(draw_generation(random, StepSize::Small, locations));
-  for (std::int64_t i = 0; i < counts.wide_generations; ++i)
-    drawn.push_back(draw_generation(random, StepSize::Wide, locations));
-  for (std::int64_t i = 0; i < counts.verifications; ++i) drawn.push_back(draw_verification(random, locations));
+  const auto add = [&](std::int64_t count, const auto& draw) {
+    for (std::int64_t i = 0; i < count; ++i) drawn.push_back(draw());
+  };
+  const auto training = [&](StepSize size) { return [&, size] { return draw_training(random, size, locations); }; };
+  const auto generation = [&](StepSize size) { return [&, size] { return draw_generation(random, size, locations); }; };
+  add(counts.trainings, training(StepSize::Small));
+  add(counts.wide_trainings, training(StepSize::Wide));
+  add(counts.deep_trainings, training(StepSize::Deep));
+  add(counts.long_trainings, training(StepSize::Long));
+  add(counts.generations, generation(StepSize::Small));
+  add(counts.wide_generations, generation(StepSize::Wide));
+  add(counts.verifications, [&] { return draw_verification(random, locations); });
   return drawn;
 }
 
