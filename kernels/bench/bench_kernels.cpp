@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Throughput of the host kernels on one core: GFLOP/s where arithmetic limits, GB/s (10^9 bytes of operands) where
-// memory does.
+// memory does. BETWEEN_MB=96 leaves operands in memory, as ops of a long step find them.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -31,6 +31,17 @@ struct Workspace {
   std::unique_ptr<void, decltype(&std::free)> memory;
 };
 
+/// So many MB are written between two executions (environment variable BETWEEN_MB), which leaves operands in memory.
+void between(benchmark::State& state) {
+  static const char* const mb = std::getenv("BETWEEN_MB");
+  static std::vector<float> others(mb ? std::strtoul(mb, nullptr, 10) * 250'000 : 0);
+  if (others.empty()) return;
+  state.PauseTiming();
+  for (float& x : others) x += 1;
+  benchmark::DoNotOptimize(others.data());
+  state.ResumeTiming();
+}
+
 void count(benchmark::State& state, double flops, double bytes) {
   using benchmark::Counter;
   const auto rate = [](double x) { return Counter(x, Counter::kIsIterationInvariantRate, Counter::kIs1000); };
@@ -46,7 +57,8 @@ void gemm_of(benchmark::State& state) {
   const auto a = values<T>(m * k), b = values<T>(k * n);
   std::vector<T> c(static_cast<std::size_t>(m * n));
   const Workspace workspace{gemm_workspace({m, n, k}, sizeof(T))};
-  for (auto _ : state)
+  for (auto _ : state) {
+    between(state);
     gemm<T>({.dims = {m, n, k},
              .transpose_a = Transpose{ta},
              .transpose_b = Transpose{tb},
@@ -57,6 +69,7 @@ void gemm_of(benchmark::State& state) {
              .c = c.data(),
              .ldc = n,
              .workspace = workspace.memory.get()});
+  }
   const double x = static_cast<double>(m), y = static_cast<double>(n), z = static_cast<double>(k);
   count(state, 2 * x * y * z, sizeof(T) * (x * z + z * y + x * y));
 }
@@ -105,6 +118,7 @@ void attention_of(benchmark::State& state) {
                               .workspace = forward_space.memory.get()};
   attention(args);
   for (auto _ : state) {
+    between(state);
     if constexpr (P == Pass::Forward)
       attention(args);
     else
@@ -126,6 +140,7 @@ void attention_of(benchmark::State& state) {
 }
 BENCHMARK_TEMPLATE(attention_of, float, Pass::Forward)
     ->ArgNames({"q", "kv", "h", "hkv", "d"})
+    ->Args({64, 64, 128, 128, 64})
     ->Args({512, 512, 8, 8, 64})
     ->Args({2048, 2048, 2, 2, 128})
     ->Args({1, 8192, 16, 16, 128})
@@ -133,6 +148,7 @@ BENCHMARK_TEMPLATE(attention_of, float, Pass::Forward)
     ->Args({8, 8192, 8, 8, 128});
 BENCHMARK_TEMPLATE(attention_of, float, Pass::Backward)
     ->ArgNames({"q", "kv", "h", "hkv", "d"})
+    ->Args({64, 64, 128, 128, 64})
     ->Args({512, 512, 8, 8, 64})
     ->Args({2048, 2048, 2, 2, 128});
 
@@ -142,7 +158,8 @@ constexpr std::int64_t kRows = 4096, kCols = 1024;
 void layer_norm_forward(benchmark::State& state) {
   const auto x = values<float>(kRows * kCols), gamma = values<float>(kCols);
   std::vector<float> y(x.size()), mean(kRows), rstd(kRows);
-  for (auto _ : state)
+  for (auto _ : state) {
+    between(state);
     layer_norm<float>({.rows = kRows,
                        .cols = kCols,
                        .x = x.data(),
@@ -151,6 +168,7 @@ void layer_norm_forward(benchmark::State& state) {
                        .y = y.data(),
                        .mean = mean.data(),
                        .rstd = rstd.data()});
+  }
   count(state, 0, 2.0 * sizeof(float) * kRows * kCols);
 }
 BENCHMARK(layer_norm_forward);
@@ -158,7 +176,8 @@ BENCHMARK(layer_norm_forward);
 void layer_norm_gradient(benchmark::State& state) {
   const auto x = values<float>(kRows * kCols), gamma = values<float>(kCols), mean = values<float>(kRows);
   std::vector<float> dx(x.size()), dgamma(kCols), dbeta(kCols);
-  for (auto _ : state)
+  for (auto _ : state) {
+    between(state);
     layer_norm_backward<float>({.rows = kRows,
                                 .cols = kCols,
                                 .x = x.data(),
@@ -169,6 +188,7 @@ void layer_norm_gradient(benchmark::State& state) {
                                 .dx = dx.data(),
                                 .dgamma = dgamma.data(),
                                 .dbeta = dbeta.data()});
+  }
   count(state, 0, 3.0 * sizeof(float) * kRows * kCols);
 }
 BENCHMARK(layer_norm_gradient);
@@ -177,9 +197,11 @@ BENCHMARK(layer_norm_gradient);
 void activation_forward(benchmark::State& state) {
   const auto x = values<float>(kRows * kCols);
   std::vector<float> y(x.size());
-  for (auto _ : state)
+  for (auto _ : state) {
+    between(state);
     activation<float>(
         {.kind = static_cast<Activation>(state.range(0)), .rows = kRows, .cols = kCols, .x = x.data(), .y = y.data()});
+  }
   count(state, 0, 2.0 * sizeof(float) * kRows * kCols);
 }
 BENCHMARK(activation_forward)->DenseRange(0, 3);
@@ -187,13 +209,15 @@ BENCHMARK(activation_forward)->DenseRange(0, 3);
 void activation_gradient(benchmark::State& state) {
   const auto x = values<float>(kRows * kCols);
   std::vector<float> dx(x.size());
-  for (auto _ : state)
+  for (auto _ : state) {
+    between(state);
     activation_backward<float>({.kind = static_cast<Activation>(state.range(0)),
                                 .rows = kRows,
                                 .cols = kCols,
                                 .x = x.data(),
                                 .dy = x.data(),
                                 .dx = dx.data()});
+  }
   count(state, 0, 3.0 * sizeof(float) * kRows * kCols);
 }
 BENCHMARK(activation_gradient)->DenseRange(0, 3);
@@ -201,7 +225,8 @@ BENCHMARK(activation_gradient)->DenseRange(0, 3);
 void adamw_step(benchmark::State& state) {
   const auto g = values<float>(kRows * kCols);
   std::vector<float> w(g.size()), m(g.size()), v(g.size());
-  for (auto _ : state)
+  for (auto _ : state) {
+    between(state);
     adamw<float>({.n = kRows * kCols,
                   .rate = 1e-3,
                   .weight_decay = 0.1,
@@ -210,6 +235,7 @@ void adamw_step(benchmark::State& state) {
                   .gradient = g.data(),
                   .m = m.data(),
                   .v = v.data()});
+  }
   count(state, 0, 7.0 * sizeof(float) * kRows * kCols);
 }
 BENCHMARK(adamw_step);
@@ -220,6 +246,7 @@ void cross_entropy_both(benchmark::State& state) {
   std::vector<float> loss(kTokens), lse(kTokens), dx(x.size());
   const std::vector<std::int32_t> targets(kTokens, 7);
   for (auto _ : state) {
+    between(state);
     cross_entropy<float>({.rows = kTokens,
                           .vocab = kVocab,
                           .logits = x.data(),

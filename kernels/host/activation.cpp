@@ -101,7 +101,11 @@ void activation(const ActivationArgs<T>& a) {
   with_activation(a.kind, [&](auto f) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const T* x = row(a.x, a.x_stride, a.cols, r);
-      map(a.cols, row(a.y, a.y_stride, a.cols, r), [&](auto at) { return f.at(at(x)).value; });
+      T* y = row(a.y, a.y_stride, a.cols, r);
+      map(a.cols, y, [&](auto at) {
+        at.claim(y);
+        return f.at(at.ahead(x)).value;
+      });
     }
   });
 }
@@ -111,7 +115,11 @@ void activation_backward(const ActivationBackwardArgs<T>& a) {
   with_activation(a.kind, [&](auto f) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const T *x = row(a.x, a.x_stride, a.cols, r), *dy = row(a.dy, a.dy_stride, a.cols, r);
-      map(a.cols, row(a.dx, a.dx_stride, a.cols, r), [&](auto at) { return at(dy) * f.at(at(x)).slope; });
+      T* dx = row(a.dx, a.dx_stride, a.cols, r);
+      map(a.cols, dx, [&](auto at) {
+        at.claim(dx);
+        return at.ahead(dy) * f.at(at.ahead(x)).slope;
+      });
     }
   });
 }
@@ -121,7 +129,11 @@ void gated_activation(const GatedArgs<T>& a) {
   with_activation(a.kind, [&](auto f) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const T *gate = row(a.gate, a.gate_stride, a.cols, r), *up = row(a.up, a.up_stride, a.cols, r);
-      map(a.cols, row(a.y, a.y_stride, a.cols, r), [&](auto at) { return f.at(at(gate)).value * at(up); });
+      T* y = row(a.y, a.y_stride, a.cols, r);
+      map(a.cols, y, [&](auto at) {
+        at.claim(y);
+        return f.at(at.ahead(gate)).value * at.ahead(up);
+      });
     }
   });
 }
@@ -134,8 +146,10 @@ void gated_activation_backward(const GatedBackwardArgs<T>& a) {
       const T* dy = row(a.dy, a.dy_stride, a.cols, r);
       T *dgate = row(a.dgate, a.dgate_stride, a.cols, r), *dup = row(a.dup, a.dup_stride, a.cols, r);
       each<T>(a.cols, [&](auto at, std::int64_t c) {
-        const auto point = f.at(at(gate));
-        const auto d = at(dy), u = at(up);
+        const auto point = f.at(at.ahead(gate));
+        const auto d = at.ahead(dy), u = at.ahead(up);
+        at.claim(dgate);
+        at.claim(dup);
         put(dgate, c, d * u * point.slope);
         put(dup, c, d * point.value);
       });

@@ -54,7 +54,7 @@ void softmax_row(const Buffers<T>& x, std::int64_t r, std::int64_t width) {
 
 template <class T>
 void key_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& t, const Buffers<T>& x,
-              std::int64_t tile) {
+              std::int64_t tile, RowsAhead<T>& ahead) {
   const std::int64_t dim = args.dims.qk_dim, width = padded_cols<T>(args.dims.v_dim), j0 = tile * kKeyTile;
   const std::int64_t rows = round_up(t.rows, kTileRows);
   multiply_panels<Write::Overwrite>(
@@ -67,6 +67,7 @@ void key_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& 
     bound_scores(args.cap, kKeyTile, x.scores + r * kKeyTile);
     mask_scores(args.mask, s, t.h, t.first + r, j0, kKeyTile, x.scores + r * kKeyTile);
     softmax_row(x, r, width);
+    ahead.fetch();
   }
   multiply_panels<Write::Accumulate>(
       rows, width, kKeyTile, [&](std::int64_t i) { return tile_rows(x.scores + i * kKeyTile, kKeyTile, kTileRows); },
@@ -74,7 +75,8 @@ void key_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& 
 }
 
 template <class T>
-void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& t, const Buffers<T>& x) {
+void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& t, const Buffers<T>& x,
+                RowsAhead<T>& ahead) {
   const std::int64_t dim = args.dims.qk_dim, width = padded_cols<T>(args.dims.v_dim);
   const T* q = args.q + query_at(s, args.layout, args.q_strides, t.h) + t.first * args.q_strides.token;
   pack_row_tiles(t.rows, dim, q, {1, args.q_strides.token}, x.query);
@@ -84,7 +86,7 @@ void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile
   std::fill(x.max, x.max + kQueryTile, -std::numeric_limits<T>::infinity());
   const std::int64_t begin = s.keys(args.mask, t.first).begin, end = s.keys(args.mask, t.first + t.rows - 1).end;
   for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile)
-    if (sees_tile(args.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile);
+    if (sees_tile(args.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile, ahead);
   T* o = args.o + query_at(s, args.layout, args.o_strides, t.h) + t.first * args.o_strides.token;
   T* lse = lse_row(args, s, t.h) + t.first;
   for (std::int64_t r = 0; r < t.rows; ++r) {
@@ -96,13 +98,14 @@ void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile
 }
 
 template <class T>
-void kv_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t kv, const Buffers<T>& x) {
+void kv_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t kv, const Buffers<T>& x,
+             RowsAhead<T>& ahead) {
   pack_keys_as_columns(key_rows(s, args.layout, args.k, args.k_strides, kv), s.kv_len, args.dims.qk_dim, x.keys);
   pack_keys_as_rows(key_rows(s, args.layout, args.v, args.v_strides, kv), s.kv_len, args.dims.v_dim, x.values);
-  const std::int64_t group = args.dims.heads / args.dims.kv_heads;
-  for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+  const KvGroup group = group_of(args.dims, kv);
+  for (std::int64_t h = group.first; h < group.first + group.heads; ++h)
     for (std::int64_t i = 0; i < s.q_len; i += kQueryTile)
-      query_tile(args, s, {h, i, std::min(kQueryTile, s.q_len - i)}, x);
+      query_tile(args, s, {h, i, std::min(kQueryTile, s.q_len - i)}, x, ahead);
 }
 
 }  // namespace
@@ -117,15 +120,13 @@ std::size_t attention_workspace(const AttentionDims& d, std::size_t element_size
 template <class T>
 void attention(const AttentionArgs<T>& args) {
   const Buffers<T> buffers{args.dims, args.workspace};
-  for (std::int64_t b = 0; b < args.dims.batch; ++b) {
-    const Sequence s = sequence(args, b);
-    for (std::int64_t kv = 0; kv < args.dims.kv_heads; ++kv) {
-      if (s.q_len <= kDecodeQueries)
-        decode_head(args, s, kv);
-      else
-        kv_head(args, s, kv, buffers);
-    }
-  }
+  each_kv_head(args, [&](const KvHead& head, const KvHead* next) {
+    if (head.s.q_len <= kDecodeQueries) return decode_head(args, head.s, head.kv);
+    RowsAhead<T> ahead;
+    if (next) add_operands(ahead, args, *next);
+    ahead.add_queries(head.s, args.layout, args.o, args.o_strides, group_of(args.dims, head.kv), args.dims.v_dim, true);
+    kv_head(args, head.s, head.kv, buffers, ahead);
+  });
 }
 
 template <class T>

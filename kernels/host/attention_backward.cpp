@@ -108,7 +108,7 @@ void add_bias_gradient(const AttentionBackwardArgs<T>& args, const Sequence& s, 
 
 template <class T>
 void key_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
-              std::int64_t tile) {
+              std::int64_t tile, RowsAhead<T>& ahead) {
   const std::int64_t j0 = tile * kKeyTile, rows = t.padded_rows();
   const auto packed = [](const T* a, std::int64_t k) {
     return [a, k](std::int64_t i) { return StepRows<T>{a + i * k, kTileRows}; };
@@ -119,7 +119,10 @@ void key_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const Que
                                     x.probability, kKeyTile);
   multiply_panels<Write::Overwrite>(rows, kKeyTile, x.v_dim, packed(x.d_out, x.v_dim), x.value_cols + j0 * x.v_dim,
                                     x.d_score, kKeyTile);
-  for (std::int64_t r = 0; r < rows; ++r) probability_row(args.forward, s, t, x, r, j0);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    probability_row(args.forward, s, t, x, r, j0);
+    ahead.fetch();
+  }
   if (args.dbias) add_bias_gradient(args, s, t, x, j0);
   multiply_panels<Write::Accumulate>(kKeyTile, x.v_width, t.rows, transposed(x.probability), x.d_out_rows,
                                      x.dv + j0 * x.v_width, x.v_width);
@@ -149,18 +152,20 @@ void store_rows(const Rows<T>& x, const T* from, std::int64_t width, T factor, W
 }
 
 template <class T>
-void query_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x) {
+void query_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
+                RowsAhead<T>& ahead) {
   const AttentionArgs<T>& f = args.forward;
   load_queries(args, s, t, x);
   const std::int64_t begin = s.keys(f.mask, t.first).begin, end = s.keys(f.mask, t.first + t.rows - 1).end;
   for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile)
-    if (sees_tile(f.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile);
+    if (sees_tile(f.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile, ahead);
   T* dq = args.dq + query_at(s, f.layout, args.dq_strides, t.h) + t.first * args.dq_strides.token;
   store_rows<T>({dq, args.dq_strides.token, t.rows, x.dim}, x.dq, x.width, f.scale, args.write_dq);
 }
 
 template <class T>
-void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64_t kv, const Buffers<T>& x) {
+void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64_t kv, const Buffers<T>& x,
+             RowsAhead<T>& ahead) {
   const AttentionArgs<T>& f = args.forward;
   const KeyRows<T> keys = key_rows(s, f.layout, f.k, f.k_strides, kv);
   const KeyRows<T> values = key_rows(s, f.layout, f.v, f.v_strides, kv);
@@ -170,14 +175,34 @@ void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64
   const std::int64_t padded = key_tiles(s.kv_len) * kKeyTile;
   std::fill(x.dk, x.dk + padded * x.width, T(0));
   std::fill(x.dv, x.dv + padded * x.v_width, T(0));
-  const std::int64_t group = f.dims.heads / f.dims.kv_heads;
-  for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+  const KvGroup group = group_of(f.dims, kv);
+  for (std::int64_t h = group.first; h < group.first + group.heads; ++h)
     for (std::int64_t i = 0; i < s.q_len; i += kQueryTile)
-      query_tile<T>(args, s, {h, i, std::min(kQueryTile, s.q_len - i), lse_row(f, s, h) + i}, x);
+      query_tile<T>(args, s, {h, i, std::min(kQueryTile, s.q_len - i), lse_row(f, s, h) + i}, x, ahead);
   T* dk = args.dk + key_at(s, f.layout, args.dk_strides, kv);
   T* dv = args.dv + key_at(s, f.layout, args.dv_strides, kv);
   store_rows<T>({dk, args.dk_strides.token, s.kv_len, x.dim}, x.dk, x.width, f.scale, args.write_dk);
   store_rows<T>({dv, args.dv_strides.token, s.kv_len, x.v_dim}, x.dv, x.v_width, T(1), args.write_dv);
+}
+
+/// What the next head reads, and this one writes.
+template <class T>
+RowsAhead<T> rows_ahead(const AttentionBackwardArgs<T>& args, const KvHead& head, const KvHead* next) {
+  const AttentionArgs<T>& f = args.forward;
+  const AttentionDims& d = f.dims;
+  RowsAhead<T> rows;
+  if (next) {
+    add_operands(rows, f, *next);
+    rows.add_queries(next->s, f.layout, f.o, f.o_strides, group_of(d, next->kv), d.v_dim);
+    rows.add_queries(next->s, f.layout, args.d_o, args.d_o_strides, group_of(d, next->kv), d.v_dim);
+  }
+  rows.add_queries(head.s, f.layout, args.dq, args.dq_strides, group_of(d, head.kv), d.qk_dim, true);
+  const auto keys = [&](T* to, const TokenStrides& st) {
+    return KeyRows<T>{to + key_at(head.s, f.layout, st, head.kv), st.token, nullptr, 1, 0};
+  };
+  rows.add(keys(args.dk, args.dk_strides), head.s.kv_len, d.qk_dim, true);
+  rows.add(keys(args.dv, args.dv_strides), head.s.kv_len, d.v_dim, true);
+  return rows;
 }
 
 }  // namespace
@@ -196,10 +221,10 @@ void attention_backward(const AttentionBackwardArgs<T>& args) {
   if (args.dbias && args.write_dbias == Write::Overwrite)
     std::fill(args.dbias, args.dbias + d.heads * d.q_len * d.kv_len, T(0));
   const Buffers<T> buffers{d, args.workspace};
-  for (std::int64_t b = 0; b < d.batch; ++b) {
-    const Sequence s = sequence(args.forward, b);
-    for (std::int64_t kv = 0; kv < d.kv_heads; ++kv) kv_head(args, s, kv, buffers);
-  }
+  each_kv_head(args.forward, [&](const KvHead& head, const KvHead* next) {
+    RowsAhead<T> ahead = rows_ahead(args, head, next);
+    kv_head(args, head.s, head.kv, buffers, ahead);
+  });
 }
 
 template void attention_backward<float>(const AttentionBackwardArgs<float>&);

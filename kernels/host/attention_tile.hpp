@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/host/attention.hpp"
 #include "kernels/host/gemm_tile.hpp"
@@ -68,6 +69,15 @@ inline std::int64_t key_at(const Sequence& s, const AttentionLayout& l, const To
   return (l.cu_kv ? l.cu_kv[s.b] * x.token : s.b * x.batch) + h * x.head;
 }
 
+/// The query heads of a kv head.
+struct KvGroup {
+  std::int64_t first, heads;
+};
+constexpr KvGroup group_of(const AttentionDims& d, std::int64_t kv) {
+  const std::int64_t heads = d.heads / d.kv_heads;
+  return {kv * heads, heads};
+}
+
 template <class T>
 KeyRows<T> key_rows(const Sequence& s, const AttentionLayout& l, const T* x, const TokenStrides& st, std::int64_t h) {
   if (l.block_table) return {x + h * st.head, st.token, l.block_table + s.b * l.max_blocks, l.page, st.batch};
@@ -78,6 +88,72 @@ template <class T>
 T* lse_row(const AttentionArgs<T>& args, const Sequence& s, std::int64_t h) {
   if (args.layout.cu_q) return args.lse + h * args.layout.cu_q[args.dims.batch] + s.q_begin;
   return args.lse + (s.b * args.dims.heads + h) * args.dims.q_len;
+}
+
+/// Rows that are soon read or written, fetched into the second-level cache while a head is multiplied: those of the
+/// head that comes next, and the results of this one. They are a few lines each and far apart, so that waiting for
+/// them, where they had left that cache, took half as long as all products of a head of 64 queries and keys.
+template <class T>
+class RowsAhead {
+ public:
+  /// Another `count` rows of `dim` numbers.
+  void add(const KeyRows<T>& rows, std::int64_t count, std::int64_t dim, bool written = false) {
+    parts_[used_++] = {rows, count, dim, written};
+  }
+  /// Of a tensor with the layout of q: its rows of heads [first, first + heads), if they follow each other.
+  void add_queries(const Sequence& s, const AttentionLayout& l, const T* x, const TokenStrides& st, KvGroup group,
+                   std::int64_t dim, bool written = false) {
+    const KeyRows<T> rows{x + query_at(s, l, st, group.first), st.token, nullptr, 1, 0};
+    add(rows, s.q_len, st.head == dim ? group.heads * dim : dim, written);
+  }
+  /// One more row of each.
+  void fetch() {
+    for (std::size_t i = 0; i < used_; ++i) {
+      const Part& part = parts_[i];
+      if (next_ >= part.count) continue;
+      if (part.written)
+        fetch_lines<true>(part.rows(next_), part.dim);
+      else
+        fetch_lines<false>(part.rows(next_), part.dim);
+    }
+    ++next_;
+  }
+
+ private:
+  struct Part {
+    KeyRows<T> rows;
+    std::int64_t count, dim;
+    bool written;
+  };
+  std::array<Part, 8> parts_;
+  std::size_t used_ = 0;
+  std::int64_t next_ = 0;
+};
+
+/// A head of keys and values of a sequence.
+struct KvHead {
+  Sequence s;
+  std::int64_t kv;
+};
+
+/// Keys, values and queries.
+template <class T>
+void add_operands(RowsAhead<T>& rows, const AttentionArgs<T>& args, const KvHead& head) {
+  const AttentionDims& d = args.dims;
+  rows.add(key_rows(head.s, args.layout, args.k, args.k_strides, head.kv), head.s.kv_len, d.qk_dim);
+  rows.add(key_rows(head.s, args.layout, args.v, args.v_strides, head.kv), head.s.kv_len, d.v_dim);
+  rows.add_queries(head.s, args.layout, args.q, args.q_strides, group_of(d, head.kv), d.qk_dim);
+}
+
+/// Does `of_head(head, next)` with each head of each sequence in turn; `next` is null behind the last.
+template <class T, class Of>
+void each_kv_head(const AttentionArgs<T>& args, const Of& of_head) {
+  const std::int64_t heads = args.dims.kv_heads, all = args.dims.batch * heads;
+  const auto head = [&](std::int64_t i) { return KvHead{sequence(args, i / heads), i % heads}; };
+  for (std::int64_t i = 0; i < all; ++i) {
+    const KvHead next = head(std::min(i + 1, all - 1));
+    of_head(head(i), i + 1 < all ? &next : nullptr);
+  }
 }
 
 /// Whether any of the queries [i, i + rows) may see any of the keys of the tile from j0: always, when no positions are

@@ -16,7 +16,7 @@ T maximum(std::int64_t n, const T* x) {
 
 template <class T>
 T sum_exp(std::int64_t n, const T* x, T max) {
-  return reduce_add<T>(n, [&](auto at) { return exp(at(x) - max); });
+  return reduce_add<T>(n, [&](auto at) { return exp(at.ahead(x, n) - max); });
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ void cross_entropy_backward(const CrossEntropyBackwardArgs<T>& a) {
       std::fill(dx, dx + a.vocab, T(0));
       continue;
     }
-    map(a.vocab, dx, [&](auto at) { return factor * exp(at(x) - lse); });
+    map(a.vocab, dx, [&](auto at) { return factor * exp(at.ahead(x) - lse); });
     if (a.targets[r] >= 0) dx[a.targets[r]] -= factor;
   }
 }

@@ -35,16 +35,46 @@ void store_tile(const Tile<T>& tile, std::int64_t rows, std::int64_t cols, const
   });
 }
 
+/// A block that is packed next, fetched into the second-level cache a few rows at a time while this one is multiplied.
 template <class T>
-void multiply_block(const Block<T>& s) {
+class BlockAhead {
+ public:
+  /// Rows of `bytes` that lie together, `ld` elements apart; in so many parts.
+  BlockAhead(const T* x, std::int64_t ld, std::int64_t rows, std::int64_t width, std::int64_t parts)
+      : x_{x}, ld_{ld}, rows_{rows}, width_{width}, each_{(rows + parts - 1) / parts} {}
+  void fetch() {
+    const std::int64_t end = std::min(next_ + each_, rows_);
+    for (; next_ < end; ++next_) fetch_lines<false>(x_ + next_ * ld_, width_);
+  }
+
+ private:
+  const T* x_;
+  std::int64_t ld_, rows_, width_, each_, next_ = 0;
+};
+
+template <class T>
+void multiply_block(const Block<T>& s, BlockAhead<T> ahead) {
   for (std::int64_t j = 0; j < s.n; j += kTileCols<T>) {
     const T* panel = s.b + j * s.k;
     const std::int64_t cols = std::min(kTileCols<T>, s.n - j);
     for (std::int64_t i = 0; i < s.m; i += kTileRows) {
+      ahead.fetch();
+      for (std::int64_t r = i; r < std::min(i + kTileRows, s.m); ++r) fetch_lines<true>(s.c + r * s.ldc + j, cols);
       const Tile<T> tile = multiply_tile(s.k, StepRows<T>{s.a + i * s.k, kTileRows}, panel);
       store_tile(tile, std::min(kTileRows, s.m - i), cols, s, s.c + i * s.ldc + j, s.bias ? s.bias + j : nullptr);
     }
   }
+}
+
+template <class T>
+constexpr std::int64_t tiles(std::int64_t m, std::int64_t n) {
+  return ((m + kTileRows - 1) / kTileRows) * ((n + kTileCols<T> - 1) / kTileCols<T>);
+}
+
+/// Where [k,m] of Aᵀ lies as whole rows of one or the other.
+template <class T>
+BlockAhead<T> block_ahead(const T* a, const BlockStrides& s, std::int64_t k, std::int64_t m, std::int64_t parts) {
+  return s.row == 1 ? BlockAhead<T>{a, s.col, m, k, parts} : BlockAhead<T>{a, s.row, m > 0 ? k : 0, m, parts};
 }
 
 template <class T>
@@ -70,9 +100,12 @@ void gemm_packed(const GemmArgs<T>& args, const Operands<T>& x) {
       pack_panels(depth, width, x.b + p * sb.row + j * sb.col, sb, packed_b);
       for (std::int64_t i = 0; i < m; i += kHeight) {
         const std::int64_t height = std::min(kHeight, m - i);
-        pack_row_tiles(height, depth, x.a + p * sa.row + i * sa.col, sa, packed_a);
+        const T* a = x.a + p * sa.row + i * sa.col;
+        pack_row_tiles(height, depth, a, sa, packed_a);
+        const std::int64_t left = std::clamp<std::int64_t>(m - i - height, 0, kHeight);
         multiply_block<T>({height, width, depth, packed_a, packed_b, x.c + i * args.ldc + j, args.ldc, args.alpha,
-                           args.bias && p == 0 ? args.bias + j : nullptr, p > 0 || args.write == Write::Accumulate});
+                           args.bias && p == 0 ? args.bias + j : nullptr, p > 0 || args.write == Write::Accumulate},
+                          block_ahead(a + height * sa.col, sa, depth, left, tiles<T>(height, width)));
       }
     }
   }

@@ -17,13 +17,16 @@ void layer_norm_row(const LayerNormArgs<T>& a, std::int64_t r) {
   const T mean = reduce_add<T>(a.cols, [&](auto at) { return at(x); }) / n;
   const T variance = reduce_add<T>(a.cols,
                                    [&](auto at) {
-                                     const auto d = at(x) - mean;
+                                     const auto d = at.ahead(x, a.cols) - mean;
                                      return d * d;
                                    }) /
                      n;
   const T rstd = T(1) / std::sqrt(variance + a.epsilon);
   if (a.gamma && a.beta)
-    map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd * at(a.gamma) + at(a.beta); });
+    map(a.cols, y, [&](auto at) {
+      at.claim(y, a.cols);
+      return (at(x) - mean) * rstd * at(a.gamma) + at(a.beta);
+    });
   else if (a.gamma)
     map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd * at(a.gamma); });
   else if (a.beta)
@@ -43,7 +46,10 @@ void rms_norm_row(const RmsNormArgs<T>& a, std::int64_t r) {
   if (a.gamma && a.offset != T(0))
     map(a.cols, y, [&](auto at) { return at(x) * rstd * (at(a.gamma) + a.offset); });
   else if (a.gamma)
-    map(a.cols, y, [&](auto at) { return at(x) * rstd * at(a.gamma); });
+    map(a.cols, y, [&](auto at) {
+      at.claim(y, a.cols);
+      return at.ahead(x, a.cols) * rstd * at(a.gamma);
+    });
   else
     map(a.cols, y, [&](auto at) { return at(x) * rstd; });
   if (a.rstd) a.rstd[r] = rstd;
@@ -68,7 +74,12 @@ void normalized_gradient(const BackwardRow<T>& s, Gradient&& g) {
   const T n = static_cast<T>(s.cols);
   const T mean_gx = reduce_add<T>(s.cols, [&](auto at) { return g(at) * xhat(at); }) / n;
   const T mean_g = s.centred ? reduce_add<T>(s.cols, [&](auto at) { return g(at); }) / n : T(0);
-  const auto gradient = [&](auto at) { return s.rstd * (g(at) - mean_g - xhat(at) * mean_gx); };
+  const auto gradient = [&](auto at) {
+    at.fetch(s.x, s.cols);
+    at.fetch(s.dy, s.cols);
+    at.claim(s.dx, s.cols);
+    return s.rstd * (g(at) - mean_g - xhat(at) * mean_gx);
+  };
   if (s.dgamma) map(s.cols, s.dgamma, [&](auto at) { return at(s.dgamma) + at(s.dy) * xhat(at); });
   if (s.dbeta) map(s.cols, s.dbeta, [&](auto at) { return at(s.dbeta) + at(s.dy); });
   if (s.write_dx == Write::Accumulate)

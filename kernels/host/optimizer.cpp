@@ -22,11 +22,13 @@ inline V square_root(V x) {
 
 template <class T>
 void sum_of_squares(std::int64_t n, const T* x, double* sum) {
-  constexpr std::int64_t kStep = 32;
+  constexpr std::int64_t kStep = 32, kAhead = 4096 / sizeof(T);
   double part[kStep] = {};
   std::int64_t i = 0;
-  for (; i + kStep <= n; i += kStep)
+  for (; i + kStep <= n; i += kStep) {
+    fetch_lines<false>(x + i + kAhead, kStep);
     for (std::int64_t j = 0; j < kStep; ++j) part[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+  }
   for (std::int64_t j = 0; i < n; ++i, ++j) part[j] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   for (std::int64_t half = kStep / 2; half > 0; half /= 2)
     for (std::int64_t j = 0; j < half; ++j) part[j] += part[j + half];
@@ -62,12 +64,12 @@ void adamw(const AdamWArgs<T>& a) {
   const T correction = static_cast<T>(1 / std::sqrt(1 - std::pow(a.beta2, step)));
   const T epsilon = static_cast<T>(a.epsilon), shrink = static_cast<T>(1 - a.rate * a.weight_decay);
   map(a.n, a.weights, [&](auto at) {
-    const auto g = at(a.gradient) * factor;
-    const auto m = beta1 * at(a.m) + keep1 * g;
-    const auto v = beta2 * at(a.v) + keep2 * g * g;
+    const auto g = at.ahead(a.gradient) * factor;
+    const auto m = beta1 * at.ahead(a.m) + keep1 * g;
+    const auto v = beta2 * at.ahead(a.v) + keep2 * g * g;
     put(a.m, at.i, m);
     put(a.v, at.i, v);
-    return at(a.weights) * shrink - rate * m / (square_root(v) * correction + epsilon);
+    return at.ahead(a.weights) * shrink - rate * m / (square_root(v) * correction + epsilon);
   });
 }
 

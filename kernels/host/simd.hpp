@@ -54,7 +54,31 @@ template <class V>
 struct At {
   std::int64_t i;
   V operator()(const ScalarOf<V>* p) const { return load<V>(p + i); }
+  /// Fetches what is read `distance` further on. For arrays that may lie in memory, where much is computed of each
+  /// element: a core by itself looks so little ahead that both times add up (the gradient of a softmax over 4 MB took
+  /// 0.29 or 0.50 ms, by where a cache had left them).
+  void fetch(const ScalarOf<V>* p, std::int64_t distance = kAhead) const {
+    if constexpr (kIsVector) __builtin_prefetch(p + i + distance, 0, 2);
+  }
+  /// The same of what is written there.
+  void claim(ScalarOf<V>* p, std::int64_t distance = kAhead) const {
+    if constexpr (kIsVector) __builtin_prefetch(p + i + distance, 1, 2);
+  }
+  /// Loads and fetches, or claims if it can be written.
+  V ahead(const ScalarOf<V>* p, std::int64_t distance = kAhead) const { return fetch(p, distance), load<V>(p + i); }
+  V ahead(ScalarOf<V>* p, std::int64_t distance = kAhead) const { return claim(p, distance), load<V>(p + i); }
+
+ private:
+  static constexpr std::int64_t kAhead = 4096 / sizeof(ScalarOf<V>);
+  static constexpr bool kIsVector = !std::is_same_v<V, ScalarOf<V>>;
 };
+
+/// Fetches n elements from p on into the second-level cache, to be written or read.
+template <bool Written, class T>
+[[gnu::always_inline]] inline void fetch_lines(const T* p, std::int64_t n) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < n; i += kLine) __builtin_prefetch(p + i, Written ? 1 : 0, 2);
+}
 
 /// n, written so that the compiler knows the tail from i to be shorter than a vector.
 template <class T>

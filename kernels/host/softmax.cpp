@@ -23,7 +23,7 @@ void softmax_row(std::int64_t cols, T scale, const T* x, T* y) {
   const T max = reduce_max<T>(cols, [&](auto at) { return at(x); });
   if (max == -std::numeric_limits<T>::infinity()) return std::fill(y, y + cols, T(0));
   const T sum = reduce_add<T>(cols, [&](auto at) {
-    const auto e = exp((at(x) - max) * scale);
+    const auto e = exp((at.ahead(x, cols) - max) * scale);
     put(y, at.i, e);
     return e;
   });
