@@ -288,7 +288,7 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
     for (std::size_t i = 0; i < form.axes.size(); ++i) widen(fit.range[std::string{form.axes[i]}], sizes[i]);
   }
   std::vector<Known> known;
-  for (const Feature& f : form.features) known.push_back({f.most, f.is_memory_rate ? megabyte.base() : 0});
+  for (const Feature& f : form.features) known.push_back({f.most, f.passes * megabyte.base()});
   const FitResult result = fit_relative(observations, std::move(known));
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (result.coefficients[i] > 0)

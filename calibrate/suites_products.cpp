@@ -110,7 +110,8 @@ Work draw_attention_decode(Random& r) {
 std::vector<Bench> cache_sweep(Random& r) {
   constexpr double kMegabytes[] = {0.5, 1,  1.5, 2,  3,  4,  6,  8,  10, 12,  14,
                                    16,  18, 20,  24, 28, 32, 40, 56, 80, 112, 160};
-  constexpr std::int64_t kProducts = 16, kDepths[] = {128, 192, 256, 384, 512};
+  constexpr std::int64_t kProducts = 20, kDepths[] = {128, 192, 256, 384, 512};
+  constexpr std::int64_t kHigh = 5;  // every so many has more rows than those that read B where it lies
   constexpr double kWeight = 5;  // of a product in a fit: as it stands in a step
   std::vector<Bench> benches;
   for (const double megabytes : kMegabytes) {
@@ -120,7 +121,7 @@ std::vector<Bench> cache_sweep(Random& r) {
     for (std::int64_t i = 0; i < kProducts; ++i) {
       const std::int64_t k = one_of(r, kDepths);
       const double n = megabytes * 1e6 / 4 / double(kProducts) / double(k);
-      maker.add(Gemm{.m = log_integer(r, 1, 8),
+      maker.add(Gemm{.m = i % kHigh == 0 ? log_integer(r, 9, 48) : log_integer(r, 1, 8),
                      .n = std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32),
                      .k = k,
                      .transpose_b = i % 2 == 0});

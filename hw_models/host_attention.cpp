@@ -75,7 +75,7 @@ constexpr Feature kFeatures[] = {
     {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
     {"far", Spends::Memory, "MB beyond the second-level cache", kMostPerMegabyte},
     {"dram", Spends::Memory, "MB beyond the last cache", kMostPerMegabyte},
-    {"cold", Spends::Memory, "MB that have left the last cache since their last use", kMostPerMegabyte, true}};
+    {"cold", Spends::Memory, "MB that have left the last cache since their last use", kMostPerMegabyte, 1}};
 constexpr std::string_view kAxes[] = {"q", "kv", "dim", "heads"};
 
 Moved moved(const LawInput& in) {
@@ -145,7 +145,7 @@ constexpr Feature kDecodeFeatures[] = {
     {"warm", Spends::Memory, "MB of keys and values that have left the second-level cache since their last use",
      kMostPerMegabyte},
     {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use",
-     kMostPerMegabyte, true},
+     kMostPerMegabyte, 1},
     {"row_cold", Spends::Memory, "10^6 keys that have left the last cache since their last use", kMostPerMillionRows},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
      kMostPerColdCall}};

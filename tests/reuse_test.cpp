@@ -89,6 +89,29 @@ TEST_CASE("what lies beside a tensor does not bring it into a cache", "[plan]") 
   CHECK(reuse_of(plan, write(1)).touches[0].distance.base() <= 64);
 }
 
+TEST_CASE("columns of one tensor that an op takes as several operands were all used before it", "[plan]") {
+  constexpr std::int64_t kRows = 16, kWidth = 128, kAll = 3 * kWidth;  // floats; three rows in four pieces of 4 KiB
+  PlanBuilder b{"p"};
+  const TensorSpec kept{.persistent = true};
+  const TensorId fused = b.tensor("qkv", {kRows, kAll}, kept), other = b.tensor("other", floats(256), kept);
+  const auto columns = [&](std::string_view name, std::int64_t first) {
+    Layout part{{kRows, kWidth}};
+    part.strides = {kAll, 1};
+    part.offset = first;
+    return b.view(fused, name, part);
+  };
+  const TensorId q = columns("q", 0), k = columns("k", kWidth), v = columns("v", 2 * kWidth);
+  b.add("other", fill(256), {writes(other)});
+  b.add("attention", fill(8), {reads(q), reads(k), reads(v)});
+  const Reuse r = reuse_of(b.take(nullptr), fill(8));
+  double bytes[3] = {};
+  for (const Touch& t : r.touches) {
+    bytes[t.operand] += t.bytes.base();
+    CHECK(t.distance.base() >= 256 * kKiB);
+  }
+  for (const double of_operand : bytes) CHECK(of_operand == Approx(8 * kKiB));
+}
+
 TEST_CASE("an op that touches part of what was touched together splits it", "[plan]") {
   PlanBuilder b{"p"};
   const TensorId x = b.tensor("x", floats(4), {.persistent = true}),

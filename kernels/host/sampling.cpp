@@ -61,11 +61,18 @@ std::int32_t sample_row(const SampleArgs<T>& a, std::int64_t r, std::int32_t* or
 
 template <class T>
 void argmax(std::int64_t rows, std::int64_t vocab, const T* logits, std::int32_t* tokens) {
+  constexpr std::int64_t kStep = 256;  // one by one only what has the largest: how long it takes is not up to where
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* x = logits + r * vocab;
-    const T max = reduce_max<T>(vocab, [&](auto at) { return at(x); });
-    const auto found = std::find(x, x + vocab, max) - x;
-    tokens[r] = static_cast<std::int32_t>(found < vocab ? found : 0);
+    T max = -std::numeric_limits<T>::infinity();
+    std::int64_t first = 0;
+    for (std::int64_t c = 0; c < vocab; c += kStep) {
+      const T here = reduce_max<T>(std::min(kStep, vocab - c), [&](auto at) { return at(x + c); });
+      if (here > max) max = here, first = c;
+    }
+    const T* end = x + std::min(first + kStep, vocab);
+    const T* found = std::find(x + first, end, max);
+    tokens[r] = static_cast<std::int32_t>(found < end ? found - x : 0);
   }
 }
 

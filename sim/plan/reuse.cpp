@@ -17,50 +17,66 @@ constexpr std::int64_t kLine = 64;                       // bytes
 constexpr std::int64_t kLeastPiece = 64;                 // lines
 constexpr std::int64_t kMostPieces = 1 << 14;            // of one memory
 constexpr double kStepsPerDoubling = 7, kWorkSteps = 3;  // of distances that are told apart
+constexpr double kMostOfStrided = 0.75;                  // of the lines between its ends that a strided operand has
 constexpr int kRounds = 2;                               // of which the last one counts
 
 /// When something was touched.
 struct Moment {
   double clock = 0;  // FLOP so far
   int round = 0;
+  std::int64_t op = -1;
 };
 
 /// Which lines of a memory were touched after which. Those of a piece that were touched together are kept as one.
 class Recency {
  public:
   /// Touches lines [first, end) of a piece. Before, for those that were touched together: calls `found` with how many
-  /// they are, how many different lines have been touched since, and what the clock said when they were touched, in
-  /// which round; where they never were, all lines, and 0.
+  /// they are, how many different lines have been touched since, and when that was; where they never were, all lines,
+  /// and 0. `strided`: what the op at hand has touched between them before is another operand's, as where queries, keys
+  /// and values are columns of one tensor, and tells nothing of these.
   template <class F>
-  void touch(std::size_t piece, std::uint32_t first, std::uint32_t end, Moment now, F found) {
+  void touch(std::size_t piece, std::uint32_t first, std::uint32_t end, Moment now, bool strided, F found) {
     if (piece >= runs_.size()) runs_.resize(2 * piece + 1);
     if (next_ >= tree_.size()) renumber();
     std::vector<Run>& runs = runs_[piece];
     std::uint32_t fresh = end - first;
+    Last last;
+    std::uint32_t most = 0;
+    const auto tell = [&](std::uint32_t lines, const Last& of) {
+      found(lines, of.since, of.touched);
+      if (lines > most) most = lines, last = of;
+    };
     for (const Run& r : runs)
       if (const std::uint32_t lines = shared(r, first, end); lines > 0) {
-        found(lines, live_ - before(r.time), r.touched);
+        tell(lines, strided && r.touched.op == now.op ? r.last : Last{live_ - before(r.time), r.touched});
         fresh -= lines;
       }
-    if (fresh > 0) found(fresh, live_, Moment{});
+    if (fresh > 0) tell(fresh, {live_, {}});
     left_.clear();
     for (const Run& r : runs) {
       const std::uint32_t lines = shared(r, first, end);
       if (lines > 0) add(r.time, -std::int64_t{lines});
-      if (r.first < std::min(r.end, first)) left_.push_back({r.first, std::min(r.end, first), r.time, r.touched});
-      if (std::max(r.first, end) < r.end) left_.push_back({std::max(r.first, end), r.end, r.time, r.touched});
+      if (r.first < std::min(r.end, first))
+        left_.push_back({r.first, std::min(r.end, first), r.time, r.touched, r.last});
+      if (std::max(r.first, end) < r.end) left_.push_back({std::max(r.first, end), r.end, r.time, r.touched, r.last});
     }
     live_ += fresh;
-    left_.push_back({first, end, next_, now});
+    left_.push_back({first, end, next_, now, last});
     add(next_++, end - first);
     runs.assign(left_.begin(), left_.end());
   }
 
  private:
+  /// How many lines have been touched since lines were touched, and when that was.
+  struct Last {
+    std::int64_t since = 0;
+    Moment touched;
+  };
   struct Run {
     std::uint32_t first = 0, end = 0;  // lines of the piece
     std::size_t time = 0;              // of the last touch
     Moment touched;
+    Last last;  // what was found then of most of them
   };
 
   static std::uint32_t shared(const Run& r, std::uint32_t first, std::uint32_t end) {
@@ -109,6 +125,7 @@ struct Pieces {
   std::int64_t first = 0, count = 0;
   Range lines;
   double bytes_each = 0;  // line
+  bool strided = false;
 };
 
 /// Gathers what ops of a work touch, by operand and step of distance.
@@ -158,7 +175,10 @@ class Walk {
   void run(const RankClass& c) {
     piece_ = std::max<std::int64_t>(kLeastPiece, held_by(c) / kLine / kMostPieces);
     for (now_.round = 0; now_.round < kRounds; ++now_.round)
-      for (const Op& op : plan_.ops_of(c)) execute(op, now_.round + 1 == kRounds);
+      for (const Op& op : plan_.ops_of(c)) {
+        execute(op, now_.round + 1 == kRounds);
+        ++now_.op;
+      }
   }
 
  private:
@@ -198,8 +218,8 @@ class Walk {
       if (lines.first >= lines.end) continue;
       const std::int64_t first = lines.first / piece_, count = (lines.end + piece_ - 1) / piece_ - first;
       const double all_bytes = std::min(plan_.size(t), reach.of(i)).base();
-      all.push_back(
-          {i, operands[i].access(), first, count, lines, ranks_ * all_bytes / double(lines.end - lines.first)});
+      const double each = all_bytes / double(lines.end - lines.first);
+      all.push_back({i, operands[i].access(), first, count, lines, ranks_ * each, each < kMostOfStrided * kLine});
       most = std::max(most, count);
     }
     if (tally) tally->count(ranks_);
@@ -213,7 +233,7 @@ class Walk {
     const std::int64_t begin = piece * piece_;
     const auto first = static_cast<std::uint32_t>(std::max(p.lines.first - begin, std::int64_t{0})),
                end = static_cast<std::uint32_t>(std::min(p.lines.end - begin, piece_));
-    recency_.touch(static_cast<std::size_t>(piece), first, end, now_,
+    recency_.touch(static_cast<std::size_t>(piece), first, end, now_, p.strided,
                    [&](std::uint32_t lines, std::int64_t since, const Moment& last) {
                      if (tally)
                        tally->add(p.operand, p.access, last.round < now_.round, lines * p.bytes_each,
