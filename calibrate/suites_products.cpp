@@ -112,7 +112,7 @@ std::vector<Bench> cache_sweep(Random& r) {
                                    16,  18, 20,  24, 28, 32, 40, 56, 80, 112, 160};
   constexpr std::int64_t kProducts = 20, kDepths[] = {128, 192, 256, 384, 512};
   constexpr std::int64_t kHigh = 5;  // every so many has more rows than those that read B where it lies
-  constexpr double kWeight = 5;  // of a product in a fit: as it stands in a step
+  constexpr double kWeight = 5;      // of a product in a fit: as it stands in a step
   std::vector<Bench> benches;
   for (const double megabytes : kMegabytes) {
     PlanBuilder builder{fmt::format("{} MB of weights", megabytes)};

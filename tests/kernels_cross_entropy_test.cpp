@@ -2,6 +2,7 @@
 #include "kernels/host/cross_entropy.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "kernels/host/indexing.hpp"
@@ -146,6 +147,17 @@ TEST_CASE("argmax gives ties to the lower index", "[kernels]") {
   Ids tokens(2, -1);
   run([&] { argmax(2, 20, x.data(), tokens.data()); });
   CHECK(tokens == Ids{7, 5});
+}
+
+TEST_CASE("argmax finds the first of the largest in long rows, and takes the first where all are hidden", "[kernels]") {
+  constexpr std::int64_t kVocab = 1000;
+  const double hidden = -std::numeric_limits<double>::infinity();
+  Values x(3 * kVocab, hidden);
+  x[700] = x[701] = x[998] = -5;
+  for (std::int64_t i = 0; i < kVocab; ++i) x[static_cast<std::size_t>(2 * kVocab + i)] = double(i % 999);
+  Ids tokens(3, -1);
+  run([&] { argmax(3, kVocab, x.data(), tokens.data()); });
+  CHECK(tokens == Ids{700, 0, 998});
 }
 
 TEST_CASE("samples follow the distribution, and top-k and top-p cut it", "[kernels]") {

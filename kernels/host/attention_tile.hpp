@@ -125,7 +125,7 @@ class RowsAhead {
     std::int64_t count, dim;
     bool written;
   };
-  std::array<Part, 8> parts_;
+  std::array<Part, 8> parts_ = {};
   std::size_t used_ = 0;
   std::int64_t next_ = 0;
 };
