@@ -39,7 +39,7 @@ void store_tile(const Tile<T>& tile, std::int64_t rows, std::int64_t cols, const
 template <class T>
 class BlockAhead {
  public:
-  /// Rows of `bytes` that lie together, `ld` elements apart; in so many parts.
+  /// Rows of `width` elements, `ld` apart; in so many parts.
   BlockAhead(const T* x, std::int64_t ld, std::int64_t rows, std::int64_t width, std::int64_t parts)
       : x_{x}, ld_{ld}, rows_{rows}, width_{width}, each_{(rows + parts - 1) / parts} {}
   void fetch() {

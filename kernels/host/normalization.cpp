@@ -44,7 +44,10 @@ void rms_norm_row(const RmsNormArgs<T>& a, std::int64_t r) {
   const T squares = reduce_add<T>(a.cols, [&](auto at) { return at(x) * at(x); });
   const T rstd = T(1) / std::sqrt(squares / static_cast<T>(a.cols) + a.epsilon);
   if (a.gamma && a.offset != T(0))
-    map(a.cols, y, [&](auto at) { return at(x) * rstd * (at(a.gamma) + a.offset); });
+    map(a.cols, y, [&](auto at) {
+      at.claim(y, a.cols);
+      return at.ahead(x, a.cols) * rstd * (at(a.gamma) + a.offset);
+    });
   else if (a.gamma)
     map(a.cols, y, [&](auto at) {
       at.claim(y, a.cols);
