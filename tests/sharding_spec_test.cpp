@@ -7,7 +7,6 @@
 #include "tests/user_error.hpp"
 
 using namespace orrery;
-using namespace orrery::testing;
 
 namespace {
 
