@@ -114,7 +114,7 @@ class RowsAhead {
       if (part.written)
         fetch_lines<true>(part.rows(next_), part.dim);
       else
-        fetch_lines<false>(part.rows(next_), part.dim);
+        fetch_lines(part.rows(next_), part.dim);
     }
     ++next_;
   }

@@ -44,7 +44,7 @@ class BlockAhead {
       : x_{x}, ld_{ld}, rows_{rows}, width_{width}, each_{(rows + parts - 1) / parts} {}
   void fetch() {
     const std::int64_t end = std::min(next_ + each_, rows_);
-    for (; next_ < end; ++next_) fetch_lines<false>(x_ + next_ * ld_, width_);
+    for (; next_ < end; ++next_) fetch_lines(x_ + next_ * ld_, width_);
   }
 
  private:
@@ -68,7 +68,7 @@ void multiply_block(const Block<T>& s, BlockAhead<T> ahead) {
 
 template <class T>
 constexpr std::int64_t tiles(std::int64_t m, std::int64_t n) {
-  return ((m + kTileRows - 1) / kTileRows) * ((n + kTileCols<T> - 1) / kTileCols<T>);
+  return round_up(m, kTileRows) / kTileRows * (padded_cols<T>(n) / kTileCols<T>);
 }
 
 /// Where [k,m] of Aᵀ lies as whole rows of one or the other.

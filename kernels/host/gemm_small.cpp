@@ -34,11 +34,6 @@ std::int64_t look_ahead(std::int64_t group) {
   return group > kMost ? kWithin : round_up(kLeast, group);
 }
 
-template <class T>
-[[gnu::always_inline]] inline void fetch(const T* p) {  // GCC takes calls of it for ones that do nothing
-  __builtin_prefetch(p, 0, 2);
-}
-
 /// c[i,:] += Σ_q a[i,q]·b[q,:] for `Cols` vectors (or scalars) V of Depth rows of b, all read side by side.
 template <class V, int Rows, int Depth, int Cols>
 [[gnu::always_inline]] inline void add_rows_at(const FewRowsArgs<ScalarOf<V>>& s, std::int64_t ahead,
@@ -51,7 +46,7 @@ template <class V, int Rows, int Depth, int Cols>
 #pragma GCC unroll 2
     for (int j = 0; j < Cols; ++j) {
       x[q][j] = load<V>(b + q * s.ldb + j * kStep);
-      if constexpr (kStep > 1) fetch(b + q * s.ldb + j * kStep + ahead);
+      if constexpr (kStep > 1) fetch_line(b + q * s.ldb + j * kStep + ahead);
     }
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i) {
@@ -108,7 +103,7 @@ template <class T, int Rows, int Cols, class XOf>
 #pragma GCC unroll 4
   for (int j = 0; j < Cols; ++j) {
     x[j] = in_register(x_of(b + j * s.ldb));
-    fetch(b + j * s.ldb + ahead);
+    fetch_line(b + j * s.ldb + ahead);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i) {

@@ -22,17 +22,18 @@ void layer_norm_row(const LayerNormArgs<T>& a, std::int64_t r) {
                                    }) /
                      n;
   const T rstd = T(1) / std::sqrt(variance + a.epsilon);
+  const auto xhat = [&](auto at) {
+    at.claim(y, a.cols);
+    return (at(x) - mean) * rstd;
+  };
   if (a.gamma && a.beta)
-    map(a.cols, y, [&](auto at) {
-      at.claim(y, a.cols);
-      return (at(x) - mean) * rstd * at(a.gamma) + at(a.beta);
-    });
+    map(a.cols, y, [&](auto at) { return xhat(at) * at(a.gamma) + at(a.beta); });
   else if (a.gamma)
-    map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd * at(a.gamma); });
+    map(a.cols, y, [&](auto at) { return xhat(at) * at(a.gamma); });
   else if (a.beta)
-    map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd + at(a.beta); });
+    map(a.cols, y, [&](auto at) { return xhat(at) + at(a.beta); });
   else
-    map(a.cols, y, [&](auto at) { return (at(x) - mean) * rstd; });
+    map(a.cols, y, xhat);
   if (a.mean) a.mean[r] = mean;
   if (a.rstd) a.rstd[r] = rstd;
 }
@@ -43,18 +44,16 @@ void rms_norm_row(const RmsNormArgs<T>& a, std::int64_t r) {
   T* y = a.y + r * a.y_stride.value_or(a.cols);
   const T squares = reduce_add<T>(a.cols, [&](auto at) { return at(x) * at(x); });
   const T rstd = T(1) / std::sqrt(squares / static_cast<T>(a.cols) + a.epsilon);
+  const auto xhat = [&](auto at) {
+    at.claim(y, a.cols);
+    return at.ahead(x, a.cols) * rstd;
+  };
   if (a.gamma && a.offset != T(0))
-    map(a.cols, y, [&](auto at) {
-      at.claim(y, a.cols);
-      return at.ahead(x, a.cols) * rstd * (at(a.gamma) + a.offset);
-    });
+    map(a.cols, y, [&](auto at) { return xhat(at) * (at(a.gamma) + a.offset); });
   else if (a.gamma)
-    map(a.cols, y, [&](auto at) {
-      at.claim(y, a.cols);
-      return at.ahead(x, a.cols) * rstd * at(a.gamma);
-    });
+    map(a.cols, y, [&](auto at) { return xhat(at) * at(a.gamma); });
   else
-    map(a.cols, y, [&](auto at) { return at(x) * rstd; });
+    map(a.cols, y, xhat);
   if (a.rstd) a.rstd[r] = rstd;
 }
 

@@ -22,11 +22,11 @@ inline V square_root(V x) {
 
 template <class T>
 void sum_of_squares(std::int64_t n, const T* x, double* sum) {
-  constexpr std::int64_t kStep = 32, kAhead = 4096 / sizeof(T);
+  constexpr std::int64_t kStep = 32;
   double part[kStep] = {};
   std::int64_t i = 0;
   for (; i + kStep <= n; i += kStep) {
-    fetch_lines<false>(x + i + kAhead, kStep);
+    fetch_lines(x + i + kFetchAhead<T>, kStep);
     for (std::int64_t j = 0; j < kStep; ++j) part[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
   }
   for (std::int64_t j = 0; i < n; ++i, ++j) part[j] += static_cast<double>(x[i]) * static_cast<double>(x[i]);

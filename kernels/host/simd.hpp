@@ -49,6 +49,24 @@ inline Vec<T> last_lanes(const T* end, std::int64_t count) {
   return lane >= static_cast<typename Lanes<T>::Bits>(kLanes<T> - count) ? load<Vec<T>>(end - kLanes<T>) : Vec<T>{};
 }
 
+/// Elements of what is computed in passes between what is fetched and what is used.
+template <class T>
+constexpr std::int64_t kFetchAhead = 4096 / sizeof(T);
+
+/// Fetches the cache line at p into the second-level cache, to be read or written. GCC takes what only fetches for what
+/// does nothing, unless it is inlined: so is all that calls this and nothing else.
+template <bool Written = false>
+[[gnu::always_inline]] inline void fetch_line(const void* p) {
+  __builtin_prefetch(p, Written ? 1 : 0, 2);
+}
+
+/// The lines of n elements from p on.
+template <bool Written = false, class T>
+[[gnu::always_inline]] inline void fetch_lines(const T* p, std::int64_t n) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < n; i += kLine) fetch_line<Written>(p + i);
+}
+
 /// Loads what is at element `i` of an array, as V.
 template <class V>
 struct At {
@@ -57,28 +75,24 @@ struct At {
   /// Fetches what is read `distance` further on. For arrays that may lie in memory, where much is computed of each
   /// element: a core by itself looks so little ahead that both times add up (the gradient of a softmax over 4 MB took
   /// 0.29 or 0.50 ms, by where a cache had left them).
-  void fetch(const ScalarOf<V>* p, std::int64_t distance = kAhead) const {
-    if constexpr (kIsVector) __builtin_prefetch(p + i + distance, 0, 2);
+  [[gnu::always_inline]] void fetch(const ScalarOf<V>* p, std::int64_t distance = kFetchAhead<ScalarOf<V>>) const {
+    if constexpr (kIsVector) fetch_line(p + i + distance);
   }
   /// The same of what is written there.
-  void claim(ScalarOf<V>* p, std::int64_t distance = kAhead) const {
-    if constexpr (kIsVector) __builtin_prefetch(p + i + distance, 1, 2);
+  [[gnu::always_inline]] void claim(ScalarOf<V>* p, std::int64_t distance = kFetchAhead<ScalarOf<V>>) const {
+    if constexpr (kIsVector) fetch_line<true>(p + i + distance);
   }
   /// Loads and fetches, or claims if it can be written.
-  V ahead(const ScalarOf<V>* p, std::int64_t distance = kAhead) const { return fetch(p, distance), load<V>(p + i); }
-  V ahead(ScalarOf<V>* p, std::int64_t distance = kAhead) const { return claim(p, distance), load<V>(p + i); }
+  V ahead(const ScalarOf<V>* p, std::int64_t distance = kFetchAhead<ScalarOf<V>>) const {
+    return fetch(p, distance), load<V>(p + i);
+  }
+  V ahead(ScalarOf<V>* p, std::int64_t distance = kFetchAhead<ScalarOf<V>>) const {
+    return claim(p, distance), load<V>(p + i);
+  }
 
  private:
-  static constexpr std::int64_t kAhead = 4096 / sizeof(ScalarOf<V>);
   static constexpr bool kIsVector = !std::is_same_v<V, ScalarOf<V>>;
 };
-
-/// Fetches n elements from p on into the second-level cache, to be written or read.
-template <bool Written, class T>
-[[gnu::always_inline]] inline void fetch_lines(const T* p, std::int64_t n) {
-  constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < n; i += kLine) __builtin_prefetch(p + i, Written ? 1 : 0, 2);
-}
 
 /// n, written so that the compiler knows the tail from i to be shorter than a vector.
 template <class T>
