@@ -119,9 +119,11 @@ std::size_t attention_workspace(const AttentionDims& d, std::size_t element_size
 
 template <class T>
 void attention(const AttentionArgs<T>& args) {
+  attend_few(args);
+  if (!args.layout.cu_q && args.dims.q_len <= kDecodeQueries) return;
   const Buffers<T> buffers{args.dims, args.workspace};
   each_kv_head(args, [&](const KvHead& head, const KvHead* next) {
-    if (head.s.q_len <= kDecodeQueries) return decode_head(args, head.s, head.kv);
+    if (head.s.q_len <= kDecodeQueries) return;
     RowsAhead<T> ahead;
     if (next) add_operands(ahead, args, *next);
     ahead.add_queries(head.s, args.layout, args.o, args.o_strides, group_of(args.dims, head.kv), args.dims.v_dim, true);

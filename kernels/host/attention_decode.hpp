@@ -11,8 +11,8 @@ constexpr std::int64_t kDecodeQueries = 8;
 
 std::size_t decode_workspace(const AttentionDims& dims, std::size_t element_size);
 
-/// All query heads of kv head `kv` of one sequence with at most kDecodeQueries queries.
+/// All heads of the sequences with at most kDecodeQueries queries.
 template <class T>
-void decode_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t kv);
+void attend_few(const AttentionArgs<T>& args);
 
 }  // namespace orrery::kernels
