@@ -28,6 +28,18 @@ constexpr double kMemoryOfNeighbours = 0.12;
 // 20 on a Zen 4 products of many rows by 1.2 %).
 constexpr double kClockOfNeighbours = 0.024;
 
+BytesPerSecond rate_of(const MovingBench& b, const std::vector<MeasuredPlan>& plans) {
+  return b.moved / Seconds{plans[b.bench].seconds.median};
+}
+
+/// How much longer a core waits for a MB from memory than from the last cache.
+Seconds wait_of_megabyte(const std::vector<MeasuredPlan>& plans, const Selection& selection) {
+  constexpr double kLeast = 0.1;  // of the time that it takes from memory
+  constexpr Bytes kMegabyte{1e6};
+  const Seconds far = kMegabyte / rate_of(selection.far, plans), near = kMegabyte / rate_of(selection.near, plans);
+  return std::max(far - near, kLeast * far);
+}
+
 Measurements collect(const Campaign& campaign, const Selection& selection) {
   std::vector<MeasuredPlan> plans = campaign.measured();
   const Sensitivity sensitivity = sensitivity_of(plans);
@@ -35,6 +47,7 @@ Measurements collect(const Campaign& campaign, const Selection& selection) {
   for (MeasuredPlan& plan : plans) exponents.push_back(summarise(plan, sensitivity));
   Measurements m{std::move(plans), selection.sweep, selection.steps, selection.beside,
                  selection.turns,  selection.alone, selection.pairs};
+  m.wait_of_megabyte = wait_of_megabyte(m.plans, selection);
   const auto at = [&](std::size_t plan) { return exponents.begin() + static_cast<std::ptrdiff_t>(plan); };
   m.sensitivity = median({at(m.steps.begin), at(m.steps.end)});
   for (std::size_t i = 0; i < m.plans.size(); ++i)
@@ -85,7 +98,7 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.drift = drift_of(m, campaign.probe());
   p.sensitivity = m.sensitivity;
   p.dispatch = usual_gap(m);
-  p.memory_bandwidth = moved_by_bandwidth_bench() / Seconds{m.plans[selection.bandwidth].seconds.median};
+  p.memory_bandwidth = rate_of(selection.memory, m.plans);
   p.communication = {.deviation = p.drift, .bias = 0.5};
   return p;
 }

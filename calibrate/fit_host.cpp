@@ -40,14 +40,13 @@ bool has_law(const Point& p) {
 
 /// The laws of what was measured, without the plans in `left_out` and without steps on all cores.
 Laws fit_laws(const HostParameters& base, const Measurements& measured, const std::vector<bool>& left_out) {
-  const Seconds megabyte = double(base.cores) * Bytes{1e6} / base.memory_bandwidth;
   std::map<std::size_t, std::vector<const Point*>> by_slot;
   for (std::size_t i = 0; i < measured.plans.size(); ++i)
     for (const Point& p : measured.plans[i].points)
       if (has_law(p) && !left_out[i] && !measured.beside.holds(i)) by_slot[slot_of(p.work)].push_back(&p);
   Laws laws;
   for (const auto& [slot, of_slot] : by_slot)
-    laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, base.caches(), megabyte);
+    laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, base.caches(), measured.wait_of_megabyte);
   return laws;
 }
 

@@ -15,7 +15,8 @@ struct Measurements {
   Numbers sweep, steps, beside, turns;  // which of them are what, see Selection
   std::vector<std::size_t> alone;
   std::size_t pairs = 0;
-  double sensitivity = 0;  // of the steps: how much they feel of what others do on a core, see Sensitivity
+  double sensitivity = 0;    // of the steps: how much they feel of what others do on a core, see Sensitivity
+  Seconds wait_of_megabyte;  // of a core for a MB from memory, on top of that for one from the last cache
 };
 
 /// Fits the laws, how much of the last cache there really is, and how far predictions may be off; `parameters` has the

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "calibrate/suites.hpp"
+#include "calibrate/this_machine.hpp"
 #include "sim/machine/cluster.hpp"
 #include "sim/plan/reuse.hpp"
 
@@ -13,26 +14,34 @@ namespace orrery {
 namespace {
 
 constexpr double kQuickShare = 0.35;
-constexpr std::int64_t kMostRanks = 16;               // that exchange messages
-constexpr std::int64_t kMostCores = 8;                // that are kept busy at once
-constexpr std::int64_t kTurns = 2;                    // ranks per core that take turns
-constexpr std::int64_t kBandwidthElements = 1 << 23;  // of a copy that no cache holds
-constexpr Bytes kMostOfSteps{64e6};                   // of a step that several ranks do at once
-constexpr Flops kLongSteps{5e8};                      // of one that lasts for many turns
-constexpr std::int64_t kPairedRanks = 4;              // per core
+constexpr std::int64_t kMostRanks = 16;  // that exchange messages
+constexpr std::int64_t kMostCores = 8;   // that are kept busy at once
+constexpr std::int64_t kTurns = 2;       // ranks per core that take turns
+constexpr double kBeyondCache = 1.5;     // of what the hardware says that the last one holds
+constexpr double kMostOfMemory = 1.0 / 16;
+constexpr Bytes kLeastFromMemory{128e6};
+constexpr double kBeyondSecond = 4;       // times its second-level cache, of what a core reads from the last one
+constexpr Bytes kMostOfSteps{64e6};       // of a step that several ranks do at once
+constexpr Flops kLongSteps{5e8};          // of one that lasts for many turns
+constexpr std::int64_t kPairedRanks = 4;  // per core
 constexpr std::size_t kMostBeside = 14, kMostTurns = 5;
 
 std::int64_t busy_cores() { return std::min(detected_cores(), kMostCores); }
 
-/// All cores copy at the same time.
-Bench bandwidth_bench() {
+/// More than the last cache holds, if the computer has as much.
+Bytes beyond_caches() {
+  return std::max(kLeastFromMemory, std::min(kBeyondCache * detected_caches().l3, kMostOfMemory * detected_memory()));
+}
+
+/// All cores copy at the same time; they read and write `bytes` in all.
+Bench bandwidth_bench(Bytes bytes) {
   const std::int64_t ranks = busy_cores();
+  const auto elements = static_cast<std::int64_t>(bytes / double(2 * ranks) / size_of(DType::F32, 1));
   PlanBuilder b{"bandwidth", Mesh{{{"rank", ranks}}}};
   b.begin_class("all", {{0, ranks}});
   const TensorSpec spec{.role = TensorRole::Parameter, .persistent = true};
-  const TensorId from = b.tensor("bandwidth.from", {kBandwidthElements}, spec),
-                 to = b.tensor("bandwidth.to", {kBandwidthElements}, spec);
-  b.add("copy", Copy{size_of(DType::F32, kBandwidthElements)}, {reads(from), writes(to)});
+  const TensorId from = b.tensor("bandwidth.from", {elements}, spec), to = b.tensor("bandwidth.to", {elements}, spec);
+  b.add("copy", Copy{size_of(DType::F32, elements)}, {reads(from), writes(to)});
   return {b.take(&host_workspaces()), {}, {}, 0};
 }
 
@@ -72,7 +81,7 @@ Selection select_benches(const CalibrateOptions& o, std::vector<Bench> steps, Ra
     return Numbers{begin, s.benches.size()};
   };
   add(make_benches(draw_works(random, o.quick ? kQuickShare : 1), random));
-  s.sweep = add(cache_sweep(random));
+  s.sweep = add(cache_sweep(random, o.quick ? Bytes{0} : beyond_caches()));
   const std::int64_t cores = busy_cores();
   std::vector<Bench> beside, turns;
   if (cores > 1) s.alone = small_steps(steps, kMostBeside, Flops{0});
@@ -87,11 +96,15 @@ Selection select_benches(const CalibrateOptions& o, std::vector<Bench> steps, Ra
   add(ring_benches(random));
   s.pairs = s.benches.size();
   s.benches.push_back(pairs_bench(kPairedRanks * cores));
-  s.bandwidth = s.benches.size();
-  s.benches.push_back(bandwidth_bench());
+  const auto add_moving = [&](Bytes bytes, Bench bench) {
+    s.benches.push_back(std::move(bench));
+    return MovingBench{s.benches.size() - 1, bytes};
+  };
+  const Bytes far = beyond_caches(), near = kBeyondSecond * detected_caches().l2;
+  s.memory = add_moving(far, bandwidth_bench(far));
+  s.far = add_moving(far, reading_bench(far, random));
+  s.near = add_moving(near, reading_bench(near, random));
   return s;
 }
-
-Bytes moved_by_bandwidth_bench() { return double(2 * busy_cores()) * size_of(DType::F32, kBandwidthElements); }
 
 }  // namespace orrery

@@ -15,6 +15,12 @@ struct Numbers {
   bool holds(std::size_t i) const { return begin <= i && i < end; }
 };
 
+/// One that does next to nothing but move data.
+struct MovingBench {
+  std::size_t bench = 0;
+  Bytes moved;
+};
+
 /// All that a calibration measures, and what is which.
 struct Selection {
   std::vector<Bench> benches;
@@ -24,14 +30,12 @@ struct Selection {
   std::vector<std::size_t> alone;  // of each of these: the same step on one core
   Numbers turns;                   // the same step on more ranks than there are cores
   std::size_t pairs = 0;           // of ranks, more than cores, that exchange small messages
-  std::size_t bandwidth = 0;       // a copy on all cores
+  MovingBench memory;              // all cores copy more than the last cache holds
+  MovingBench far, near;           // one core reads more than the last cache holds, and what it does hold
 };
 
 /// Ops that stand alone, the cache sweep, steps, some of them on all cores at once and on more ranks than cores,
-/// messages between 2 to 16 ranks, and the bandwidth of memory.
+/// messages between 2 to 16 ranks, and the rates of memory and of the last cache.
 Selection select_benches(const CalibrateOptions& options, std::vector<Bench> steps, Random& random);
-
-/// What the bandwidth bench reads and writes.
-Bytes moved_by_bandwidth_bench();
 
 }  // namespace orrery

@@ -23,9 +23,11 @@ std::span<const Suite> suites();
 /// Draws the ops of all suites. `share` of the points of each, at least 4.
 std::vector<Work> draw_works(Random& random, double share);
 
-/// Products of few rows over more and more weights, from a part of the second-level cache to more than the last one
-/// holds: where the caches end.
-std::vector<Bench> cache_sweep(Random& random);
+/// Products of few rows over more and more weights, from a part of the second-level cache to 160 MB, and on to `most`:
+/// where the caches end.
+std::vector<Bench> cache_sweep(Random& random, Bytes most);
+/// Products of one row with `bytes` of weights, which they do little more than read.
+Bench reading_bench(Bytes bytes, Random& random);
 
 /// Ranks of this computer in collectives of many sizes.
 std::vector<Bench> message_benches(std::int64_t ranks, Random& random);

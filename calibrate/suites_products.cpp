@@ -107,28 +107,44 @@ Work draw_attention_decode(Random& r) {
   return AttentionForward{s, false};
 }
 
-std::vector<Bench> cache_sweep(Random& r) {
-  constexpr double kMegabytes[] = {0.5, 1,  1.5, 2,  3,  4,  6,  8,  10, 12,  14,
-                                   16,  18, 20,  24, 28, 32, 40, 56, 80, 112, 160};
+namespace {
+
+/// Products over so many weights; `rows_of`: rows of the i-th.
+template <class RowsOf>
+Bench products_over(Bytes bytes, double weight, Random& r, const RowsOf& rows_of) {
   constexpr std::int64_t kProducts = 20, kDepths[] = {128, 192, 256, 384, 512};
+  PlanBuilder builder{fmt::format("{:.4g} MB of weights", bytes.base() / 1e6)};
+  builder.begin_class("all", {});
+  OperandMaker maker{builder, r};
+  for (std::int64_t i = 0; i < kProducts; ++i) {
+    const std::int64_t k = one_of(r, kDepths);
+    const double n = bytes.base() / 4 / double(kProducts) / double(k);
+    maker.add(Gemm{.m = rows_of(i),
+                   .n = std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32),
+                   .k = k,
+                   .transpose_b = i % 2 == 0});
+  }
+  return {builder.take(&host_workspaces()), maker.contents(), {}, weight};
+}
+
+}  // namespace
+
+std::vector<Bench> cache_sweep(Random& r, Bytes most) {
+  constexpr double kStep = 1.4;
   constexpr std::int64_t kHigh = 5;  // every so many has more rows than those that read B where it lies
   constexpr double kWeight = 5;      // of a product in a fit: as it stands in a step
+  std::vector<double> megabytes{0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 56, 80, 112, 160};
+  while (kStep * megabytes.back() <= most.base() / 1e6) megabytes.push_back(kStep * megabytes.back());
   std::vector<Bench> benches;
-  for (const double megabytes : kMegabytes) {
-    PlanBuilder builder{fmt::format("{} MB of weights", megabytes)};
-    builder.begin_class("all", {});
-    OperandMaker maker{builder, r};
-    for (std::int64_t i = 0; i < kProducts; ++i) {
-      const std::int64_t k = one_of(r, kDepths);
-      const double n = megabytes * 1e6 / 4 / double(kProducts) / double(k);
-      maker.add(Gemm{.m = i % kHigh == 0 ? log_integer(r, 9, 48) : log_integer(r, 1, 8),
-                     .n = std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32),
-                     .k = k,
-                     .transpose_b = i % 2 == 0});
-    }
-    benches.push_back({builder.take(&host_workspaces()), maker.contents(), {}, kWeight});
-  }
+  for (const double mb : megabytes)
+    benches.push_back(products_over(Bytes{1e6 * mb}, kWeight, r, [&](std::int64_t i) {
+      return i % kHigh == 0 ? log_integer(r, 9, 48) : log_integer(r, 1, 8);
+    }));
   return benches;
+}
+
+Bench reading_bench(Bytes bytes, Random& r) {
+  return products_over(bytes, 0, r, [](std::int64_t) { return 1; });
 }
 
 Work draw_cholesky(Random& r) { return Cholesky{log_integer(r, 8, 192)}; }

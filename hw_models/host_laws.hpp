@@ -26,7 +26,7 @@ struct Feature {
   std::string_view unit;                                  // that the coefficient is the time of
   double most = std::numeric_limits<double>::infinity();  // seconds that a coefficient can be
   // How often memory passes each MB of it: once what is read, twice what is written, as it is fetched before. A
-  // coefficient is about what memory takes for these (31 and 70 us beside 37 of the last cache on a Sapphire Rapids).
+  // coefficient is about what memory takes longer for these than the last cache (27 us each on a Sapphire Rapids).
   // 0: other features.
   int passes = 0;
 
