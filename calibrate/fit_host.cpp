@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kCacheShares[] = {1, 0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.18};  // of the last cache
 
-constexpr BytesPerSecond kForeignRates[] = {1.0_GBps, 4.0_GBps, 16.0_GBps};
+constexpr BytesPerSecond kForeignRates[] = {1.0_GBps, 4.0_GBps, 16.0_GBps, 32.0_GBps};
 constexpr std::size_t kNearby = 2;  // larger shares that are tried again while others pass data through
 
 constexpr double kLeastOfMessage = 0.05;  // of a core
