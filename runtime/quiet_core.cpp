@@ -15,10 +15,8 @@ void QuietCore::note(double seconds) {
 
 double QuietCore::seconds() const {
   const std::lock_guard lock{mutex_};
-  const auto samples = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
-  const std::size_t outliers = std::max(kOutliers, samples / kSamplesPerOutlier);
   std::size_t first = 0, below = counts_[0];
-  while (below < outliers && first + 1 < kSteps) below += counts_[++first];
+  while (below < kOutliers && first + 1 < kSteps) below += counts_[++first];
   const std::size_t end = std::min(kSteps, first + kQuietSteps);
   const auto begin = counts_.begin() + static_cast<std::ptrdiff_t>(first);
   const auto all = std::accumulate(begin, counts_.begin() + static_cast<std::ptrdiff_t>(end), std::size_t{0});
