@@ -24,9 +24,9 @@ constexpr double kMuchDrift = 0.05, kMuchDisturbed = 0.1, kFewCores = 0.8;
 // by 6 % in common; ten calibrations within two hours of another day found 21 to 34 GB/s.
 constexpr double kMemoryOfNeighbours = 0.12;
 // And of all time, by the clock that they leave and by how much of a step's own data the last cache keeps beside
-// theirs: by which trainings were off in common (root mean square of eight validations on a shared Sapphire Rapids; in
-// 20 on a Zen 4 products of many rows by 1.2 %).
-constexpr double kClockOfNeighbours = 0.024;
+// theirs: by which trainings were off in common (root mean square of 15 validations on a shared Sapphire Rapids; in 20
+// on a Zen 4 products of many rows by 1.2 %).
+constexpr double kClockOfNeighbours = 0.018;
 
 BytesPerSecond rate_of(const MovingBench& b, const std::vector<MeasuredPlan>& plans) {
   return b.moved / Seconds{plans[b.bench].seconds.median};
