@@ -14,16 +14,16 @@ namespace orrery {
 namespace {
 
 constexpr double kQuickShare = 0.35;
-constexpr std::int64_t kMostRanks = 16;  // that exchange messages
-constexpr std::int64_t kMostCores = 8;   // that are kept busy at once
-constexpr std::int64_t kTurns = 2;       // ranks per core that take turns
-constexpr double kBeyondCache = 1.5;     // of what the hardware says that the last one holds
-constexpr double kMostOfMemory = 1.0 / 16;
-constexpr Bytes kLeastFromMemory{128e6};
-constexpr double kBeyondSecond = 4;       // times its second-level cache, of what a core reads from the last one
-constexpr Bytes kMostOfSteps{64e6};       // of a step that several ranks do at once
-constexpr Flops kLongSteps{5e8};          // of one that lasts for many turns
-constexpr std::int64_t kPairedRanks = 4;  // per core
+constexpr std::int64_t kMostRanks = 16;     // that exchange messages
+constexpr std::int64_t kMostCores = 8;      // that are kept busy at once
+constexpr std::int64_t kTurns = 2;          // ranks per core that take turns
+constexpr double kBeyondCache = 1.5;        // of what the hardware says that the last one holds
+constexpr double kMostOfMemory = 1.0 / 16;  // that these benches may take
+constexpr Bytes kLeastFromMemory{128e6};    // and what they read in any case
+constexpr double kBeyondSecond = 4;         // times its second-level cache, of what a core reads from the last one
+constexpr Bytes kMostOfSteps{64e6};         // of a step that several ranks do at once
+constexpr Flops kLongSteps{5e8};            // of one that lasts for many turns
+constexpr std::int64_t kPairedRanks = 4;    // per core
 constexpr std::size_t kMostBeside = 14, kMostTurns = 5;
 
 std::int64_t busy_cores() { return std::min(detected_cores(), kMostCores); }

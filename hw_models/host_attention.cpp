@@ -158,7 +158,7 @@ constexpr Feature kDecodeFeatures[] = {
 /// c numbers are in a vector. Of keys what does not fill one is one more (all of it is multiplied one by one if there
 /// are fewer, which is left out), of values it is multiplied one by one.
 ///
-/// The part of a head in a key is a few lines, and the next key's lie far from it: hence the cost by key.
+/// A head's part in a key is a loop over a few vectors, of which each costs something by itself: hence the cost by key.
 /// Leaves out causal savings between the few queries. Coefficients: `attention.decode`, fitted by calibrate.
 FeatureRow decode_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);

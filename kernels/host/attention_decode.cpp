@@ -15,10 +15,11 @@ constexpr std::int64_t kStateBytes = 64 << 10;
 std::int64_t rows_of_head(const AttentionDims& d) { return d.heads / d.kv_heads * std::min(d.q_len, kDecodeQueries); }
 
 std::int64_t heads_at_once(const AttentionDims& d, std::size_t element_size) {
-  const std::int64_t elements = rows_of_head(d) * (d.qk_dim + kKeyTile + d.v_dim),
-                     most = kStateBytes / std::max<std::int64_t>(1, elements * static_cast<std::int64_t>(element_size)),
-                     blocks = (d.kv_heads + std::max<std::int64_t>(1, most) - 1) / std::max<std::int64_t>(1, most);
-  return (d.kv_heads + blocks - 1) / blocks;
+  const std::int64_t bytes =
+                         static_cast<std::int64_t>(element_size) * rows_of_head(d) * (d.qk_dim + kKeyTile + d.v_dim),
+                     most = std::max<std::int64_t>(1, kStateBytes / std::max<std::int64_t>(1, bytes)),
+                     blocks = round_up(d.kv_heads, most) / most;
+  return round_up(d.kv_heads, blocks) / blocks;  // as many in each
 }
 
 /// Of some heads of keys. Each has `of_head` rows, which are (query head of its group, query): row r of a head is query
@@ -50,9 +51,7 @@ struct KeyHeads {
   const T* operator()(std::int64_t j, std::int64_t h) const { return rows(j) + h * head; }
   /// The part of a head in row j.
   [[gnu::always_inline]] void fetch(std::int64_t j, std::int64_t h) const {
-    if (j >= end) return;
-    const T* row = rows(j) + h * head;
-    for (std::int64_t i = 0; i < dim; i += kLanes<T>) __builtin_prefetch(row + i);
+    if (j < end) fetch_lines<false, kFirstLevel>((*this)(j, h), dim);
   }
 };
 

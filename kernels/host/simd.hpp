@@ -53,18 +53,21 @@ inline Vec<T> last_lanes(const T* end, std::int64_t count) {
 template <class T>
 constexpr std::int64_t kFetchAhead = 4096 / sizeof(T);
 
-/// Fetches the cache line at p into the second-level cache, to be read or written. GCC takes what only fetches for what
-/// does nothing, unless it is inlined: so is all that calls this and nothing else.
-template <bool Written = false>
+/// Caches that lines are fetched into, as GCC numbers them.
+constexpr int kFirstLevel = 3, kSecondLevel = 2;
+
+/// Fetches the cache line at p, to be read or written. GCC takes what only fetches for what does nothing, unless it is
+/// inlined: so is all that calls this and nothing else.
+template <bool Written = false, int Level = kSecondLevel>
 [[gnu::always_inline]] inline void fetch_line(const void* p) {
-  __builtin_prefetch(p, Written ? 1 : 0, 2);
+  __builtin_prefetch(p, Written ? 1 : 0, Level);
 }
 
 /// The lines of n elements from p on.
-template <bool Written = false, class T>
+template <bool Written = false, int Level = kSecondLevel, class T>
 [[gnu::always_inline]] inline void fetch_lines(const T* p, std::int64_t n) {
   constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < n; i += kLine) fetch_line<Written>(p + i);
+  for (std::int64_t i = 0; i < n; i += kLine) fetch_line<Written, Level>(p + i);
 }
 
 /// Loads what is at element `i` of an array, as V.
