@@ -11,6 +11,7 @@
 #include "calibrate/fit_host.hpp"
 #include "calibrate/selection.hpp"
 #include "calibrate/this_machine.hpp"
+#include "runtime/core_watch.hpp"
 #include "sim/machine/cluster.hpp"
 
 namespace orrery {
@@ -42,14 +43,14 @@ Seconds wait_of_megabyte(const std::vector<MeasuredPlan>& plans, const Selection
 
 Measurements collect(const Campaign& campaign, const Selection& selection) {
   std::vector<MeasuredPlan> plans = campaign.measured();
-  const Sensitivity sensitivity = sensitivity_of(plans);
-  std::vector<double> exponents;
-  for (MeasuredPlan& plan : plans) exponents.push_back(summarise(plan, sensitivity));
+  const double told_from = quiet_core(), quiet = quiet_core_of(plans, told_from);
+  for (MeasuredPlan& plan : plans) tell_from(plan, told_from, quiet);
+  expect_quiet_core(quiet);
+  const Sensitivity sensitivity = sensitivity_of(plans, detected_caches());
+  for (MeasuredPlan& plan : plans) summarise(plan, sensitivity);
   Measurements m{std::move(plans), selection.sweep, selection.steps, selection.beside,
-                 selection.turns,  selection.alone, selection.pairs};
+                 selection.turns,  selection.alone, selection.pairs, sensitivity};
   m.wait_of_megabyte = wait_of_megabyte(m.plans, selection);
-  const auto at = [&](std::size_t plan) { return exponents.begin() + static_cast<std::ptrdiff_t>(plan); };
-  m.sensitivity = median({at(m.steps.begin), at(m.steps.end)});
   for (std::size_t i = 0; i < m.plans.size(); ++i)
     for (Point& p : m.plans[i].points) p.plan = static_cast<std::uint32_t>(i);
   return m;
@@ -94,9 +95,9 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   const Caches caches = detected_caches();
   p.l2 = caches.l2, p.l3 = caches.l3, p.cores = caches.cores;
   p.peak = best_rate(m);
+  p.quiet_core = Seconds{quiet_core()};
   p.probe = Seconds{campaign.probe().seconds()};
   p.drift = drift_of(m, campaign.probe());
-  p.sensitivity = m.sensitivity;
   p.dispatch = usual_gap(m);
   p.memory_bandwidth = rate_of(selection.memory, m.plans);
   p.communication = {.deviation = p.drift, .bias = 0.5};

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "calibrate/disturbance.hpp"
+#include "runtime/core_watch.hpp"
 #include "sim/base/shuffle.hpp"
 #include "sim/machine/cluster.hpp"
 #include "sim/plan/reuse.hpp"
@@ -38,7 +39,8 @@ Bench probe_bench(Work work) {
 
 DriftProbe::DriftProbe()
     : product_{std::make_unique<BenchRun>(probe_bench(Gemm{.m = 256, .n = 256, .k = 512, .transpose_b = true}))},
-      pass_{std::make_unique<BenchRun>(probe_bench(Copy{size_of(DType::F32, kProbeElements)}))} {}
+      pass_{std::make_unique<BenchRun>(probe_bench(Copy{size_of(DType::F32, kProbeElements)}))},
+      told_from_{quiet_core()} {}
 
 void DriftProbe::sample() {
   product_->run(1, 1);
@@ -50,7 +52,7 @@ std::vector<Observed> DriftProbe::samples() const {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Observed& pass = pass_->totals()[i];
     all[i].value += pass.value;
-    all[i].disturbed = std::max(all[i].disturbed, pass.disturbed);
+    all[i].disturbed = (1 + std::max(all[i].disturbed, pass.disturbed)) * told_from_ / quiet_core() - 1;
   }
   return all;
 }
@@ -88,10 +90,12 @@ double slow_drift_of(const std::vector<double>& all) {
   return middles.size() < 2 ? 0 : std::sqrt(squares / double(middles.size() - 1));
 }
 
-/// The times of a probe's op, without what disturbed it.
-std::vector<double> undisturbed_seconds(const BenchRun& run) {
+/// The times of a probe's op, as on a core on which the fixed work takes what is expected of it now.
+std::vector<double> undisturbed_seconds(const BenchRun& run, double told_from) {
+  MeasuredPlan plan = run.measured();
+  tell_from(plan, told_from, quiet_core());
   std::vector<double> seconds;
-  for (const Point& p : run.measured().points)
+  for (const Point& p : plan.points)
     if (!p.samples.empty())
       for (const Observed& o : undisturbed(p.samples.front(), p.work)) seconds.push_back(o.value);
   return seconds;
@@ -99,10 +103,11 @@ std::vector<double> undisturbed_seconds(const BenchRun& run) {
 
 }  // namespace
 
-double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_)); }
+double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_, told_from_)); }
 
 DriftProbe::Slow DriftProbe::slow_drift() const {
-  return {slow_drift_of(undisturbed_seconds(*product_)), slow_drift_of(undisturbed_seconds(*pass_))};
+  return {slow_drift_of(undisturbed_seconds(*product_, told_from_)),
+          slow_drift_of(undisturbed_seconds(*pass_, told_from_))};
 }
 
 double DriftProbe::disturbed() const {

@@ -37,6 +37,7 @@ class DriftProbe {
   std::vector<double> quiet() const;
 
   std::unique_ptr<BenchRun> product_, pass_;
+  double told_from_;  // seconds of the fixed work that disturbances are relative to
 };
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may

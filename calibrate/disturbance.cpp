@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/quiet_core.hpp"
+
 namespace orrery {
 namespace {
 
@@ -11,15 +13,13 @@ namespace {
 // Products that stream weights feel no more of a core than that: they seem to, as neighbours who slow the core use the
 // memory too, but so do others who do not.
 constexpr double kMostOfCore = 2, kMostOfStreams = 1;
-constexpr double kOfSlot = 0.2;       // Σ x² that the exponent of the slot counts for beside what an op tells itself
-constexpr double kMostStep = 0.7;     // of ln of a time from the middle one: beyond, something else happened
-constexpr double kMostMissing = 1.1;  // of a plan's ops to its time, of their medians
-constexpr double kEnoughSpread = 2;   // Σ x² of the slowdowns of a slot that tell an exponent: about 100 of 15 %
+constexpr double kOfSlot = 0.2;        // Σ x² that the exponent by its slot counts for beside what an op tells itself
+constexpr double kMostStep = 0.7;      // of ln of a time from the middle one: beyond, something else happened
+constexpr double kMostMissing = 1.1;   // of a plan's ops to its time, of their medians
+constexpr double kEnoughSpread = 0.3;  // Σ x² of the slowdowns of a slot that tell an exponent: about 100 of 5 %
 
 struct Sums {
   double xy = 0, xx = 0;
-  void add(const Sums& o) { xy += o.xy, xx += o.xx; }
-  double exponent() const { return xx > 0 ? xy / xx : 0; }
 };
 
 double most_of(std::size_t slot) {
@@ -54,17 +54,17 @@ std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent
 }
 
 /// Ops of one slot differ in what they wait for: that of an op is its own as far as it tells one.
-double exponent_of(const std::vector<Observed>& op, double of_slot, double most) {
+double exponent_of(const std::vector<Observed>& op, double usual, double most) {
   const Sums s = sums_of(op);
-  return std::clamp((s.xy + kOfSlot * of_slot) / (s.xx + kOfSlot), 0.0, most);
+  return std::clamp((s.xy + kOfSlot * usual) / (s.xx + kOfSlot), 0.0, most);
 }
 
 /// Ops of one work stand for each other: the mean of their medians, so that a plan's points add up to its time.
-RobustSummary mean_of(const std::vector<std::vector<Observed>>& ops, double of_slot, double most, bool corrected) {
+RobustSummary mean_of(const std::vector<std::vector<Observed>>& ops, double usual, double most, bool corrected) {
   RobustSummary mean;
   const double n = static_cast<double>(ops.size());
   for (const std::vector<Observed>& op : ops) {
-    const RobustSummary s = summarise_visits(corrected ? undisturbed(op, exponent_of(op, of_slot, most)) : op);
+    const RobustSummary s = summarise_visits(corrected ? undisturbed(op, exponent_of(op, usual, most)) : op);
     mean.median += s.median / n;
     mean.deviation += s.deviation / n;
     mean.median_error += s.median_error / n;
@@ -90,30 +90,77 @@ std::vector<Observed> undisturbed(std::vector<Observed> samples, const Work& wor
   return undisturbed(std::move(samples), exponent);
 }
 
-Sensitivity sensitivity_of(std::span<const MeasuredPlan> plans) {
-  std::vector<Sums> slots(kNumSlots);
-  Sums all;
+namespace {
+
+/// The two exponents that go best with those of ops, each op counting by Σ x²: least squares, drawn to `usual` as by
+/// ops that count `kEnoughSpread` together.
+class NearAndFar {
+ public:
+  void add(const Sums& op, double share_lost) {
+    const double near = 1 - share_lost;
+    nn_ += near * near * op.xx, nf_ += near * share_lost * op.xx, ff_ += share_lost * share_lost * op.xx;
+    ny_ += near * op.xy, fy_ += share_lost * op.xy;
+  }
+  CoreSensitivity fit(const CoreSensitivity& usual, double most) const {
+    const double nn = nn_ + kEnoughSpread, ff = ff_ + kEnoughSpread;
+    const double ny = ny_ + kEnoughSpread * usual.near, fy = fy_ + kEnoughSpread * usual.far;
+    const double det = nn * ff - nf_ * nf_;
+    return {std::clamp((ff * ny - nf_ * fy) / det, 0.0, most), std::clamp((nn * fy - nf_ * ny) / det, 0.0, most)};
+  }
+
+ private:
+  double nn_ = 0, nf_ = 0, ff_ = 0, ny_ = 0, fy_ = 0;
+};
+
+double share_lost_of(const Point& p, const Caches& caches) {
+  return share_lost({p.work, p.bindings, p.ranks}, caches, CacheLevel::Second);
+}
+
+}  // namespace
+
+double quiet_core_of(std::span<const MeasuredPlan> plans, double quiet_core) {
+  QuietCore quiet;
   for (const MeasuredPlan& plan : plans)
-    for (const Point& p : plan.points)
+    for (const Observed& o : plan.totals) quiet.note(quiet_core * (1 + o.disturbed));
+  return quiet.seconds();
+}
+
+void tell_from(MeasuredPlan& plan, double from, double to) {
+  const auto tell = [&](std::vector<Observed>& samples) {
+    for (Observed& o : samples) o.disturbed = (1 + o.disturbed) * from / to - 1;
+  };
+  tell(plan.totals);
+  for (Point& p : plan.points) std::for_each(p.samples.begin(), p.samples.end(), tell);
+}
+
+double Sensitivity::of(const Point& p) const { return slots[slot_of(p.work)].of(share_lost_of(p, caches)); }
+
+Sensitivity sensitivity_of(std::span<const MeasuredPlan> plans, const Caches& caches) {
+  std::vector<NearAndFar> slots(kNumSlots);
+  NearAndFar all;
+  for (const MeasuredPlan& plan : plans)
+    for (const Point& p : plan.points) {
+      const double share = share_lost_of(p, caches);
       for (const std::vector<Observed>& op : p.samples) {
         const Sums s = sums_of(op);
-        slots[slot_of(p.work)].add(s);
-        all.add(s);
+        slots[slot_of(p.work)].add(s, share);
+        all.add(s, share);
       }
-  Sensitivity out;
-  for (std::size_t i = 0; i < slots.size(); ++i)
-    out.push_back(std::clamp((slots[i].xx >= kEnoughSpread ? slots[i] : all).exponent(), 0.0, most_of(i)));
+    }
+  Sensitivity out{caches, {}};
+  const CoreSensitivity usual = all.fit({}, kMostOfCore);
+  for (std::size_t i = 0; i < slots.size(); ++i) out.slots.push_back(slots[i].fit(usual, most_of(i)));
   return out;
 }
 
-double summarise(MeasuredPlan& plan, const Sensitivity& sensitivity) {
-  const bool corrected = !sensitivity.empty();
+void summarise(MeasuredPlan& plan, const Sensitivity& sensitivity) {
+  const bool corrected = !sensitivity.slots.empty();
   double sum = 0, all = 0;
   for (Point& p : plan.points) {
-    const double of_slot = corrected ? sensitivity[slot_of(p.work)] : 0;
-    p.seconds = mean_of(p.samples, of_slot, most_of(slot_of(p.work)), corrected);
+    const double usual = corrected ? sensitivity.of(p) : 0;
+    p.seconds = mean_of(p.samples, usual, most_of(slot_of(p.work)), corrected);
     const double seconds = double(p.ops) * p.seconds.median;
-    sum += of_slot * seconds, all += seconds;
+    sum += usual * seconds, all += seconds;
   }
   const double of_plan = all > 0 ? sum / all : 0;
   // The exponent of its ops alone: one of its own would explain away what a few visits differ by.
@@ -121,7 +168,6 @@ double summarise(MeasuredPlan& plan, const Sensitivity& sensitivity) {
   plan.seconds = summarise_visits(totals);
   plan.visits = visit_medians(totals);
   add_up(plan);
-  return of_plan;
 }
 
 }  // namespace orrery

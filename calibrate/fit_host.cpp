@@ -45,8 +45,11 @@ Laws fit_laws(const HostParameters& base, const Measurements& measured, const st
     for (const Point& p : measured.plans[i].points)
       if (has_law(p) && !left_out[i] && !measured.beside.holds(i)) by_slot[slot_of(p.work)].push_back(&p);
   Laws laws;
-  for (const auto& [slot, of_slot] : by_slot)
-    laws[slot_name(slot)] = fit_law(form_of(slot), of_slot, base.caches(), measured.wait_of_megabyte);
+  for (const auto& [slot, of_slot] : by_slot) {
+    LawFit& law = laws[slot_name(slot)];
+    law = fit_law(form_of(slot), of_slot, base.caches(), measured.wait_of_megabyte);
+    law.sensitivity = measured.sensitivity.slots[slot];
+  }
   return laws;
 }
 

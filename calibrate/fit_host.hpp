@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "calibrate/calibrate.hpp"
+#include "calibrate/disturbance.hpp"
 #include "calibrate/measure.hpp"
 #include "calibrate/selection.hpp"
 
@@ -15,7 +16,7 @@ struct Measurements {
   Numbers sweep, steps, beside, turns;  // which of them are what, see Selection
   std::vector<std::size_t> alone;
   std::size_t pairs = 0;
-  double sensitivity = 0;    // of the steps: how much they feel of what others do on a core, see Sensitivity
+  Sensitivity sensitivity;
   Seconds wait_of_megabyte;  // of a core for a MB from memory, on top of that for one from the last cache
 };
 

@@ -188,6 +188,15 @@ Moved lost(const LawInput& input, const Caches& caches, CacheLevel level, const 
   return out;
 }
 
+double share_lost(const LawInput& input, const Caches& caches, CacheLevel level) {
+  const Amount a = amount(input.work, input.bindings);
+  const Moved moved{a.read.base() / kMegabyte, a.written.base() / kMegabyte};
+  if (moved.all() <= 0) return 0;
+  const CoreView v = core_view(input.bindings, caches);
+  const LawInput seen{input.work, input.bindings, input.ranks, v.crowd};
+  return std::min(1.0, lost(seen, v.caches, level, moved).all() / moved.all());
+}
+
 double spill(Bytes size, Bytes cache) {
   const double x = size / cache;
   return x * x / (1 + x * x);

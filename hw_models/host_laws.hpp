@@ -108,6 +108,9 @@ const LawForm& stream_form();
 const LawForm& dense_form();
 const LawForm& message_form();
 
+/// The part of the bytes of an op that a cache has lost since their last use, as the op's core sees the cache.
+double share_lost(const LawInput& input, const Caches& caches, CacheLevel level);
+
 /// Which coefficients an op uses: a kind and a variant of it, such as the transposes of a product.
 constexpr std::size_t kMaxVariants = 8;
 constexpr std::size_t kNumSlots = kNumKinds * kMaxVariants;

@@ -76,6 +76,7 @@ HostModel::Law HostModel::make_law(const std::string& name, const LawForm& form,
           .bias = fit.bias,
           .memory = fit.memory,
           .floor = fit.floor.base(),
+          .sensitivity = fit.sensitivity,
           .fitted = true,
           .name = name};
   for (std::size_t i = 0; i < form.features.size(); ++i)
@@ -152,6 +153,7 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
   const double beyond = share_beyond_caches(*law.form, scaled, input, caches_),
                doubt = cache_doubt(*law.form, scaled, input, caches_);
   c.bias = static_cast<float>(std::hypot(std::hypot(law.bias, kWidening * outside), law.memory * beyond, doubt));
+  c.sensitivity = static_cast<float>(law.sensitivity.of(share_lost(input, caches_, CacheLevel::Second)));
   c.calibrated = law.fitted && outside == 0 && is_f32(input.work) && host_.provenance.status == FitStatus::Fitted;
   c.demand(Resource::CpuCores, 1);
   const double share =
@@ -162,12 +164,8 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
 
 /// The bytes of an op that no cache holds: what those around it have pushed out, or the step before.
 Bytes HostModel::from_memory(const LawInput& input) const {
-  constexpr double kMillion = 1e6;
   const Amount a = amount(input.work, input.bindings);
-  const CoreView v = core_view(input.bindings, caches_);
-  const LawInput seen{input.work, input.bindings, input.ranks, v.crowd};
-  return Bytes{kMillion *
-               lost(seen, v.caches, CacheLevel::Last, {a.read.base() / kMillion, a.written.base() / kMillion}).all()};
+  return share_lost(input, caches_, CacheLevel::Last) * (a.read + a.written);
 }
 
 OpCost HostModel::cost(const Work& work, const Bindings& bindings, const Scales& scales) const {

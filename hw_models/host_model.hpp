@@ -36,7 +36,8 @@ class HostModel final : public DeviceModel {
     std::array<double, kMaxFeatures> coefficients{};  // seconds per unit
     std::array<double, kMaxAxes> least{}, most{};
     double deviation = 0, bias = 0, memory = 0, floor = 0;  // floor: seconds
-    bool fitted = false;                                    // for this kind and variant, not borrowed from another one
+    CoreSensitivity sensitivity;
+    bool fitted = false;  // for this kind and variant, not borrowed from another one
     std::string name;
   };
   static Law make_law(const std::string& name, const LawForm& form, const LawFit& fit);

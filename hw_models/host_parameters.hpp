@@ -10,6 +10,15 @@
 
 namespace orrery {
 
+/// How much ops feel of what slows their core: their time grows with a power of how much longer a fixed work takes,
+/// which lies between these two as what an op moves lies between near caches and all that is farther.
+struct CoreSensitivity {
+  double near = 1;   // where all that it moves is in the caches of the core
+  double far = 0.5;  // where all of it has left them
+
+  double of(double share_lost) const { return near + (far - near) * share_lost; }
+};
+
 /// The coefficients of one law, and how well they fit.
 struct LawFit {
   std::map<std::string, Seconds> coefficients;       // by feature, per its unit; features left out cost nothing
@@ -18,6 +27,7 @@ struct LawFit {
   double bias = 0;
   double memory = 0;
   Seconds floor;
+  CoreSensitivity sensitivity;
   std::int64_t points = 0;
   double median_error = 0, worst_error = 0;
 
@@ -31,6 +41,12 @@ struct LawFit {
             at_least(0));
     v.field("floor", floor, "standard deviation of one op on top of the relative ones: what short ops err by",
             at_least(Seconds{0}));
+    v.field("sensitivity", sensitivity.near,
+            "power of how much longer a fixed work takes on a slowed core, with which the time of an op grows that "
+            "moves what is in the caches of the core",
+            between(0, 2));
+    v.field("sensitivity_far", sensitivity.far, "the same of an op that moves what has left the second-level cache",
+            between(0, 2));
     v.field("points", points, "measured points that the fit used", at_least(0));
     v.field("median_error", median_error, "median of the residuals, relative", at_least(0));
     v.field("worst_error", worst_error, "largest residual, relative", at_least(0));
@@ -50,9 +66,9 @@ struct HostParameters {
   double turns = 0;
   double sharing = 0;
   double message_cores = 1;
+  Seconds quiet_core;
   Seconds probe;
   double drift = 0;
-  double sensitivity = 0;
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
 
@@ -76,15 +92,14 @@ struct HostParameters {
             at_least(0));
     v.field("message_cores", message_cores, "cores that a rank keeps busy while it is woken for a message",
             between(0, 1));
+    v.field("quiet_core", quiet_core,
+            "time of the fixed work that tells how much the cores are slowed, where laws hold as they stand",
+            at_least(Seconds{0}));
     v.field("probe", probe, "time of the drift probe; another time says that the machine is slower or faster now",
             at_least(Seconds{0}));
     v.field("drift", drift,
             "relative standard deviation of the time of a step from one time to another, that all ops share",
             at_least(0));
-    v.field("sensitivity", sensitivity,
-            "how much a step feels of what others do on its core: its time grows with this power of how much longer a "
-            "fixed work takes",
-            between(0, 2));
     v.required("laws", laws, "fits by kind of op");
     v.field("communication", communication, "messages that leave the computer");
   }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core_watch.hpp"
 
-#include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <mutex>
 
 #include "kernels/host/fixed_work.hpp"
 #include "runtime/clock.hpp"
@@ -21,33 +20,42 @@ constexpr std::chrono::milliseconds kFirstLook{300};
 constexpr double kAsleep = 1.2;            // times a quiet core
 constexpr std::int64_t kWaking = 120'000;  // nanoseconds
 
-/// Of the fixed work, from all samples of this process.
-QuietCore& quiet_core() {
-  static QuietCore q;
-  static std::once_flag looked;
-  std::call_once(looked, [] {
-    const auto until = std::chrono::steady_clock::now() + kFirstLook;
-    while (std::chrono::steady_clock::now() < until) q.note(kernels::fixed_work());
-  });
-  return q;
+/// What was said of a quiet core; 0: nothing.
+std::atomic<double>& expected() {
+  static std::atomic<double> seconds{0};
+  return seconds;
+}
+
+double first_look() {
+  QuietCore quiet;
+  const auto until = std::chrono::steady_clock::now() + kFirstLook;
+  while (std::chrono::steady_clock::now() < until) quiet.note(kernels::fixed_work());
+  return quiet.seconds();
 }
 
 }  // namespace
 
+double quiet_core() {
+  if (const double seconds = expected(); seconds > 0) return seconds;
+  static const double looked = first_look();
+  return looked;
+}
+
+void expect_quiet_core(double seconds) { expected() = seconds; }
+
 CoreSample sample_core(std::uint32_t instance) {
-  QuietCore& quiet = quiet_core();
+  const double quiet = quiet_core();
   const std::int64_t began = now_ns();
   double seconds = kernels::fixed_work();
-  if (seconds > kAsleep * quiet.seconds())
+  if (seconds > kAsleep * quiet)
     while (now_ns() - began < kWaking) seconds = kernels::fixed_work();
-  quiet.note(seconds);
   return {now_ns(), instance, static_cast<float>(seconds)};
 }
 
 bool is_due(const CoreSample& last, std::int64_t now) { return now - last.at_ns >= kBetween; }
 
 double slowed_by(std::span<const CoreSample> samples) {
-  const double quiet = quiet_core().seconds();
+  const double quiet = quiet_core();
   const auto ratio = [&](const CoreSample& s) { return double(s.seconds) / quiet; };
   double sum = 0, all = 0;
   for (std::size_t i = 1; i < samples.size(); ++i) {
@@ -55,7 +63,7 @@ double slowed_by(std::span<const CoreSample> samples) {
     sum += between * (ratio(samples[i - 1]) + ratio(samples[i])) / 2;
     all += between;
   }
-  return all > 0 ? std::max(0.0, sum / all - 1) : 0;
+  return all > 0 ? sum / all - 1 : 0;
 }
 
 }  // namespace orrery

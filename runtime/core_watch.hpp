@@ -20,9 +20,15 @@ CoreSample sample_core(std::uint32_t instance);
 /// Whether a work next to a sample is due another one.
 bool is_due(const CoreSample& last, std::int64_t now_ns);
 
+/// Seconds that the fixed work takes on a core that nobody else uses: what it was said to take, else what it took while
+/// this process first asked, for 0.3 s.
+double quiet_core();
+/// Says it from now on, such as what it took when this computer was calibrated; 0: nothing is known of it.
+void expect_quiet_core(double seconds);
+
 /// How much longer the fixed work took, on average over the time from the first to the last of these samples, in order,
-/// than it takes on a core that nobody else uses: 0.3 for 30 %. It does so where something else uses the core, such as
-/// another virtual machine whose thread shares it. Of fewer than two: 0.
+/// than on a quiet core: 0.3 for 30 %. It does so where something else uses the core, such as another virtual machine
+/// whose thread shares it, and where its clock is slower; below 0 where that is faster. Of fewer than two: 0.
 double slowed_by(std::span<const CoreSample> samples);
 
 }  // namespace orrery

@@ -9,12 +9,10 @@ namespace orrery {
 
 void QuietCore::note(double seconds) {
   const double step = std::log(seconds / kShortest) / kStep;
-  const std::lock_guard lock{mutex_};
   ++counts_[static_cast<std::size_t>(std::clamp(step, 0.0, double(kSteps - 1)))];
 }
 
 double QuietCore::seconds() const {
-  const std::lock_guard lock{mutex_};
   std::size_t first = 0, below = counts_[0];
   while (below < kOutliers && first + 1 < kSteps) below += counts_[++first];
   const std::size_t end = std::min(kSteps, first + kQuietSteps);

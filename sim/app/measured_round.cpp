@@ -60,7 +60,7 @@ MeasuredRound measured_round(const Timeline& recording, const Disturbance& other
   }
   if (out.as_run > 0) out.disturbed /= out.as_run;
   std::sort(out.instances.begin(), out.instances.end());
-  for (const std::uint32_t i : out.instances) out.factors.push_back(others.factor(i));
+  for (const std::uint32_t i : out.instances) out.slowed.push_back(others.of(i));
   return out;
 }
 

@@ -11,7 +11,7 @@
 namespace orrery {
 
 /// What others did on the cores during each execution: how much they slowed a fixed work (Executor::disturbed; empty:
-/// nothing), and how much of that a step feels (HostParameters::sensitivity).
+/// nothing), and how much of that a step feels (OpCost::sensitivity).
 struct Disturbance {
   std::span<const double> slowed;
   double sensitivity = 0;
@@ -27,7 +27,7 @@ struct MeasuredRound {
   double as_run = 0;                     // the same with it
   double disturbed = 0;                  // how much something else slowed the cores meanwhile
   std::vector<std::uint32_t> instances;  // executions that tell it
-  std::vector<double> factors;           // how much longer each of these took for what others did
+  std::vector<double> slowed;            // how much something else slowed the cores during each of these
   Timeline timeline;                     // all of them, without the gaps between
 };
 

@@ -11,6 +11,7 @@
 
 #include "calibrate/campaign.hpp"
 #include "calibrate/statistics.hpp"
+#include "runtime/core_watch.hpp"
 #include "sim/app/evaluation.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/app/validation_ops.hpp"
@@ -28,7 +29,8 @@ bool is_on_host(const Scenario& s) { return device_kind(s.cluster) == DeviceKind
 /// A scenario that is being measured. Its program, executor and weights live as long as the rounds go on.
 class Measuring {
  public:
-  Measuring(const Scenario& scenario, std::int64_t rounds, const std::shared_ptr<Peers>& peers, AppContext& context)
+  Measuring(const Scenario& scenario, std::int64_t rounds, double sensitivity, const std::shared_ptr<Peers>& peers,
+            AppContext& context)
       : scenario_{scenario},
         context_{context},
         program_{make_program(scenario, context.wiring,
@@ -38,7 +40,7 @@ class Measuring {
             device_kind(scenario.cluster), scenario.cluster, scenario.options.algorithms, scenario.options.memory,
             {.graphs = scenario.options.launch == LaunchRegime::Graph, .peers = peers, .watch_cores = true})},
         runner_{executed(scenario, *program_, *executor_, context.wiring)},
-        sensitivity_{context.wiring.host_parameters().sensitivity} {}
+        sensitivity_{sensitivity} {}
 
   /// One generation, or a few steps, more if they are short: a step finds the caches as the step before it left
   /// them, not another plan. The first round warms up.
@@ -83,7 +85,7 @@ class Measuring {
   std::unique_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StepRunner> runner_;
-  double sensitivity_;  // of this computer, read once: see Disturbance
+  double sensitivity_;  // of a step: see Disturbance
   std::vector<Step> steps_;
   MeasuredRound told_;
 };
@@ -116,6 +118,7 @@ ValidatedPlan predict_for_runtime(const Scenario& scenario, AppContext& context)
   p.low = p.report.low * (p.predicted / p.report.step), p.high = p.report.high * (p.predicted / p.report.step);
   p.peak_predicted = p.report.memory.bytes;
   p.plans = digests_of(*s.program);
+  p.sensitivity = predicted_sensitivity(machine, *s.program, s.recording);
   p.ops = predicted_ops(machine, *s.program, s.recording);
   p.prediction = std::move(s.recording.timeline);
   return p;
@@ -190,7 +193,7 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
     job.context.interrupt.check();
     job.context.console.progress("measuring", job.rounds_done / job.rounds_all);
     running.push_back(std::make_unique<Measuring>(job.scenarios[i], kMostRounds * job.options.repeats + 1,
-                                                  job.options.peers, job.context));
+                                                  plans[i].sensitivity, job.options.peers, job.context));
   }
   std::vector<CountedRounds> counted(batch.size(), CountedRounds{static_cast<std::size_t>(job.options.repeats)});
   const auto measure = [&](std::size_t k, bool warms_up) {
@@ -293,7 +296,10 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   MeasureJob job{scenarios, options, context, std::nullopt, std::nullopt};
   for (std::size_t i = 0; i < scenarios.size(); ++i) {
     if (!is_on_host(scenarios[i])) continue;
-    if (!job.probe) job.probe.emplace();
+    if (!job.probe) {
+      expect_quiet_core(context.wiring.host_parameters().quiet_core.base());
+      job.probe.emplace();
+    }
     if (v.plans[i].report.ranks > 1 && !job.cores) job.cores.emplace();
   }
   job.rounds_all = double(scenarios.size()) * double(options.repeats + 1);

@@ -34,6 +34,7 @@ struct ValidatedOp {
   OpClass kind = OpClass::Other;
   std::string text;  // of the work; empty: a whole step
   double predicted = 0, low = 0, high = 0, measured = 0;
+  double sensitivity = 0;  // as in OpCost
   Work work = {};
   Bindings bindings = {};
 };
@@ -42,6 +43,7 @@ struct ValidatedOp {
 struct ValidatedPlan {
   std::string name;
   double predicted = 0, low = 0, high = 0;
+  double sensitivity = 0;       // as in OpCost, of a step
   double measured = 0;          // median over the rounds that count, without what others did on the cores
   double as_run = 0;            // the same with it
   std::vector<double> samples;  // without it, one per such round

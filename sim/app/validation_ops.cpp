@@ -45,13 +45,29 @@ void add_check(std::vector<IntervalCheck>& checks, std::string what, const std::
   checks.push_back(std::move(c));
 }
 
+/// Of the steady step in the middle.
+const Bindings& telling_bindings(const Recording& recording) {
+  const std::vector<std::uint32_t> steady = steady_instances(recording.timeline);
+  return recording.steps[steady[steady.size() / 2]].bindings;
+}
+
 }  // namespace
+
+double predicted_sensitivity(const Machine& machine, const Program& program, const Recording& recording) {
+  const Plan& plan = telling_plan(program);
+  const OpCosts costs{*machine.cost, plan, telling_bindings(recording)};
+  double sum = 0, all = 0;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    const double seconds = costs[i].duration.base();
+    sum += double(costs[i].sensitivity) * seconds, all += seconds;
+  }
+  return all > 0 ? sum / all : 0;
+}
 
 std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& program, const Recording& recording) {
   const Plan& plan = telling_plan(program);
   if (plan.mesh.size() > 1) return {};
-  const std::vector<std::uint32_t> steady = steady_instances(recording.timeline);
-  const Bindings& bindings = recording.steps[steady[steady.size() / 2]].bindings;
+  const Bindings& bindings = telling_bindings(recording);
   const OpCosts costs{*machine.cost, plan, bindings};
   std::vector<ValidatedOp> ops;
   for (const auto& [work, same] : ops_by_work(plan)) {
@@ -59,7 +75,8 @@ std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& pr
     const double deviation = std::hypot(double(c.deviation), double(c.bias), machine.drift);
     const Work& w = plan.works[work.index()];
     const Interval i = log_normal_interval(c.duration - machine.cost->launch(w, RankId{0}).behind, deviation);
-    ops.push_back({class_of(w), to_text(w), i.value.base(), i.low.base(), i.high.base(), 0, w, bindings});
+    ops.push_back(
+        {class_of(w), to_text(w), i.value.base(), i.low.base(), i.high.base(), 0, double(c.sensitivity), w, bindings});
   }
   return ops;
 }
@@ -68,16 +85,24 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
   if (ops.empty()) return;
   const Plan& plan = telling_plan(program);
   const std::size_t telling = program.plans().size() - 1;
+  const std::map<WorkId, std::vector<OpId>> by_work = ops_by_work(plan);
+  std::vector<double> sensitivity(plan.ops.size());
+  std::size_t next = 0;
+  for (const auto& [work, same] : by_work) {
+    for (const OpId op : same) sensitivity[op.index()] = ops[next].sensitivity;
+    ++next;
+  }
   std::vector<std::vector<double>> samples(plan.ops.size());
   for (const MeasuredRound& r : rounds)
     for (const Span& s : r.timeline.spans) {
       const auto i = std::lower_bound(r.instances.begin(), r.instances.end(), s.instance);
       if (i == r.instances.end() || *i != s.instance || r.timeline.plan_of(s.instance) != telling) continue;
-      const double factor = r.factors[static_cast<std::size_t>(i - r.instances.begin())];
+      const double slowed = r.slowed[static_cast<std::size_t>(i - r.instances.begin())];
+      const double factor = std::pow(1 + slowed, sensitivity[s.op.index()]);
       samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12 / factor);
     }
   std::size_t i = 0;
-  for (const auto& [work, same] : ops_by_work(plan)) {
+  for (const auto& [work, same] : by_work) {
     for (const OpId op : same) ops[i].measured += median(samples[op.index()]) / double(same.size());
     ++i;
   }

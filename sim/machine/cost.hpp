@@ -48,6 +48,7 @@ struct OpCost {
   Seconds duration;
   float deviation = 0;     // one standard deviation of ln(measured/predicted) for one op, independent of other ops
   float bias = 0;          // the same for what all ops of this kind share (the fit's own uncertainty)
+  float sensitivity = 0;   // the duration goes with this power of how much longer a fixed work takes on the core
   bool calibrated = true;  // inside the range that the parameters were fitted on
   std::uint8_t num_demands = 0;
   std::array<Demand, kMaxDemands> demands{};
