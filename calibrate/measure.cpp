@@ -174,7 +174,8 @@ void BenchRun::keep(const Timeline& timeline, std::span<const double> disturbed,
       g.start = std::min(g.start, s.start_ps), g.end = std::max(g.end, s.end_ps);
       g.ops.push_back(s.op);
     } else {
-      samples_[s.op.index()].push_back(observed(s.end_ps - s.start_ps, s.instance));
+      samples_[s.op.index()].push_back(
+          {static_cast<double>(s.end_ps - s.start_ps) * kPicosecond, executor_->disturbed(s), runs_});
     }
     const auto [total, fresh] = totals.try_emplace(s.instance, s.start_ps, s.end_ps);
     total->second.second = std::max(total->second.second, s.end_ps);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core_watch.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -64,6 +65,19 @@ double slowed_by(std::span<const CoreSample> samples) {
     all += between;
   }
   return all > 0 ? sum / all - 1 : 0;
+}
+
+double slowed_around(std::span<const CoreSample> samples, std::int64_t start_ns, std::int64_t end_ns) {
+  constexpr std::int64_t kAround = 5'000'000;  // nanoseconds
+  if (samples.empty()) return 0;
+  const auto earlier = [](const CoreSample& s, std::int64_t at) { return s.at_ns < at; };
+  auto first = std::lower_bound(samples.begin(), samples.end(), start_ns - kAround, earlier);
+  const auto last = std::lower_bound(first, samples.end(), end_ns + kAround, earlier);
+  if (first == last && first != samples.begin()) --first;  // none: the last one before it
+  double sum = 0;
+  std::size_t n = 0;
+  for (auto s = first; s != samples.end() && (s < last || n == 0); ++s, ++n) sum += double(s->seconds);
+  return sum / double(n) / quiet_core() - 1;
 }
 
 }  // namespace orrery

@@ -54,6 +54,8 @@ class Executor {
   /// it ran on than it does where nothing else uses them, 0.3 for 30 %; on average over its ranks. Empty where nobody
   /// watches them.
   virtual std::vector<double> disturbed() const { return {}; }
+  /// The same while a span of that timeline lasted, on the core of its rank; 0 where nobody watches it.
+  virtual double disturbed(const Span&) const { return 0; }
 };
 
 /// What copies from one tier to another take on the machine that this computer stands for: latency + bytes / bandwidth,

@@ -119,6 +119,7 @@ std::vector<double> PlanExecutor::fetch(const Plan& plan, TensorId tensor, RankI
 
 void PlanExecutor::take_disturbed() {
   disturbed_.assign(options_.watch_cores ? ends_ns_.size() : 0, 0.0);
+  looks_.assign(memories_.size(), {});
   for (PreparedPlan* p : in_order_)
     for (RankRun& r : p->ranks()) {
       for (auto first = r.cores.begin(); first != r.cores.end();) {
@@ -128,8 +129,16 @@ void PlanExecutor::take_disturbed() {
           disturbed_[first->instance] += slowed_by({first, last}) / double(p->ranks().size());
         first = last;
       }
+      for (CoreSample look : r.cores) look.at_ns -= origin_ns_, looks_[r.rank.index()].push_back(look);
       r.cores.clear();
     }
+  for (std::vector<CoreSample>& looks : looks_)
+    std::sort(looks.begin(), looks.end(), [](const CoreSample& a, const CoreSample& b) { return a.at_ns < b.at_ns; });
+}
+
+double PlanExecutor::disturbed(const Span& span) const {
+  if (span.rank.index() >= looks_.size()) return 0;
+  return slowed_around(looks_[span.rank.index()], span.start_ps / 1000, span.end_ps / 1000);
 }
 
 namespace {

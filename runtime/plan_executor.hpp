@@ -27,6 +27,7 @@ class PlanExecutor final : public Executor {
   std::vector<double> fetch(const Plan& plan, TensorId tensor, RankId rank) const override;
   Timeline take() override;
   std::vector<double> disturbed() const override { return disturbed_; }
+  double disturbed(const Span& span) const override;
 
  private:
   PreparedPlan& prepared(const Plan& plan);
@@ -43,9 +44,10 @@ class PlanExecutor final : public Executor {
       plans_;  // looked up only, never walked in the order of addresses
   std::vector<PreparedPlan*> in_order_;
   Workers workers_;
-  std::int64_t origin_ns_ = 0;         // start of the first execution since the last take
-  std::vector<std::int64_t> ends_ns_;  // of the executions since
-  std::vector<double> disturbed_;      // of those of the last take
+  std::int64_t origin_ns_ = 0;                  // start of the first execution since the last take
+  std::vector<std::int64_t> ends_ns_;           // of the executions since
+  std::vector<double> disturbed_;               // of those of the last take
+  std::vector<std::vector<CoreSample>> looks_;  // of that, per rank, in order; times from the start of the first one
   std::string plan_name_;
 };
 

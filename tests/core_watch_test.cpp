@@ -40,6 +40,20 @@ TEST_CASE("a core is slowed by how much longer its samples took, over the time b
         Approx((1.5 * ten * 10 + 2 * ten * 20 + 1.5 * ten * 10) / 40 - 1).epsilon(1e-3));
 }
 
+TEST_CASE("an op is slowed by what the samples around it say", "[runtime]") {
+  const auto at = [](std::int64_t ms, float times) {
+    return CoreSample{ms * 1'000'000, 0, times * static_cast<float>(quiet_core())};
+  };
+  const std::vector samples{at(0, 1.1F), at(4, 1.1F), at(8, 1.0F), at(12, 0.9F), at(16, 0.9F), at(60, 2.0F)};
+  CHECK(slowed_around({}, 0, 1) == 0);
+  CHECK(slowed_around(samples, 1'000'000, 2'000'000) == Approx(0.1));
+  CHECK(slowed_around(samples, 8'000'000, 12'000'000) == Approx(-0.025));
+  CHECK(slowed_around(samples, 14'000'000, 15'000'000) == Approx(-0.1));
+  CHECK(slowed_around(samples, 30'000'000, 31'000'000) == Approx(-0.1));  // the last one before it
+  CHECK(slowed_around(samples, -90'000'000, -80'000'000) == Approx(0.1));
+  CHECK(slowed_around(samples, 90'000'000, 91'000'000) == Approx(1));
+}
+
 TEST_CASE("a quiet core is the middle of the quiet samples, whatever others are like", "[runtime]") {
   // 2,000 samples of 12 µs that scatter evenly by up to 2 %, with ever more that a neighbour makes 30 to 60 % longer,
   // and 20 that a jump of the clock makes ten times shorter.
@@ -78,6 +92,8 @@ TEST_CASE("an executor that watches cores tells of each execution how much it wa
   CHECK(t.spans.size() == static_cast<std::size_t>(3 * 6 * ranks));  // looking is no op
   CHECK(other->take().spans.size() == t.spans.size());
   CHECK(other->disturbed().empty());
+  for (const Span& span : t.spans) CHECK(watching->disturbed(span) > -0.5);
+  CHECK(other->disturbed(t.spans.front()) == 0);
   watching->take();
   CHECK(watching->disturbed().empty());
 }

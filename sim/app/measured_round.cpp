@@ -60,7 +60,7 @@ MeasuredRound measured_round(const Timeline& recording, const Disturbance& other
   }
   if (out.as_run > 0) out.disturbed /= out.as_run;
   std::sort(out.instances.begin(), out.instances.end());
-  for (const std::uint32_t i : out.instances) out.slowed.push_back(others.of(i));
+  out.slowed = others.of_spans;
   return out;
 }
 

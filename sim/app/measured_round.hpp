@@ -15,6 +15,7 @@ namespace orrery {
 struct Disturbance {
   std::span<const double> slowed;
   double sensitivity = 0;
+  std::vector<double> of_spans = {};  // the same while each span of the recording lasted; empty: nothing
 
   double of(std::uint32_t instance) const { return slowed.empty() ? 0 : slowed[instance]; }
   /// How much longer an execution took for it.
@@ -27,8 +28,8 @@ struct MeasuredRound {
   double as_run = 0;                     // the same with it
   double disturbed = 0;                  // how much something else slowed the cores meanwhile
   std::vector<std::uint32_t> instances;  // executions that tell it
-  std::vector<double> slowed;            // how much something else slowed the cores during each of these
-  Timeline timeline;                     // all of them, without the gaps between
+  Timeline timeline;                     // all executions, without the gaps between
+  std::vector<double> slowed;            // how much something else slowed the cores while each span of it lasted
 };
 
 /// What a recording tells: the middle one of its steady steps, of a speculative generation a round whose passes each

@@ -46,7 +46,11 @@ class Measuring {
   /// them, not another plan. The first round warms up.
   Recording round() {
     Recording r = record();
-    told_ = measured_round(r.timeline, {executor_->disturbed(), sensitivity_}, scenario_.speculates());
+    const std::vector<double> slowed = executor_->disturbed();
+    Disturbance others{slowed, sensitivity_};
+    if (!slowed.empty())
+      for (const Span& s : r.timeline.spans) others.of_spans.push_back(executor_->disturbed(s));
+    told_ = measured_round(r.timeline, others, scenario_.speculates());
     if (!is_generation())
       steps_per_round_ =
           std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / told_.seconds), kFewestSteps, kMostSteps);

@@ -94,11 +94,11 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
   }
   std::vector<std::vector<double>> samples(plan.ops.size());
   for (const MeasuredRound& r : rounds)
-    for (const Span& s : r.timeline.spans) {
+    for (std::size_t k = 0; k < r.timeline.spans.size(); ++k) {
+      const Span& s = r.timeline.spans[k];
       const auto i = std::lower_bound(r.instances.begin(), r.instances.end(), s.instance);
       if (i == r.instances.end() || *i != s.instance || r.timeline.plan_of(s.instance) != telling) continue;
-      const double slowed = r.slowed[static_cast<std::size_t>(i - r.instances.begin())];
-      const double factor = std::pow(1 + slowed, sensitivity[s.op.index()]);
+      const double factor = std::pow(1 + (r.slowed.empty() ? 0 : r.slowed[k]), sensitivity[s.op.index()]);
       samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12 / factor);
     }
   std::size_t i = 0;
