@@ -89,6 +89,19 @@ TEST_CASE("what an op feels goes with how much of what it moves has left the cor
   for (const Point& p : plan.points) CHECK(p.seconds.median == Approx(1e-3).epsilon(0.02));
 }
 
+TEST_CASE("disturbances are told from a core as quiet as the quiet executions", "[calibrate]") {
+  // Told from a core on which the fixed work takes 1 us, most executions seem 10 % slowed, some of them 60 %.
+  MeasuredPlan plan;
+  for (int i = 0; i < 300; ++i) plan.totals.push_back({1e-3, i % 3 == 0 ? 0.6 : 0.1, 0});
+  plan.points.push_back({.work = Gemm{.m = 64, .n = 64, .k = 64}, .samples = {{{1e-4, 0.1, 0}, {2e-4, 0.6, 0}}}});
+  const double quiet = quiet_core_of(std::span{&plan, 1}, 1e-6);
+  CHECK(quiet == Approx(1.1e-6).epsilon(0.003));
+  tell_from(plan, 1e-6, quiet);
+  CHECK(plan.totals[0].disturbed == Approx(1.6 / 1.1 - 1).margin(0.005));
+  CHECK(plan.totals[1].disturbed == Approx(0).margin(0.005));
+  CHECK(plan.points[0].samples[0][1].disturbed == Approx(1.6 / 1.1 - 1).margin(0.005));
+}
+
 TEST_CASE("where nothing was slowed times are as measured", "[calibrate]") {
   Random r{2};
   MeasuredPlan plan;

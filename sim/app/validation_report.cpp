@@ -75,8 +75,8 @@ std::string rounds_text(const Validation& v) {
   return fmt::format(
       "median of {} rounds of {} in turns, in which the cores were slowed least: by {:.0f} % on average, {:.0f} % at "
       "worst",
-      count, fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most), 100 * std::max(0.0, mean),
-      100 * worst);
+      count, fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most),
+      100 * std::max(0.0, mean), 100 * worst);
 }
 
 /// What others took of the cores in the rounds that count is not of the plans, nor is another clock.
@@ -85,7 +85,8 @@ std::string taken_out_text(const Validation& v) {
       std::any_of(v.plans.begin(), v.plans.end(), [](const ValidatedPlan& p) { return p.as_run != p.measured; });
   if (!any) return "";
   return fmt::format(
-      "  what others slowed, and another clock, is taken out of the measured times; as they ran: mean error {:.1f} %, worst {:.1f} %\n",
+      "  what others slowed, and another clock, is taken out of the measured times; as they ran: mean error {:.1f} %, "
+      "worst {:.1f} %\n",
       100 * v.mean_abs_error_as_run(), 100 * v.worst_abs_error_as_run());
 }
 
