@@ -52,8 +52,9 @@ std::vector<Observed> DriftProbe::samples() const {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Observed& pass = pass_->totals()[i];
     all[i].value += pass.value;
-    all[i].disturbed = (1 + std::max(all[i].disturbed, pass.disturbed)) * told_from_ / quiet_core() - 1;
+    all[i].disturbed = std::max(all[i].disturbed, pass.disturbed);
   }
+  tell_from(all, told_from_, quiet_core());
   return all;
 }
 

@@ -48,11 +48,6 @@ Sums sums_of(std::span<const Observed> samples) {
   return s;
 }
 
-std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent) {
-  for (Observed& o : samples) o.value /= std::pow(1 + o.disturbed, exponent);
-  return samples;
-}
-
 /// Ops of one slot differ in what they wait for: that of an op is its own as far as it tells one.
 double exponent_of(const std::vector<Observed>& op, double usual, double most) {
   const Sums s = sums_of(op);
@@ -84,6 +79,11 @@ void add_up(MeasuredPlan& plan) {
 }
 
 }  // namespace
+
+std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent) {
+  for (Observed& o : samples) o.value /= std::pow(1 + o.disturbed, exponent);
+  return samples;
+}
 
 std::vector<Observed> undisturbed(std::vector<Observed> samples, const Work& work) {
   const double most = most_of(slot_of(work)), exponent = exponent_of(samples, (1 + most) / 2, most);
@@ -125,12 +125,14 @@ double quiet_core_of(std::span<const MeasuredPlan> plans, double quiet_core) {
   return quiet.seconds();
 }
 
+void tell_from(std::vector<Observed>& samples, double from, double to) {
+  for (Observed& o : samples) o.disturbed = (1 + o.disturbed) * from / to - 1;
+}
+
 void tell_from(MeasuredPlan& plan, double from, double to) {
-  const auto tell = [&](std::vector<Observed>& samples) {
-    for (Observed& o : samples) o.disturbed = (1 + o.disturbed) * from / to - 1;
-  };
-  tell(plan.totals);
-  for (Point& p : plan.points) std::for_each(p.samples.begin(), p.samples.end(), tell);
+  tell_from(plan.totals, from, to);
+  for (Point& p : plan.points)
+    for (std::vector<Observed>& op : p.samples) tell_from(op, from, to);
 }
 
 double Sensitivity::of(const Point& p) const { return slots[slot_of(p.work)].of(share_lost_of(p, caches)); }

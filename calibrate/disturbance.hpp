@@ -20,6 +20,8 @@ struct Sensitivity {
   double of(const Point& p) const;
 };
 
+/// Times without what disturbed them, where they grow with this power of it: see Sensitivity.
+std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent);
 /// The times of one op of this work as they are on a core that nobody else uses, by what its executions tell of how
 /// much it feels.
 std::vector<Observed> undisturbed(std::vector<Observed> samples, const Work& work);
@@ -29,6 +31,7 @@ std::vector<Observed> undisturbed(std::vector<Observed> samples, const Work& wor
 double quiet_core_of(std::span<const MeasuredPlan> plans, double quiet_core);
 
 /// Tells disturbances from a core on which the fixed work takes `to` seconds instead of `from`.
+void tell_from(std::vector<Observed>& samples, double from, double to);
 void tell_from(MeasuredPlan& plan, double from, double to);
 
 /// From the differences between executions of the same op, all ops of a slot together. Slots with few measurements, or

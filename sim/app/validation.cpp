@@ -122,8 +122,7 @@ ValidatedPlan predict_for_runtime(const Scenario& scenario, AppContext& context)
   p.low = p.report.low * (p.predicted / p.report.step), p.high = p.report.high * (p.predicted / p.report.step);
   p.peak_predicted = p.report.memory.bytes;
   p.plans = digests_of(*s.program);
-  p.sensitivity = predicted_sensitivity(machine, *s.program, s.recording);
-  p.ops = predicted_ops(machine, *s.program, s.recording);
+  predict_ops(p, machine, *s.program, s.recording);
   p.prediction = std::move(s.recording.timeline);
   return p;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "calibrate/disturbance.hpp"
 #include "calibrate/statistics.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/app/uncertainty.hpp"
@@ -45,17 +46,8 @@ void add_check(std::vector<IntervalCheck>& checks, std::string what, const std::
   checks.push_back(std::move(c));
 }
 
-/// Of the steady step in the middle.
-const Bindings& telling_bindings(const Recording& recording) {
-  const std::vector<std::uint32_t> steady = steady_instances(recording.timeline);
-  return recording.steps[steady[steady.size() / 2]].bindings;
-}
-
-}  // namespace
-
-double predicted_sensitivity(const Machine& machine, const Program& program, const Recording& recording) {
-  const Plan& plan = telling_plan(program);
-  const OpCosts costs{*machine.cost, plan, telling_bindings(recording)};
+/// The mean over the ops of a plan, by how long they take.
+double mean_sensitivity(const Plan& plan, const OpCosts& costs) {
   double sum = 0, all = 0;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const double seconds = costs[i].duration.base();
@@ -64,46 +56,45 @@ double predicted_sensitivity(const Machine& machine, const Program& program, con
   return all > 0 ? sum / all : 0;
 }
 
-std::vector<ValidatedOp> predicted_ops(const Machine& machine, const Program& program, const Recording& recording) {
+}  // namespace
+
+void predict_ops(ValidatedPlan& p, const Machine& machine, const Program& program, const Recording& recording) {
   const Plan& plan = telling_plan(program);
-  if (plan.mesh.size() > 1) return {};
-  const Bindings& bindings = telling_bindings(recording);
+  const std::vector<std::uint32_t> steady = steady_instances(recording.timeline);
+  const Bindings& bindings = recording.steps[steady[steady.size() / 2]].bindings;
   const OpCosts costs{*machine.cost, plan, bindings};
-  std::vector<ValidatedOp> ops;
+  p.sensitivity = mean_sensitivity(plan, costs);
+  if (plan.mesh.size() > 1) return;
   for (const auto& [work, same] : ops_by_work(plan)) {
     const OpCost& c = costs[same.front().index()];
     const double deviation = std::hypot(double(c.deviation), double(c.bias), machine.drift);
     const Work& w = plan.works[work.index()];
     const Interval i = log_normal_interval(c.duration - machine.cost->launch(w, RankId{0}).behind, deviation);
-    ops.push_back(
+    p.ops.push_back(
         {class_of(w), to_text(w), i.value.base(), i.low.base(), i.high.base(), 0, double(c.sensitivity), w, bindings});
   }
-  return ops;
 }
 
 void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const std::vector<MeasuredRound>& rounds) {
   if (ops.empty()) return;
   const Plan& plan = telling_plan(program);
   const std::size_t telling = program.plans().size() - 1;
-  const std::map<WorkId, std::vector<OpId>> by_work = ops_by_work(plan);
-  std::vector<double> sensitivity(plan.ops.size());
-  std::size_t next = 0;
-  for (const auto& [work, same] : by_work) {
-    for (const OpId op : same) sensitivity[op.index()] = ops[next].sensitivity;
-    ++next;
-  }
-  std::vector<std::vector<double>> samples(plan.ops.size());
+  std::vector<std::vector<Observed>> samples(plan.ops.size());
   for (const MeasuredRound& r : rounds)
     for (std::size_t k = 0; k < r.timeline.spans.size(); ++k) {
       const Span& s = r.timeline.spans[k];
-      const auto i = std::lower_bound(r.instances.begin(), r.instances.end(), s.instance);
-      if (i == r.instances.end() || *i != s.instance || r.timeline.plan_of(s.instance) != telling) continue;
-      const double factor = std::pow(1 + (r.slowed.empty() ? 0 : r.slowed[k]), sensitivity[s.op.index()]);
-      samples[s.op.index()].push_back(double(s.end_ps - s.start_ps) * 1e-12 / factor);
+      if (!std::binary_search(r.instances.begin(), r.instances.end(), s.instance) ||
+          r.timeline.plan_of(s.instance) != telling)
+        continue;
+      samples[s.op.index()].push_back({double(s.end_ps - s.start_ps) * 1e-12, r.slowed.empty() ? 0 : r.slowed[k]});
     }
   std::size_t i = 0;
-  for (const auto& [work, same] : by_work) {
-    for (const OpId op : same) ops[i].measured += median(samples[op.index()]) / double(same.size());
+  for (const auto& [work, same] : ops_by_work(plan)) {
+    for (const OpId op : same) {
+      std::vector<double> seconds;
+      for (const Observed& o : undisturbed(samples[op.index()], ops[i].sensitivity)) seconds.push_back(o.value);
+      ops[i].measured += median(std::move(seconds)) / double(same.size());
+    }
     ++i;
   }
   std::erase_if(ops, [](const ValidatedOp& op) { return op.measured <= 0; });
