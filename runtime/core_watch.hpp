@@ -31,8 +31,8 @@ void expect_quiet_core(double seconds);
 /// whose thread shares it, and where its clock is slower; below 0 where that is faster. Of fewer than two: 0.
 double slowed_by(std::span<const CoreSample> samples);
 
-/// The same by the samples, in order, from 5 ms before some time to 5 ms behind it, and the nearest one: clocks stay as
-/// they are for 4 ms behind what has slowed them. Of none: 0.
+/// The same by the samples, in order, from 5 ms before some time to 5 ms behind it, as clocks stay what they are for 4
+/// ms behind what has slowed them; where there is none, by the last one before that, else the first. Of no samples: 0.
 double slowed_around(std::span<const CoreSample> samples, std::int64_t start_ns, std::int64_t end_ns);
 
 }  // namespace orrery
