@@ -34,7 +34,10 @@ class Validate final : public Command {
          [this](const std::string& v) { options_.repeats = integer_option("--repeats", v, 5); }});
     all.push_back({"--quick", "", "calibrate in 20 s instead of a minute, where it has to",
                    [this](const std::string&) { calibrate_.quick = true; }});
-    all.push_back({"--recalibrate", "", "calibrate in any case", [this](const std::string&) { recalibrate_ = true; }});
+    all.push_back({"--calibrations", "N",
+                   "calibrate in any case, N times, and validate behind each: what one calibration is off by, all ops "
+                   "in common, shows only over several",
+                   [this](const std::string& v) { calibrations_ = integer_option("--calibrations", v, 1); }});
     all.push_back({"--grid", "GRID",
                    "without scenarios: `single` (one device), `parallel` (2 to 16 ranks), `inference` (1 to 4 ranks), "
                    "`speculation`, `offload` (tiers behind paced links), `gpu` (plans for an H100) or a file",
@@ -47,7 +50,8 @@ class Validate final : public Command {
   }
   std::string details() const override {
     return "Without arguments the plans of scenarios/validation_grid.yaml are validated, with --grid parallel, "
-           "inference,\nspeculation, offload or gpu those of scenarios/validation_grid_parallel.yaml and so on.\n";
+           "inference,\nspeculation, offload or gpu those of scenarios/validation_grid_parallel.yaml and so on. Behind "
+           "several calibrations,\ntimelines and the ops that were off most are those of the last.\n";
   }
 
   int run(AppContext& context, const std::vector<std::string>& arguments) override {
@@ -57,14 +61,22 @@ class Validate final : public Command {
     for (const std::string& a : arguments) scenarios.push_back(scenario_.load(a, context));
     if (arguments.empty()) scenarios = validation_grid(context, grid_.value_or("single"));
     check_measurable(scenarios, peers_.given(), context.wiring);
-    if (std::any_of(scenarios.begin(), scenarios.end(),
-                    [](const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; }))
-      calibrate_if_needed(context);
+    const bool on_host = std::any_of(scenarios.begin(), scenarios.end(),
+                                     [](const Scenario& s) { return device_kind(s.cluster) == DeviceKind::Host; });
+    if (!on_host && calibrations_ > 0)
+      throw UserError{"option --calibrations is for plans on the processor",
+                      "calibrate GPUs with `orrery calibrate --device cuda` or `orrery node-report`"};
     options_.peers = peers_.meet(context.environment);
-    Validation v = validate_scenarios(scenarios, options_, context);
-    const int code = max_error_ && v.mean_abs_error() > *max_error_ ? exit_code::kMissed : exit_code::kOk;
+    std::vector<Validation> validations;
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, calibrations_); ++i) {
+      if (on_host) calibrate_if_needed(context, i);
+      validations.push_back(validate_scenarios(scenarios, options_, context));
+    }
+    const int code = max_error_ && mean_abs_error(validations) > *max_error_ ? exit_code::kMissed : exit_code::kOk;
     if (options_.peers && options_.peers->process() != 0) return code;
-    const nlohmann::json document = to_json(v);
+    const bool several = validations.size() > 1;
+    Validation& v = validations.back();
+    const nlohmann::json document = several ? to_json(std::span<const Validation>{validations}) : to_json(v);
     std::vector<std::string> folders;
     std::string details;
     const bool asked = !arguments.empty();  // for these scenarios; a grid is told of in its table alone
@@ -76,13 +88,17 @@ class Validate final : public Command {
     if (context.json)
       context.console.out(document.dump(2) + "\n");
     else
-      context.console.out(to_text(v, context.console) + details + next_text(arguments, folders, context.console));
+      context.console.out(
+          (several ? to_text(std::span<const Validation>{validations}, context.console) : to_text(v, context.console)) +
+          details + next_text(arguments, folders, context.console));
     return code;
   }
 
  private:
-  void calibrate_if_needed(AppContext& context) {
-    const std::string reason = recalibrate_ ? "asked for" : reason_to_calibrate(context);
+  void calibrate_if_needed(AppContext& context, std::int64_t before) {
+    const std::string reason = calibrations_ > 1   ? fmt::format("{} of {}", before + 1, calibrations_)
+                               : calibrations_ > 0 ? "asked for"
+                                                   : reason_to_calibrate(context);
     const std::string path = context.wiring.locations().host_parameters();
     if (reason.empty()) return;
     context.console.note(fmt::format("calibrating this computer ({}); about {} s", reason, calibrate_.quick ? 25 : 80));
@@ -140,7 +156,7 @@ class Validate final : public Command {
   CalibrateOptions calibrate_;
   std::optional<std::string> grid_;
   std::optional<double> max_error_;
-  bool recalibrate_ = false;
+  std::int64_t calibrations_ = 0;  // in any case; 0: one where there is reason to
 };
 
 }  // namespace

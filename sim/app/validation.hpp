@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,10 +79,14 @@ struct Validation {
   double mean_abs_error_as_run() const;
   double worst_abs_error_as_run() const;
   double coverage() const;
-  /// Ops that take a thousandth of their step or more: by class and all; the plans; those ops and plans together; and
-  /// the ops that take less.
-  std::vector<IntervalCheck> intervals() const;
 };
+
+/// Of the check over both; what intervals are judged by.
+inline constexpr const char* kOpsAndPlans = "ops and plans";
+
+/// Ops that take a thousandth of their step or more: by class and all; the plans; those ops and plans together; and
+/// the ops that take less; of all these validations together.
+std::vector<IntervalCheck> intervals_of(std::span<const Validation> validations);
 
 /// What `validate_scenarios` measures, predicted: by the laws of our own runtime where the device has them.
 ValidatedPlan predict_for_runtime(const Scenario& scenario, AppContext& context);
@@ -103,8 +108,13 @@ std::vector<Scenario> validation_grid(const AppContext& context, const std::stri
                                       const std::string& cluster = {});
 
 std::string to_text(const Validation& validation, const Console& console);
+/// Of the same plans behind several calibrations: how far each is off behind each, and how intervals do over all.
+std::string to_text(std::span<const Validation> validations, const Console& console);
 /// Where one plan's prediction was wrong: ops by name.
 std::string worst_ops_text(const ValidatedPlan& plan, std::size_t rows);
 nlohmann::json to_json(const Validation& validation);
+nlohmann::json to_json(std::span<const Validation> validations);
+/// Over the plans of all of them.
+double mean_abs_error(std::span<const Validation> validations);
 
 }  // namespace orrery

@@ -100,10 +100,10 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
   std::erase_if(ops, [](const ValidatedOp& op) { return op.measured <= 0; });
 }
 
-std::vector<IntervalCheck> Validation::intervals() const {
+std::vector<IntervalCheck> intervals_of(std::span<const Validation> validations) {
   std::map<OpClass, std::vector<ValidatedOp>> by_class;
   std::vector<ValidatedOp> ops, shorter, steps;
-  for (const ValidatedPlan& p : plans) {
+  const auto sort_in = [&](const ValidatedPlan& p) {
     steps.push_back({OpClass::Other, "", p.predicted, p.low, p.high, p.measured});
     for (const ValidatedOp& op : p.ops) {
       if (op.measured <= 0 || op.predicted <= 0) continue;
@@ -114,13 +114,15 @@ std::vector<IntervalCheck> Validation::intervals() const {
       by_class[op.kind].push_back(op);
       ops.push_back(op);
     }
-  }
+  };
+  for (const Validation& v : validations)
+    for (const ValidatedPlan& p : v.plans) sort_in(p);
   std::vector<IntervalCheck> checks;
   for (const auto& [kind, rows] : by_class) add_check(checks, std::string{name_of(kind)}, rows);
   add_check(checks, "all ops", ops);
   add_check(checks, "plans", steps);
   ops.insert(ops.end(), steps.begin(), steps.end());
-  add_check(checks, "ops and plans", ops);
+  add_check(checks, kOpsAndPlans, ops);
   add_check(checks, "shorter ops", shorter);
   return checks;
 }

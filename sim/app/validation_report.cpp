@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/statistics.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/app/validation.hpp"
 #include "sim/base/table.hpp"
@@ -90,15 +91,75 @@ std::string taken_out_text(const Validation& v) {
       100 * v.mean_abs_error_as_run(), 100 * v.worst_abs_error_as_run());
 }
 
-std::string intervals_text(const Validation& v) {
+std::string intervals_text(std::span<const Validation> validations) {
   Table table{{{"90 % intervals"},
                {"predictions", Align::Right},
                {"inside", Align::Right},
                {"median half-width", Align::Right},
                {"median error", Align::Right}}};
-  for (const IntervalCheck& c : v.intervals())
+  for (const IntervalCheck& c : intervals_of(validations))
     table.add({c.what, std::to_string(c.count), fmt::format("{:.1f} %", 100 * c.coverage),
                fmt::format("{:.1f} %", 100 * c.median_half_width), fmt::format("{:.1f} %", 100 * c.median_abs_error)});
+  return table.text("  ");
+}
+
+/// Its intervals of ops and plans together.
+IntervalCheck all_intervals(std::span<const Validation> validations) {
+  for (IntervalCheck& c : intervals_of(validations))
+    if (c.what == kOpsAndPlans) return std::move(c);
+  return {};
+}
+
+double worst_abs_error(std::span<const Validation> validations) {
+  double worst = 0;
+  for (const Validation& v : validations) worst = std::max(worst, v.worst_abs_error());
+  return worst;
+}
+
+/// Each plan's errors behind each calibration, beside the median of what it took.
+std::string errors_text(std::span<const Validation> validations) {
+  std::vector<Table::Column> columns{{"plan"}, {"measured", Align::Right}};
+  for (std::size_t i = 0; i < validations.size(); ++i)
+    columns.push_back({fmt::format("error {}", i + 1), Align::Right});
+  columns.push_back({"inside", Align::Right});
+  Table table{columns};
+  for (std::size_t p = 0; p < validations.front().plans.size(); ++p) {
+    std::vector<double> measured;
+    std::vector<std::string> errors;
+    std::size_t inside = 0;
+    for (const Validation& v : validations) {
+      measured.push_back(v.plans[p].measured);
+      errors.push_back(fmt::format("{:+.1f} %", 100 * v.plans[p].error()));
+      inside += v.plans[p].is_covered();
+    }
+    std::vector<std::string> row{validations.front().plans[p].name, seconds(median(std::move(measured)))};
+    row.insert(row.end(), errors.begin(), errors.end());
+    row.push_back(fmt::format("{} of {}", inside, validations.size()));
+    table.add(std::move(row));
+  }
+  return table.text("  ");
+}
+
+std::string calibrations_text(std::span<const Validation> validations) {
+  Table table{{{"calibration"},
+               {"mean error", Align::Right},
+               {"worst", Align::Right},
+               {"ops and plans", Align::Right},
+               {"inside", Align::Right},
+               {"median half-width", Align::Right},
+               {"median error", Align::Right},
+               {"cores used by others", Align::Right}}};
+  const auto add = [&](std::string name, std::span<const Validation> some) {
+    const IntervalCheck c = all_intervals(some);
+    double disturbed = 0;
+    for (const Validation& v : some) disturbed += v.disturbed / double(some.size());
+    table.add({std::move(name), fmt::format("{:.1f} %", 100 * mean_abs_error(some)),
+               fmt::format("{:.1f} %", 100 * worst_abs_error(some)), std::to_string(c.count),
+               fmt::format("{:.1f} %", 100 * c.coverage), fmt::format("{:.1f} %", 100 * c.median_half_width),
+               fmt::format("{:.1f} %", 100 * c.median_abs_error), fmt::format("{:.0f} %", 100 * disturbed)});
+  };
+  for (std::size_t i = 0; i < validations.size(); ++i) add(std::to_string(i + 1), validations.subspan(i, 1));
+  add("together", validations);
   return table.text("  ");
 }
 
@@ -124,7 +185,19 @@ std::string to_text(const Validation& v, const Console& console) {
   text += fmt::format("  {}\n", peaks_text(v));
   text += fmt::format("  {}; {}\n", rounds_text(v), drift_text(v));
   text += taken_out_text(v);
-  return text + "\n" + intervals_text(v);
+  return text + "\n" + intervals_text({&v, 1});
+}
+
+std::string to_text(std::span<const Validation> validations, const Console& console) {
+  std::string text = fmt::format("{} behind each of {} calibrations of {}\n\n", console.bold("predicted and measured"),
+                                 validations.size(), validations.front().machine);
+  return text + errors_text(validations) + "\n" + calibrations_text(validations) + "\n" + intervals_text(validations);
+}
+
+double mean_abs_error(std::span<const Validation> validations) {
+  double mean = 0;  // each has the same plans
+  for (const Validation& v : validations) mean += v.mean_abs_error() / double(validations.size());
+  return mean;
 }
 
 std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
@@ -138,6 +211,31 @@ std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
                fmt::format("{:+.1f} %", 100 * r.difference() / c.reference_seconds)});
   }
   return table.text("  ");
+}
+
+namespace {
+
+nlohmann::json intervals_json(std::span<const Validation> validations) {
+  nlohmann::json intervals = nlohmann::json::array();
+  for (const IntervalCheck& c : intervals_of(validations))
+    intervals.push_back({{"of", c.what},
+                         {"count", c.count},
+                         {"coverage", c.coverage},
+                         {"median_half_width", c.median_half_width},
+                         {"median_abs_error", c.median_abs_error}});
+  return intervals;
+}
+
+}  // namespace
+
+nlohmann::json to_json(std::span<const Validation> validations) {
+  nlohmann::json each = nlohmann::json::array();
+  for (const Validation& v : validations) each.push_back(to_json(v));
+  return {{"schema_version", kSchemaVersion},
+          {"validations", each},
+          {"intervals", intervals_json(validations)},
+          {"mean_abs_error", mean_abs_error(validations)},
+          {"worst_abs_error", worst_abs_error(validations)}};
 }
 
 nlohmann::json to_json(const Validation& v) {
@@ -168,16 +266,9 @@ nlohmann::json to_json(const Validation& v) {
                      {"calibrated", p.report.calibrated},
                      {"ops", ops}});
   }
-  nlohmann::json intervals = nlohmann::json::array();
-  for (const IntervalCheck& c : v.intervals())
-    intervals.push_back({{"of", c.what},
-                         {"count", c.count},
-                         {"coverage", c.coverage},
-                         {"median_half_width", c.median_half_width},
-                         {"median_abs_error", c.median_abs_error}});
   return {{"schema_version", kSchemaVersion},
           {"plans", plans},
-          {"intervals", intervals},
+          {"intervals", intervals_json({&v, 1})},
           {"mean_abs_error", v.mean_abs_error()},
           {"worst_abs_error", v.worst_abs_error()},
           {"mean_abs_error_as_run", v.mean_abs_error_as_run()},
