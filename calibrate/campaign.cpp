@@ -20,6 +20,7 @@ constexpr int kFewestRounds = 3;
 constexpr int kVisitsPerSample = 4;               // between two samples of the probe
 constexpr double kGoodEnough = 0.004;             // relative error of the medians at which measuring ends
 constexpr std::int64_t kProbeElements = 1 << 22;  // of the pass over memory
+constexpr int kProbeProducts = 4;                 // at a time; 40 us each
 constexpr std::size_t kFewestSamples = 3;         // of a probe that count, disturbed or not
 
 constexpr Bytes kBatch{1.5e9};  // of the benches that are in memory together
@@ -38,17 +39,35 @@ Bench probe_bench(Work work) {
 }  // namespace
 
 DriftProbe::DriftProbe()
-    : product_{std::make_unique<BenchRun>(probe_bench(Gemm{.m = 256, .n = 256, .k = 512, .transpose_b = true}))},
+    : product_{std::make_unique<BenchRun>(probe_bench(Gemm{.m = 128, .n = 128, .k = 256, .transpose_b = true}))},
       pass_{std::make_unique<BenchRun>(probe_bench(Copy{size_of(DType::F32, kProbeElements)}))},
       told_from_{quiet_core()} {}
 
 void DriftProbe::sample() {
-  product_->run(1, 1);
+  product_->run(1, kProbeProducts);
   pass_->run(1, 1);
 }
 
+namespace {
+
+/// One of each visit: all of its executions together, as disturbed as the one that was so most.
+std::vector<Observed> visits_of(const std::vector<Observed>& executions) {
+  std::vector<Observed> out;
+  for (const Observed& o : executions) {
+    if (out.empty() || out.back().visit != o.visit) {
+      out.push_back(o);
+      continue;
+    }
+    out.back().value += o.value;
+    out.back().disturbed = std::max(out.back().disturbed, o.disturbed);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<Observed> DriftProbe::samples() const {
-  std::vector<Observed> all = product_->totals();
+  std::vector<Observed> all = visits_of(product_->totals());
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Observed& pass = pass_->totals()[i];
     all[i].value += pass.value;
@@ -75,31 +94,29 @@ double DriftProbe::worst() const {
 
 namespace {
 
-/// Relative standard deviation of the middle over a sixth of the time.
+/// Relative standard deviation of the middle over a sixth of the time, less what so few samples vary by.
 double slow_drift_of(const std::vector<double>& all) {
   constexpr std::size_t kBlocks = 6;
-  std::vector<double> middles;
-  for (std::size_t i = 0; i < kBlocks; ++i) {
-    const auto at = [&](std::size_t block) {
-      return all.begin() + static_cast<std::ptrdiff_t>(block * all.size() / kBlocks);
-    };
-    if (at(i) != at(i + 1)) middles.push_back(median({at(i), at(i + 1)}));
-  }
   const double middle = median(all);
-  double squares = 0;
-  for (const double m : middles) squares += std::pow(m / middle - 1, 2);
-  return middles.size() < 2 ? 0 : std::sqrt(squares / double(middles.size() - 1));
+  double squares = 0, by_chance = 0, blocks = 0;
+  for (std::size_t i = 0; i < kBlocks; ++i) {
+    const std::size_t first = i * all.size() / kBlocks, last = (i + 1) * all.size() / kBlocks;
+    if (last - first < kFewestSamples) continue;
+    const RobustSummary s = summarise(std::span{all}.subspan(first, last - first));
+    squares += std::pow(s.median / middle - 1, 2);
+    by_chance += std::pow(s.median_error / middle, 2);
+    ++blocks;
+  }
+  return blocks < 2 ? 0 : std::sqrt(std::max(0.0, squares / (blocks - 1) - by_chance / blocks));
 }
 
-/// The times of a probe's op, as on a core on which the fixed work takes what is expected of it now.
+/// The middle time of a probe's op in each visit, as on a core on which the fixed work takes what is expected of it
+/// now.
 std::vector<double> undisturbed_seconds(const BenchRun& run, double told_from) {
   MeasuredPlan plan = run.measured();
   tell_from(plan, told_from, quiet_core());
-  std::vector<double> seconds;
-  for (const Point& p : plan.points)
-    if (!p.samples.empty())
-      for (const Observed& o : undisturbed(p.samples.front(), p.work)) seconds.push_back(o.value);
-  return seconds;
+  const Point& op = plan.points.front();
+  return op.samples.empty() ? std::vector<double>{} : visit_medians(undisturbed(op.samples.front(), op.work));
 }
 
 }  // namespace

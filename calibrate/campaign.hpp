@@ -10,8 +10,8 @@
 
 namespace orrery {
 
-/// A fixed product and a fixed pass over memory that no cache holds, repeated throughout, to see whether the machine
-/// keeps its speed and whether anything interrupts it.
+/// A fixed product that a core's own caches hold and a fixed pass over memory that no cache holds, repeated throughout,
+/// to see whether the machine keeps its speed and whether anything interrupts it.
 class DriftProbe {
  public:
   DriftProbe();
@@ -23,7 +23,7 @@ class DriftProbe {
   double drift() const;
   double worst() const;
   /// What comes and goes slowly, of the product and of the pass over memory: the relative standard deviation of their
-  /// middle over a sixth of the time.
+  /// middle over a sixth of the time, without what comes from one sample to the next.
   struct Slow {
     double core = 0, memory = 0;
   };
