@@ -3,6 +3,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <ctime>
 #include <fstream>
@@ -14,15 +15,23 @@
 namespace orrery {
 namespace {
 
-// What is assumed of a computer that does not tell: the laws fit a little worse if it is wrong.
-constexpr Bytes kUsualL2 = 1.0_MiB, kUsualL3 = 16.0_MiB;
+// What is assumed of a virtual machine that does not tell: of the second level, the laws fit a little worse if it is
+// wrong; of the last one, how much of it there is, calibration finds below this.
+constexpr Bytes kUsualL2 = 1.0_MiB, kMostL3 = 64.0_MiB;
 
-/// What the kernel says of a cache of core 0: "32768K". The C library's answer counts caches that other machines of a
-/// host use.
-Bytes cache_size(int index, Bytes otherwise) {
+/// What the kernel says of a cache of core 0: "32768K".
+std::optional<Bytes> cache_size(int index) {
   std::ifstream file{fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index)};
   double kibibytes = 0;
-  return file >> kibibytes && kibibytes > 0 ? kibibytes * 1.0_KiB : otherwise;
+  if (file >> kibibytes && kibibytes > 0) return kibibytes * 1.0_KiB;
+  return {};
+}
+
+/// What the C library says of the second level, which it reads elsewhere in the processor. Its answer for the last one
+/// counts caches that other machines of a host use.
+std::optional<Bytes> second_level_size() {
+  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return bytes > 0 ? std::optional{Bytes{double(bytes)}} : std::nullopt;
 }
 
 /// The first line of the kernel's account of its processors that begins so, behind the colon.
@@ -37,7 +46,10 @@ std::optional<std::string> processor_line(std::string_view name) {
 
 }  // namespace
 
-Caches detected_caches() { return {cache_size(2, kUsualL2), cache_size(3, kUsualL3), detected_cores()}; }
+Caches detected_caches() {
+  const std::optional<Bytes> l2 = cache_size(2);
+  return {l2 ? *l2 : second_level_size().value_or(kUsualL2), cache_size(3).value_or(kMostL3), detected_cores()};
+}
 
 std::string detected_processor() { return processor_line("model name").value_or("unknown processor"); }
 
