@@ -23,7 +23,6 @@ namespace chrono = std::chrono;
 constexpr int kProbeSamples = 25;  // a tenth of a second
 constexpr double kOtherMachine =
     0.07;  // slower or faster: other kernels, another clock, another host of a virtual machine
-constexpr double kOftenDisturbed = 0.4;  // of the samples: plans predicted by such parameters were 17 % too slow
 
 /// The days since 1970 of "2026-11-21"; nothing for other texts.
 std::optional<int> days_of(const std::string& date) {

@@ -19,6 +19,10 @@ Calibration calibrate_to(const std::string& path, const CalibrateOptions& option
 /// none. Takes a tenth of a second: a fixed work tells whether the computer is still as fast as it was.
 std::string reason_to_calibrate(const AppContext& context);
 
+/// Part of a probe's samples from which on a computer does not count as idle: plans predicted by parameters of such a
+/// calibration were 17 % too slow.
+constexpr double kOftenDisturbed = 0.4;
+
 /// Days after which parameters count as old.
 constexpr int kFreshDays = 30;
 

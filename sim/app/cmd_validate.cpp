@@ -72,11 +72,13 @@ class Validate final : public Command {
       if (on_host) calibrate_if_needed(context, i);
       validations.push_back(validate_scenarios(scenarios, options_, context));
     }
-    const int code = max_error_ && mean_abs_error(validations) > *max_error_ ? exit_code::kMissed : exit_code::kOk;
+    std::vector<const Validation*> all;
+    for (const Validation& each : validations) all.push_back(&each);
+    const int code = max_error_ && mean_abs_error(all) > *max_error_ ? exit_code::kMissed : exit_code::kOk;
     if (options_.peers && options_.peers->process() != 0) return code;
-    const bool several = validations.size() > 1;
+    const bool several = all.size() > 1;
     Validation& v = validations.back();
-    const nlohmann::json document = several ? to_json(std::span<const Validation>{validations}) : to_json(v);
+    const nlohmann::json document = several ? to_json(Validations{all}) : to_json(v);
     std::vector<std::string> folders;
     std::string details;
     const bool asked = !arguments.empty();  // for these scenarios; a grid is told of in its table alone
@@ -88,9 +90,8 @@ class Validate final : public Command {
     if (context.json)
       context.console.out(document.dump(2) + "\n");
     else
-      context.console.out(
-          (several ? to_text(std::span<const Validation>{validations}, context.console) : to_text(v, context.console)) +
-          details + next_text(arguments, folders, context.console));
+      context.console.out((several ? to_text(Validations{all}, context.console) : to_text(v, context.console)) +
+                          details + next_text(arguments, folders, context.console));
     return code;
   }
 

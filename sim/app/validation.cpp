@@ -12,6 +12,7 @@
 #include "calibrate/campaign.hpp"
 #include "calibrate/statistics.hpp"
 #include "runtime/core_watch.hpp"
+#include "sim/app/calibration.hpp"
 #include "sim/app/evaluation.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/app/validation_ops.hpp"
@@ -243,6 +244,8 @@ double Validation::mean_abs_error() const { return mean_size(plans, &ValidatedPl
 double Validation::worst_abs_error() const { return largest(plans, &ValidatedPlan::error); }
 double Validation::mean_abs_error_as_run() const { return mean_size(plans, &ValidatedPlan::error_as_run); }
 double Validation::worst_abs_error_as_run() const { return largest(plans, &ValidatedPlan::error_as_run); }
+
+bool Validation::is_idle() const { return disturbed < kOftenDisturbed; }
 
 double Validation::coverage() const {
   const auto covered = std::count_if(plans.begin(), plans.end(), [](const ValidatedPlan& p) { return p.is_covered(); });

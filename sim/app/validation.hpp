@@ -73,6 +73,9 @@ struct Validation {
   double slowdown = 0;          // of the probe since the calibration, relative; 0: not known
   double seconds = 0;
 
+  /// Whether something else used the core during less than `kOftenDisturbed` of the samples.
+  bool is_idle() const;
+
   double mean_abs_error() const;
   double worst_abs_error() const;
   /// Against times with what others did on the cores.
@@ -81,12 +84,15 @@ struct Validation {
   double coverage() const;
 };
 
+/// Of the same plans, behind calibrations of their own.
+using Validations = std::span<const Validation* const>;
+
 /// Of the check over both; what intervals are judged by.
 inline constexpr const char* kOpsAndPlans = "ops and plans";
 
 /// Ops that take a thousandth of their step or more: by class and all; the plans; those ops and plans together; and
 /// the ops that take less; of all these validations together.
-std::vector<IntervalCheck> intervals_of(std::span<const Validation> validations);
+std::vector<IntervalCheck> intervals_of(Validations validations);
 
 /// What `validate_scenarios` measures, predicted: by the laws of our own runtime where the device has them.
 ValidatedPlan predict_for_runtime(const Scenario& scenario, AppContext& context);
@@ -109,12 +115,12 @@ std::vector<Scenario> validation_grid(const AppContext& context, const std::stri
 
 std::string to_text(const Validation& validation, const Console& console);
 /// Of the same plans behind several calibrations: how far each is off behind each, and how intervals do over all.
-std::string to_text(std::span<const Validation> validations, const Console& console);
+std::string to_text(Validations validations, const Console& console);
 /// Where one plan's prediction was wrong: ops by name.
 std::string worst_ops_text(const ValidatedPlan& plan, std::size_t rows);
 nlohmann::json to_json(const Validation& validation);
-nlohmann::json to_json(std::span<const Validation> validations);
+nlohmann::json to_json(Validations validations);
 /// Over the plans of all of them.
-double mean_abs_error(std::span<const Validation> validations);
+double mean_abs_error(Validations validations);
 
 }  // namespace orrery

@@ -100,7 +100,7 @@ void measure_ops(std::vector<ValidatedOp>& ops, const Program& program, const st
   std::erase_if(ops, [](const ValidatedOp& op) { return op.measured <= 0; });
 }
 
-std::vector<IntervalCheck> intervals_of(std::span<const Validation> validations) {
+std::vector<IntervalCheck> intervals_of(Validations validations) {
   std::map<OpClass, std::vector<ValidatedOp>> by_class;
   std::vector<ValidatedOp> ops, shorter, steps;
   const auto sort_in = [&](const ValidatedPlan& p) {
@@ -115,8 +115,8 @@ std::vector<IntervalCheck> intervals_of(std::span<const Validation> validations)
       ops.push_back(op);
     }
   };
-  for (const Validation& v : validations)
-    for (const ValidatedPlan& p : v.plans) sort_in(p);
+  for (const Validation* v : validations)
+    for (const ValidatedPlan& p : v->plans) sort_in(p);
   std::vector<IntervalCheck> checks;
   for (const auto& [kind, rows] : by_class) add_check(checks, std::string{name_of(kind)}, rows);
   add_check(checks, "all ops", ops);

@@ -2,10 +2,12 @@
 // The texts of a validation: for people and as JSON.
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/statistics.hpp"
+#include "sim/app/calibration.hpp"
 #include "sim/app/instances.hpp"
 #include "sim/app/validation.hpp"
 #include "sim/base/table.hpp"
@@ -91,7 +93,7 @@ std::string taken_out_text(const Validation& v) {
       100 * v.mean_abs_error_as_run(), 100 * v.worst_abs_error_as_run());
 }
 
-std::string intervals_text(std::span<const Validation> validations) {
+std::string intervals_text(Validations validations) {
   Table table{{{"90 % intervals"},
                {"predictions", Align::Right},
                {"inside", Align::Right},
@@ -104,35 +106,35 @@ std::string intervals_text(std::span<const Validation> validations) {
 }
 
 /// Its intervals of ops and plans together.
-IntervalCheck all_intervals(std::span<const Validation> validations) {
+IntervalCheck all_intervals(Validations validations) {
   for (IntervalCheck& c : intervals_of(validations))
     if (c.what == kOpsAndPlans) return std::move(c);
   return {};
 }
 
-double worst_abs_error(std::span<const Validation> validations) {
+double worst_abs_error(Validations validations) {
   double worst = 0;
-  for (const Validation& v : validations) worst = std::max(worst, v.worst_abs_error());
+  for (const Validation* v : validations) worst = std::max(worst, v->worst_abs_error());
   return worst;
 }
 
 /// Each plan's errors behind each calibration, beside the median of what it took.
-std::string errors_text(std::span<const Validation> validations) {
+std::string errors_text(Validations validations) {
   std::vector<Table::Column> columns{{"plan"}, {"measured", Align::Right}};
   for (std::size_t i = 0; i < validations.size(); ++i)
     columns.push_back({fmt::format("error {}", i + 1), Align::Right});
   columns.push_back({"inside", Align::Right});
   Table table{columns};
-  for (std::size_t p = 0; p < validations.front().plans.size(); ++p) {
+  for (std::size_t p = 0; p < validations.front()->plans.size(); ++p) {
     std::vector<double> measured;
     std::vector<std::string> errors;
     std::size_t inside = 0;
-    for (const Validation& v : validations) {
-      measured.push_back(v.plans[p].measured);
-      errors.push_back(fmt::format("{:+.1f} %", 100 * v.plans[p].error()));
-      inside += v.plans[p].is_covered();
+    for (const Validation* v : validations) {
+      measured.push_back(v->plans[p].measured);
+      errors.push_back(fmt::format("{:+.1f} %", 100 * v->plans[p].error()));
+      inside += v->plans[p].is_covered();
     }
-    std::vector<std::string> row{validations.front().plans[p].name, seconds(median(std::move(measured)))};
+    std::vector<std::string> row{validations.front()->plans[p].name, seconds(median(std::move(measured)))};
     row.insert(row.end(), errors.begin(), errors.end());
     row.push_back(fmt::format("{} of {}", inside, validations.size()));
     table.add(std::move(row));
@@ -140,7 +142,7 @@ std::string errors_text(std::span<const Validation> validations) {
   return table.text("  ");
 }
 
-std::string calibrations_text(std::span<const Validation> validations) {
+std::string calibrations_text(Validations validations) {
   Table table{{{"calibration"},
                {"mean error", Align::Right},
                {"worst", Align::Right},
@@ -149,17 +151,23 @@ std::string calibrations_text(std::span<const Validation> validations) {
                {"median half-width", Align::Right},
                {"median error", Align::Right},
                {"cores used by others", Align::Right}}};
-  const auto add = [&](std::string name, std::span<const Validation> some) {
+  const auto add = [&](std::string name, Validations some) {
     const IntervalCheck c = all_intervals(some);
     double disturbed = 0;
-    for (const Validation& v : some) disturbed += v.disturbed / double(some.size());
+    for (const Validation* v : some) disturbed += v->disturbed / double(some.size());
     table.add({std::move(name), fmt::format("{:.1f} %", 100 * mean_abs_error(some)),
                fmt::format("{:.1f} %", 100 * worst_abs_error(some)), std::to_string(c.count),
                fmt::format("{:.1f} %", 100 * c.coverage), fmt::format("{:.1f} %", 100 * c.median_half_width),
                fmt::format("{:.1f} %", 100 * c.median_abs_error), fmt::format("{:.0f} %", 100 * disturbed)});
   };
-  for (std::size_t i = 0; i < validations.size(); ++i) add(std::to_string(i + 1), validations.subspan(i, 1));
+  std::vector<const Validation*> idle;
+  for (std::size_t i = 0; i < validations.size(); ++i) {
+    add(std::to_string(i + 1), validations.subspan(i, 1));
+    if (validations[i]->is_idle()) idle.push_back(validations[i]);
+  }
   add("together", validations);
+  if (!idle.empty() && idle.size() < validations.size())
+    add(fmt::format("idle below {:.0f} %", 100 * kOftenDisturbed), idle);
   return table.text("  ");
 }
 
@@ -185,18 +193,18 @@ std::string to_text(const Validation& v, const Console& console) {
   text += fmt::format("  {}\n", peaks_text(v));
   text += fmt::format("  {}; {}\n", rounds_text(v), drift_text(v));
   text += taken_out_text(v);
-  return text + "\n" + intervals_text({&v, 1});
+  return text + "\n" + intervals_text(std::array{&v});
 }
 
-std::string to_text(std::span<const Validation> validations, const Console& console) {
+std::string to_text(Validations validations, const Console& console) {
   std::string text = fmt::format("{} behind each of {} calibrations of {}\n\n", console.bold("predicted and measured"),
-                                 validations.size(), validations.front().machine);
+                                 validations.size(), validations.front()->machine);
   return text + errors_text(validations) + "\n" + calibrations_text(validations) + "\n" + intervals_text(validations);
 }
 
-double mean_abs_error(std::span<const Validation> validations) {
+double mean_abs_error(Validations validations) {
   double mean = 0;  // each has the same plans
-  for (const Validation& v : validations) mean += v.mean_abs_error() / double(validations.size());
+  for (const Validation* v : validations) mean += v->mean_abs_error() / double(validations.size());
   return mean;
 }
 
@@ -215,7 +223,7 @@ std::string worst_ops_text(const ValidatedPlan& p, std::size_t rows) {
 
 namespace {
 
-nlohmann::json intervals_json(std::span<const Validation> validations) {
+nlohmann::json intervals_json(Validations validations) {
   nlohmann::json intervals = nlohmann::json::array();
   for (const IntervalCheck& c : intervals_of(validations))
     intervals.push_back({{"of", c.what},
@@ -228,9 +236,9 @@ nlohmann::json intervals_json(std::span<const Validation> validations) {
 
 }  // namespace
 
-nlohmann::json to_json(std::span<const Validation> validations) {
+nlohmann::json to_json(Validations validations) {
   nlohmann::json each = nlohmann::json::array();
-  for (const Validation& v : validations) each.push_back(to_json(v));
+  for (const Validation* v : validations) each.push_back(to_json(*v));
   return {{"schema_version", kSchemaVersion},
           {"validations", each},
           {"intervals", intervals_json(validations)},
@@ -268,7 +276,7 @@ nlohmann::json to_json(const Validation& v) {
   }
   return {{"schema_version", kSchemaVersion},
           {"plans", plans},
-          {"intervals", intervals_json({&v, 1})},
+          {"intervals", intervals_json(std::array{&v})},
           {"mean_abs_error", v.mean_abs_error()},
           {"worst_abs_error", v.worst_abs_error()},
           {"mean_abs_error_as_run", v.mean_abs_error_as_run()},
