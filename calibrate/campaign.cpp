@@ -94,22 +94,6 @@ double DriftProbe::worst() const {
 
 namespace {
 
-/// Relative standard deviation of the middle over a sixth of the time, less what so few samples vary by.
-double slow_drift_of(const std::vector<double>& all) {
-  constexpr std::size_t kBlocks = 6;
-  const double middle = median(all);
-  double squares = 0, by_chance = 0, blocks = 0;
-  for (std::size_t i = 0; i < kBlocks; ++i) {
-    const std::size_t first = i * all.size() / kBlocks, last = (i + 1) * all.size() / kBlocks;
-    if (last - first < kFewestSamples) continue;
-    const RobustSummary s = summarise(std::span{all}.subspan(first, last - first));
-    squares += std::pow(s.median / middle - 1, 2);
-    by_chance += std::pow(s.median_error / middle, 2);
-    ++blocks;
-  }
-  return blocks < 2 ? 0 : std::sqrt(std::max(0.0, squares / (blocks - 1) - by_chance / blocks));
-}
-
 /// The middle time of a probe's op in each visit, as on a core on which the fixed work takes what is expected of it
 /// now.
 std::vector<double> undisturbed_seconds(const BenchRun& run, double told_from) {
@@ -124,8 +108,8 @@ std::vector<double> undisturbed_seconds(const BenchRun& run, double told_from) {
 double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_, told_from_)); }
 
 DriftProbe::Slow DriftProbe::slow_drift() const {
-  return {slow_drift_of(undisturbed_seconds(*product_, told_from_)),
-          slow_drift_of(undisturbed_seconds(*pass_, told_from_))};
+  return {slow_deviation(undisturbed_seconds(*product_, told_from_)),
+          slow_deviation(undisturbed_seconds(*pass_, told_from_))};
 }
 
 double DriftProbe::disturbed() const {

@@ -59,6 +59,21 @@ double jitter(std::span<const double> values) {
   return std::sqrt(squares / 2 / double(values.size() - 1));
 }
 
+double slow_deviation(std::span<const double> values) {
+  constexpr std::size_t kParts = 6, kFewest = 3;
+  const double middle = median({values.begin(), values.end()});
+  double squares = 0, by_chance = 0, parts = 0;
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const std::size_t first = i * values.size() / kParts, last = (i + 1) * values.size() / kParts;
+    if (last - first < kFewest) continue;
+    const RobustSummary s = summarise(values.subspan(first, last - first));
+    squares += std::pow(s.median / middle - 1, 2);
+    by_chance += std::pow(s.median_error / middle, 2);
+    ++parts;
+  }
+  return parts < 2 ? 0 : std::sqrt(std::max(0.0, squares / (parts - 1) - by_chance / parts));
+}
+
 double trimmed_rms(std::vector<double> sizes) {
   std::sort(sizes.begin(), sizes.end());
   sizes.resize(sizes.size() - sizes.size() / 10);

@@ -47,6 +47,9 @@ RobustSummary summarise_visits(std::span<const Observed> values);
 
 /// Relative standard deviation of neighbouring values: what changes from one to the next. 0 of fewer than two.
 double jitter(std::span<const double> values);
+/// Relative standard deviation of what comes and goes slowly: of the middle over each sixth of these values, in order,
+/// less what so few vary by when nothing does. 0 where fewer than two of the sixths have three.
+double slow_deviation(std::span<const double> values);
 /// Root mean square of all but the largest tenth.
 double trimmed_rms(std::vector<double> sizes);
 

@@ -147,13 +147,16 @@ constexpr Feature kDecodeFeatures[] = {
     {"cold", Spends::Memory, "MB of keys and values that have left the last cache since their last use",
      kMostPerMegabyte, 1},
     {"row_cold", Spends::Memory, "10^6 keys that have left the last cache since their last use", kMostPerMillionRows},
+    {"wide", Spends::Memory,
+     "MB of keys and values that have left the last cache, as far as their step passes over 128 MiB", kMostPerMegabyte},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
      kMostPerColdCall}};
 
 /// Time of attention of few queries, which reads keys and values once, where they lie:
 ///
 ///   t = call + b·Hkv·head + b·H·q·kv·(math·2·(⌈dk⌉c + dv) + scores + tail·(dv mod c))
-///     + b·Hkv·kv·(keys·(dk + dv) + row) + misses of keys and values, by bytes and by keys
+///     + b·Hkv·kv·(keys·(dk + dv) + row) + misses of keys and values, by bytes, by keys and as far as
+///     their step is wide (see few_rows_values)
 ///
 /// c numbers are in a vector. Of keys what does not fill one is one more (all of it is multiplied one by one if there
 /// are fewer, which is left out), of values it is multiplied one by one.
@@ -181,6 +184,7 @@ FeatureRow decode_values(const LawInput& in, const Caches& caches) {
           lost(in, caches, CacheLevel::Second, cached, kKeysAndValues).read,
           cold,
           rows * cold / std::max(cached.read, kLeast),
+          cold * spill(step, kTranslated),
           evicted(step, caches, CacheLevel::Second)};
 }
 

@@ -121,6 +121,8 @@ constexpr Feature kFewFeatures[] = {
     {"b_cold_8", Spends::Memory, "the same, of five to eight rows", kMostPerMegabyte, 1},
     {"run_cold", Spends::Memory, "10^6 pieces of B that lie together, as far as B has left the last cache",
      kMostPerMillionRows},
+    {"b_wide", Spends::Memory, "MB of B that have left the last cache, as far as their step passes over 128 MiB",
+     kMostPerMegabyte},
     {"call_cold", Spends::Overhead, "op, as far as its step does not fit into the second-level cache",
      kMostPerColdCall}};
 
@@ -131,12 +133,16 @@ constexpr Feature kFewFeatures[] = {
 ///     + result·b·m·n·k/8 + tail·b·m·k·(n mod lanes) (B straight)
 ///     or column·b·m·n·⌈A / 16 KB⌉ + reload·b·m·n·k/c + tail·b·m·n if k does not fill vectors (B transposed; c columns
 ///     at once: 4, of seven and eight rows 2)
-///     + (b_warm, b_cold_2, b_cold_4 or b_cold_8) · what of B has left a cache + run_cold·rows of it + call_cold
+///     + (b_warm, b_cold_2, b_cold_4 or b_cold_8) · what of B has left a cache + run_cold·rows of it
+///     + b_wide·what of B has left the last cache·x²/(1 + x²), x = W / 128 MiB + call_cold
 ///
 /// Rows are multiplied while B is fetched: more than two take longer than loads from a near cache, eight nearly as long
 /// as loads from memory. So what is left to wait for falls with m: few and b_cold_*, in steps, as where it ends is up
-/// to the processor. What fetches ahead by itself starts anew with each row of B: hence run_cold. Coefficients:
-/// `gemm.few_*`.
+/// to the processor. What fetches ahead by itself starts anew with each row of B: hence run_cold. The more a step
+/// passes over, the longer the way to what tells where its pages are, the more so for a virtual machine: hence b_wide
+/// (one or two rows read B at 35 GB/s where steps pass over 28 to 56 MB of a Zen 5 of 32 MB of last cache, at 29 and 23
+/// GB/s, B straight and transposed, where 112, at 27 and 18 where 160; at 28, 20 and 14 where 40, 80 and 112 MB on an
+/// Intel Xeon). Coefficients: `gemm.few_*`.
 FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
   const Gemm g = product(in.work);
   const double b = double(g.batch), m = double(g.m), n = double(g.n), k = double(g.k), item = bits(g.dtype) / 8.0;
@@ -162,6 +168,7 @@ FeatureRow few_rows_values(const LawInput& in, const Caches& caches) {
           m > 2 && m <= 4 ? cold : 0,
           m > 4 ? cold : 0,
           b * (g.transpose_b ? n : k) / kMillion * cold / std::max(moved.read, kLeast),
+          cold * spill(step, kTranslated),
           evicted(step, caches, CacheLevel::Second)};
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "sim/app/measured_round.hpp"
 #include "sim/app/validation_ops.hpp"
 #include "sim/plan/builder.hpp"
+#include "tests/app_testing.hpp"
 
 using namespace orrery;
 
@@ -133,4 +136,49 @@ TEST_CASE("the rounds that count are the least disturbed ones, however long they
   counted.add(round_of(1, 0));  // a quiet one is as good as another
   CHECK(counted.rounds()[0].seconds == 4);
   CHECK(counted.measured() == 6);
+}
+
+namespace {
+
+/// A plan of one op, both predicted as 1 within 10 %.
+ValidatedPlan plan_measured(double step, double op) {
+  ValidatedPlan p;
+  p.name = "p";
+  p.predicted = 1, p.low = 0.9, p.high = 1.1, p.measured = p.as_run = step;
+  p.ops.push_back({OpClass::Gemm, "gemm", 1, 0.9, 1.1, op});
+  return p;
+}
+
+Validation validation_of(double step, double op, double disturbed) {
+  Validation v;
+  v.plans.push_back(plan_measured(step, op));
+  v.disturbed = disturbed;
+  return v;
+}
+
+}  // namespace
+
+TEST_CASE("intervals are judged over several calibrations together, and over those of an idle computer", "[app]") {
+  const Validation idle = validation_of(1.05, 1.02, 0.1), busy = validation_of(1.25, 0.8, 0.6);
+  const std::vector<const Validation*> both{&idle, &busy};
+  const std::vector<IntervalCheck> checks = intervals_of(both);
+  const auto all = std::find_if(checks.begin(), checks.end(), [](const auto& c) { return c.what == kOpsAndPlans; });
+  REQUIRE(all != checks.end());
+  CHECK(all->count == 4);
+  CHECK(all->coverage == Approx(0.5));
+  CHECK(all->median_half_width == Approx(0.1));
+  // Errors of 1/1.02, 1/1.05, 1/1.25 and 1/0.8.
+  CHECK(all->median_abs_error == Approx(((1 - 1 / 1.05) + (1 - 1 / 1.25)) / 2));
+  CHECK(mean_abs_error(both) == Approx(all->median_abs_error));
+
+  testing::QuietApp app;
+  const std::string text = to_text(both, app.console);
+  CHECK_THAT(text, Catch::Contains("idle below 40 %"));
+  CHECK_THAT(text, Catch::Contains("-4.8 %  -20.0 %  1 of 2"));
+  const nlohmann::json document = to_json(both);
+  CHECK(document.at("validations").size() == 2);
+  CHECK(document.at("worst_abs_error") == Approx(0.2));
+  // Where all were idle, or none was, there is nothing to tell apart.
+  const std::vector<const Validation*> same{&idle, &idle};
+  CHECK_THAT(to_text(same, app.console), !Catch::Contains("idle below"));
 }

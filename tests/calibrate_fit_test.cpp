@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "calibrate/fit.hpp"
+#include "calibrate/statistics.hpp"
 #include "calibrate/step_check.hpp"
 
 using namespace orrery;
@@ -230,4 +231,17 @@ TEST_CASE("jitter is the standard deviation of one visit, whatever the machine d
   CHECK(jitter(drifting) == Approx(0.05).epsilon(0.05));
   CHECK(jitter(std::vector<double>{1}) == 0);
   CHECK(trimmed_rms({3, 3, 3, 3, 3, 3, 3, 3, 3, 1000}) == Approx(3));
+}
+
+TEST_CASE("what comes and goes slowly is told from what comes from one sample to the next", "[calibrate]") {
+  Random r{7};
+  std::vector<double> noisy, drifting;
+  for (int i = 0; i < 240; ++i) {
+    noisy.push_back(std::exp(0.1 * r.normal()));
+    drifting.push_back((i < 120 ? 0.95 : 1.05) * std::exp(0.02 * r.normal()));
+  }
+  // Middles of 40 samples vary by 1.25 · 10 % / √40 = 2 % by chance.
+  CHECK(slow_deviation(noisy) < 0.02);
+  CHECK(slow_deviation(drifting) == Approx(0.1 * std::sqrt(0.3)).margin(0.01));
+  CHECK(slow_deviation(std::vector<double>{1, 2, 3}) == 0);
 }
