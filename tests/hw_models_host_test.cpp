@@ -361,3 +361,18 @@ TEST_CASE("what a few rows wait for falls with their number, and sums begin anew
   CHECK(feature("split", of(8, 64, 513, true)) == Approx(64 * 513));
   CHECK(feature("split", of(8, 64, 512, true)) == 0);
 }
+
+TEST_CASE("what is read from memory takes longer the more a step passes over", "[hw_models]") {
+  const Gemm g{.m = 1, .n = 64, .k = 512, .transpose_b = true};
+  const Work decode{AttentionForward{.shape = {.heads = 2, .kv_heads = 2, .q = 1, .kv = 128, .qk_dim = 64, .v_dim = 64},
+                                     .keep_lse = false}};
+  for (const double mib : {32.0, 128.0, 512.0}) {
+    Bindings step;
+    step.working_set = mib * (1 << 20);
+    // 128 KiB of B, 128 KiB of keys and values, a cache of 16 MiB, and tables for half of 128 MiB.
+    const auto part = [](double times) { return times * times / (1 + times * times); };
+    const double lost = 131072 * part(mib / 16) * part(mib / 128);
+    CHECK(millions(few_rows_form(), "b_wide", {Work{g}, step}) == Approx(lost));
+    CHECK(millions(attention_decode_form(), "wide", {decode, step}) == Approx(lost));
+  }
+}
