@@ -27,7 +27,7 @@ constexpr double kMemoryOfNeighbours = 0.12;
 // And of all time, beside the clock that is corrected for: how often a hypervisor stops the cores (7,600 to 24,000
 // times a second for 2 us) and how much of a step's own data the last cache keeps beside theirs. By which trainings, or
 // products of many rows, were off in common: 1.7 % root mean square of nine validations on a shared Sapphire Rapids,
-// 1.2 % of 20 on a Zen 4, 1.9 % of eleven on a Zen 5 (1.3 % of seven behind which the cores were idle).
+// 1.2 % of 20 on a Zen 4, 1.9 % of twelve on a Zen 5 (1.3 % of the eight in which others used the cores least).
 constexpr double kClockOfNeighbours = 0.017;
 
 BytesPerSecond rate_of(const MovingBench& b, const std::vector<MeasuredPlan>& plans) {
