@@ -128,7 +128,7 @@ double spill(Bytes size, Bytes cache);
 /// What a step may pass over until the tables that tell where its pages are have half left the caches, too: what is
 /// read from memory takes longer from there on. It lies between 56 and 160 MB on a Zen 5 and on an Intel Xeon, virtual
 /// machines both, whose tables are twice as deep.
-constexpr Bytes kTranslated{134217728};
+constexpr Bytes kTranslated{128 * 1024.0 * 1024.0};
 /// The part of what was used `distance` bytes ago that a cache no longer keeps: xᵖ / (1 + xᵖ) with x = distance /
 /// capacity. A step walks over the same bytes again and again, of which a cache of its own that replaces the oldest
 /// keeps all or nothing: p = 8. The last one spreads lines over its sets by a hash, keeps some of what is too large,

@@ -175,6 +175,7 @@ TEST_CASE("intervals are judged over several calibrations together, and over tho
   const std::string text = to_text(both, app.console);
   CHECK_THAT(text, Catch::Contains("idle below 40 %"));
   CHECK_THAT(text, Catch::Contains("-4.8 %  -20.0 %  1 of 2"));
+  CHECK_THAT(text, Catch::Contains("peak memory is exact on 2 of 2 plans"));
   const nlohmann::json document = to_json(both);
   CHECK(document.at("validations").size() == 2);
   CHECK(document.at("worst_abs_error") == Approx(0.2));

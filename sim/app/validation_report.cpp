@@ -32,18 +32,19 @@ std::string peak_text(const ValidatedPlan& p) {
 }
 
 /// On how many plans the prediction of the peak is exact, and how far it is off on the others.
-std::string peaks_text(const Validation& v) {
-  std::size_t exact = 0;
+std::string peaks_text(Validations validations) {
+  std::size_t exact = 0, all = 0;
   double above = 0, below = 0;
-  for (const ValidatedPlan& p : v.plans) {
-    exact += p.peak_predicted == p.peak_measured;
-    if (p.peak_measured == 0) continue;
-    const double error = double(p.peak_predicted) / double(p.peak_measured) - 1;
-    above = std::max(above, error), below = std::min(below, error);
-  }
-  std::string text =
-      fmt::format("peak memory is exact on {} of {} plan{}", exact, v.plans.size(), v.plans.size() == 1 ? "" : "s");
-  if (exact < v.plans.size())
+  for (const Validation* v : validations)
+    for (const ValidatedPlan& p : v->plans) {
+      ++all;
+      exact += p.peak_predicted == p.peak_measured;
+      if (p.peak_measured == 0) continue;
+      const double error = double(p.peak_predicted) / double(p.peak_measured) - 1;
+      above = std::max(above, error), below = std::min(below, error);
+    }
+  std::string text = fmt::format("peak memory is exact on {} of {} plan{}", exact, all, all == 1 ? "" : "s");
+  if (exact < all)
     text +=
         fmt::format(", off by {:+.1f} % to {:+.1f} % on the others: streams of a rank free storage in another order",
                     100 * below, 100 * above);
@@ -190,7 +191,7 @@ std::string to_text(const Validation& v, const Console& console) {
       "\n  mean error {} over {} plan{}, worst {:.1f} %; {:.0f} % of measurements inside of their 90 % interval\n",
       console.bold(fmt::format("{:.1f} %", 100 * v.mean_abs_error())), v.plans.size(), v.plans.size() == 1 ? "" : "s",
       100 * v.worst_abs_error(), 100 * v.coverage());
-  text += fmt::format("  {}\n", peaks_text(v));
+  text += fmt::format("  {}\n", peaks_text(std::array{&v}));
   text += fmt::format("  {}; {}\n", rounds_text(v), drift_text(v));
   text += taken_out_text(v);
   return text + "\n" + intervals_text(std::array{&v});
@@ -199,7 +200,8 @@ std::string to_text(const Validation& v, const Console& console) {
 std::string to_text(Validations validations, const Console& console) {
   std::string text = fmt::format("{} behind each of {} calibrations of {}\n\n", console.bold("predicted and measured"),
                                  validations.size(), validations.front()->machine);
-  return text + errors_text(validations) + "\n" + calibrations_text(validations) + "\n" + intervals_text(validations);
+  text += errors_text(validations) + fmt::format("\n  {}\n\n", peaks_text(validations));
+  return text + calibrations_text(validations) + "\n" + intervals_text(validations);
 }
 
 double mean_abs_error(Validations validations) {
