@@ -48,30 +48,15 @@ void DriftProbe::sample() {
   pass_->run(1, 1);
 }
 
-namespace {
-
-/// One of each visit: all of its executions together, as disturbed as the one that was so most.
-std::vector<Observed> visits_of(const std::vector<Observed>& executions) {
-  std::vector<Observed> out;
-  for (const Observed& o : executions) {
-    if (out.empty() || out.back().visit != o.visit) {
-      out.push_back(o);
-      continue;
-    }
-    out.back().value += o.value;
-    out.back().disturbed = std::max(out.back().disturbed, o.disturbed);
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<Observed> DriftProbe::samples() const {
-  std::vector<Observed> all = visits_of(product_->totals());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Observed& pass = pass_->totals()[i];
-    all[i].value += pass.value;
-    all[i].disturbed = std::max(all[i].disturbed, pass.disturbed);
+  std::vector<Observed> all;
+  for (const std::span<const Observed> products : by_visit(product_->totals())) {
+    Observed sample = pass_->totals()[all.size()];
+    for (const Observed& o : products) {
+      sample.value += o.value;
+      sample.disturbed = std::max(sample.disturbed, o.disturbed);
+    }
+    all.push_back(sample);
   }
   tell_from(all, told_from_, quiet_core());
   return all;

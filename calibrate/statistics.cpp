@@ -95,12 +95,21 @@ RobustSummary summarise(std::span<const double> values) {
   return s;
 }
 
-std::vector<double> visit_medians(std::span<const Observed> values) {
-  std::vector<double> out;
+std::vector<std::span<const Observed>> by_visit(std::span<const Observed> values) {
+  std::vector<std::span<const Observed>> out;
   for (auto first = values.begin(); first != values.end();) {
     const auto last = std::find_if(first, values.end(), [&](const Observed& o) { return o.visit != first->visit; });
+    out.emplace_back(first, last);
+    first = last;
+  }
+  return out;
+}
+
+std::vector<double> visit_medians(std::span<const Observed> values) {
+  std::vector<double> out;
+  for (const std::span<const Observed> visit : by_visit(values)) {
     std::vector<double> mine;
-    for (; first != last; ++first) mine.push_back(first->value);
+    for (const Observed& o : visit) mine.push_back(o.value);
     out.push_back(median(std::move(mine)));
   }
   return out;

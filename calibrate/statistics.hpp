@@ -39,6 +39,8 @@ struct RobustSummary {
   double relative_error() const { return median > 0 ? 1.96 * median_error / median : 0; }
 };
 RobustSummary summarise(std::span<const double> values);
+/// Those of each visit, in order.
+std::vector<std::span<const Observed>> by_visit(std::span<const Observed> values);
 /// The middle one of each visit, in order.
 std::vector<double> visit_medians(std::span<const Observed> values);
 /// Of measurements that came in several visits: the error of the median is that of so many visits as there are, from

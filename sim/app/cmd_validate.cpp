@@ -76,9 +76,8 @@ class Validate final : public Command {
     for (const Validation& each : validations) all.push_back(&each);
     const int code = max_error_ && mean_abs_error(all) > *max_error_ ? exit_code::kMissed : exit_code::kOk;
     if (options_.peers && options_.peers->process() != 0) return code;
-    const bool several = all.size() > 1;
     Validation& v = validations.back();
-    const nlohmann::json document = several ? to_json(Validations{all}) : to_json(v);
+    const nlohmann::json document = to_json(all);
     std::vector<std::string> folders;
     std::string details;
     const bool asked = !arguments.empty();  // for these scenarios; a grid is told of in its table alone
@@ -90,8 +89,7 @@ class Validate final : public Command {
     if (context.json)
       context.console.out(document.dump(2) + "\n");
     else
-      context.console.out((several ? to_text(Validations{all}, context.console) : to_text(v, context.console)) +
-                          details + next_text(arguments, folders, context.console));
+      context.console.out(to_text(all, context.console) + details + next_text(arguments, folders, context.console));
     return code;
   }
 

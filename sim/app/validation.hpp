@@ -113,12 +113,11 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
 std::vector<Scenario> validation_grid(const AppContext& context, const std::string& grid = "single",
                                       const std::string& cluster = {});
 
-std::string to_text(const Validation& validation, const Console& console);
-/// Of the same plans behind several calibrations: how far each is off behind each, and how intervals do over all.
+/// Of one, the plans with their intervals; of the same plans behind several calibrations, how far each is off behind
+/// each, and how intervals do over all.
 std::string to_text(Validations validations, const Console& console);
 /// Where one plan's prediction was wrong: ops by name.
 std::string worst_ops_text(const ValidatedPlan& plan, std::size_t rows);
-nlohmann::json to_json(const Validation& validation);
 nlohmann::json to_json(Validations validations);
 /// Over the plans of all of them.
 double mean_abs_error(Validations validations);

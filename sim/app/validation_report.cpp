@@ -172,9 +172,8 @@ std::string calibrations_text(Validations validations) {
   return table.text("  ");
 }
 
-}  // namespace
-
-std::string to_text(const Validation& v, const Console& console) {
+/// The plans with their intervals, and what the machine did meanwhile.
+std::string text_of_one(const Validation& v, const Console& console) {
   Table table{{{"plan"},
                {"predicted", Align::Right},
                {"90 % interval", Align::Right},
@@ -197,7 +196,10 @@ std::string to_text(const Validation& v, const Console& console) {
   return text + "\n" + intervals_text(std::array{&v});
 }
 
+}  // namespace
+
 std::string to_text(Validations validations, const Console& console) {
+  if (validations.size() == 1) return text_of_one(*validations.front(), console);
   std::string text = fmt::format("{} behind each of {} calibrations of {}\n\n", console.bold("predicted and measured"),
                                  validations.size(), validations.front()->machine);
   text += errors_text(validations) + fmt::format("\n  {}\n\n", peaks_text(validations));
@@ -236,19 +238,7 @@ nlohmann::json intervals_json(Validations validations) {
   return intervals;
 }
 
-}  // namespace
-
-nlohmann::json to_json(Validations validations) {
-  nlohmann::json each = nlohmann::json::array();
-  for (const Validation* v : validations) each.push_back(to_json(*v));
-  return {{"schema_version", kSchemaVersion},
-          {"validations", each},
-          {"intervals", intervals_json(validations)},
-          {"mean_abs_error", mean_abs_error(validations)},
-          {"worst_abs_error", worst_abs_error(validations)}};
-}
-
-nlohmann::json to_json(const Validation& v) {
+nlohmann::json json_of_one(const Validation& v) {
   nlohmann::json plans = nlohmann::json::array();
   for (const ValidatedPlan& p : v.plans) {
     nlohmann::json ops = nlohmann::json::array();
@@ -292,6 +282,19 @@ nlohmann::json to_json(const Validation& v) {
           {"slowdown", v.slowdown},
           {"cores", v.cores ? nlohmann::json(*v.cores) : nlohmann::json()},
           {"wall_seconds", v.seconds}};
+}
+
+}  // namespace
+
+nlohmann::json to_json(Validations validations) {
+  if (validations.size() == 1) return json_of_one(*validations.front());
+  nlohmann::json each = nlohmann::json::array();
+  for (const Validation* v : validations) each.push_back(json_of_one(*v));
+  return {{"schema_version", kSchemaVersion},
+          {"validations", each},
+          {"intervals", intervals_json(validations)},
+          {"mean_abs_error", mean_abs_error(validations)},
+          {"worst_abs_error", worst_abs_error(validations)}};
 }
 
 }  // namespace orrery
