@@ -20,8 +20,11 @@ std::atomic<std::int64_t> allocations{0};  // of this test program, by the opera
 
 }  // namespace
 
-// Inlined by halves they look like pairs that do not match.
-#ifndef ORRERY_SANITIZED  // sanitizers bring their own
+#ifdef ORRERY_SANITIZED
+constexpr double kShadow = 1.0 / 8;  // bytes that AddressSanitizer keeps for each; some kernels take them at a look
+#else
+constexpr double kShadow = 0;
+// Sanitizers bring their own. Inlined by halves these look like pairs that do not match.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
@@ -157,8 +160,10 @@ TEST_CASE("the process grows by what the arena needed", "[runtime]") {
   e->prepare(plan);
   const std::int64_t before = resident_bytes();
   e->execute(plan, {});
-  const auto grown = static_cast<double>(resident_bytes() - before);
-  CHECK(grown == Approx(static_cast<double>(e->take().peaks.front().arena_bytes)).epsilon(0.03));
+  const auto grown = static_cast<double>(resident_bytes() - before),
+             needed = static_cast<double>(e->take().peaks.front().arena_bytes);
+  CHECK(grown >= 0.97 * needed);
+  CHECK(grown <= (1.03 + kShadow) * needed);
 }
 
 TEST_CASE("types that the host cannot compute in are named with the legal ones", "[runtime][error]") {
