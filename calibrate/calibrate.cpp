@@ -98,6 +98,7 @@ HostParameters describe(const CalibrateOptions& o, const Campaign& campaign, con
   p.peak = best_rate(m);
   p.quiet_core = Seconds{quiet_core()};
   p.probe = Seconds{campaign.probe().seconds()};
+  p.memory_probe = Seconds{campaign.probe().pass_seconds()};
   p.drift = drift_of(m, campaign.probe());
   p.dispatch = usual_gap(m);
   p.memory_bandwidth = rate_of(selection.memory, m.plans);

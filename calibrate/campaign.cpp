@@ -17,11 +17,15 @@ namespace orrery {
 namespace {
 
 constexpr int kFewestRounds = 3;
-constexpr int kVisitsPerSample = 4;               // between two samples of the probe
-constexpr double kGoodEnough = 0.004;             // relative error of the medians at which measuring ends
-constexpr std::int64_t kProbeElements = 1 << 22;  // of the pass over memory
-constexpr int kProbeProducts = 4;                 // at a time; 40 us each
-constexpr std::size_t kFewestSamples = 3;         // of a probe that count, disturbed or not
+constexpr int kVisitsPerSample = 4;        // between two samples of the probe
+constexpr double kGoodEnough = 0.004;      // relative error of the medians at which measuring ends
+constexpr int kProbeProducts = 4;          // at a time; 40 us each
+constexpr std::size_t kFewestSamples = 3;  // of a probe that count, disturbed or not
+
+// The pass reads 64 MiB as products of one row do, another 64 each time, so that a last cache of up to some 200 MB,
+// which samples close to each other leave as it is, does not hold them.
+constexpr std::int64_t kPassColumns = 4096;
+constexpr std::size_t kPasses = 4;
 
 constexpr Bytes kBatch{1.5e9};  // of the benches that are in memory together
 
@@ -38,20 +42,25 @@ Bench probe_bench(Work work) {
 
 }  // namespace
 
-DriftProbe::DriftProbe()
+DriftProbe::DriftProbe(Of of)
     : product_{std::make_unique<BenchRun>(probe_bench(Gemm{.m = 128, .n = 128, .k = 256, .transpose_b = true}))},
-      pass_{std::make_unique<BenchRun>(probe_bench(Copy{size_of(DType::F32, kProbeElements)}))},
-      told_from_{quiet_core()} {}
+      told_from_{quiet_core()} {
+  while (of == Of::CoreAndMemory && passes_.size() < kPasses)
+    passes_.push_back(std::make_unique<BenchRun>(
+        probe_bench(Gemm{.m = 1, .n = kPassColumns, .k = kPassColumns, .transpose_b = true})));
+}
 
 void DriftProbe::sample() {
+  const std::size_t taken = product_->totals().size() / kProbeProducts;
   product_->run(1, kProbeProducts);
-  pass_->run(1, 1);
+  if (!passes_.empty()) passes_[taken % kPasses]->run(0, 1);
 }
 
 std::vector<Observed> DriftProbe::samples() const {
   std::vector<Observed> all;
   for (const std::span<const Observed> products : by_visit(product_->totals())) {
-    Observed sample = pass_->totals()[all.size()];
+    Observed sample;
+    if (!passes_.empty()) sample = passes_[all.size() % kPasses]->totals()[all.size() / kPasses];
     for (const Observed& o : products) {
       sample.value += o.value;
       sample.disturbed = std::max(sample.disturbed, o.disturbed);
@@ -92,9 +101,24 @@ std::vector<double> undisturbed_seconds(const BenchRun& run, double told_from) {
 
 double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_, told_from_)); }
 
+std::vector<double> DriftProbe::passes() const {
+  std::vector<std::vector<double>> runs;
+  std::size_t most = 0;
+  for (const auto& pass : passes_) {
+    runs.push_back(undisturbed_seconds(*pass, told_from_));
+    most = std::max(most, runs.back().size());
+  }
+  std::vector<double> out;
+  for (std::size_t i = 0; i < most; ++i)
+    for (const std::vector<double>& run : runs)
+      if (i < run.size()) out.push_back(run[i]);
+  return out;
+}
+
+double DriftProbe::pass_seconds() const { return passes_.empty() ? 0 : median(passes()); }
+
 DriftProbe::Slow DriftProbe::slow_drift() const {
-  return {slow_deviation(undisturbed_seconds(*product_, told_from_)),
-          slow_deviation(undisturbed_seconds(*pass_, told_from_))};
+  return {slow_deviation(undisturbed_seconds(*product_, told_from_)), slow_deviation(passes())};
 }
 
 double DriftProbe::disturbed() const {

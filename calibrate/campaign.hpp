@@ -11,14 +11,15 @@
 namespace orrery {
 
 /// A fixed product that a core's own caches hold and a fixed pass over memory that no cache holds, repeated throughout,
-/// to see whether the machine keeps its speed and whether anything interrupts it.
+/// to see whether the machine keeps its speed, what others leave of its memory, and whether anything interrupts it.
 class DriftProbe {
  public:
-  DriftProbe();
+  enum class Of : std::uint8_t { Core, CoreAndMemory };
+  explicit DriftProbe(Of of = Of::CoreAndMemory);
   void sample();
-  /// The middle time of the product, which stays in a core. (A pass over memory takes half as long where samples follow
-  /// each other and a large last cache holds it.)
+  /// The middle time of the product, which stays in a core, and of the pass over memory; 0 where there is none.
   double seconds() const;
+  double pass_seconds() const;
   /// Relative standard deviation of the samples that nothing disturbed, and their largest difference from the median.
   double drift() const;
   double worst() const;
@@ -35,9 +36,12 @@ class DriftProbe {
   /// Product and pass together.
   std::vector<Observed> samples() const;
   std::vector<double> quiet() const;
+  /// Times of the passes, in the order in which they were taken.
+  std::vector<double> passes() const;
 
-  std::unique_ptr<BenchRun> product_, pass_;
-  double told_from_;  // seconds of the fixed work that disturbances are relative to
+  std::unique_ptr<BenchRun> product_;
+  std::vector<std::unique_ptr<BenchRun>> passes_;  // one at a time, in turns
+  double told_from_;                               // seconds of the fixed work that disturbances are relative to
 };
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may

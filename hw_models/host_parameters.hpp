@@ -67,7 +67,7 @@ struct HostParameters {
   double sharing = 0;
   double message_cores = 1;
   Seconds quiet_core;
-  Seconds probe;
+  Seconds probe, memory_probe;
   double drift = 0;
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
@@ -96,6 +96,9 @@ struct HostParameters {
             "time of the fixed work that tells how much the cores are slowed, where laws hold as they stand",
             at_least(Seconds{0}));
     v.field("probe", probe, "time of the drift probe; another time says that the machine is slower or faster now",
+            at_least(Seconds{0}));
+    v.field("memory_probe", memory_probe,
+            "time of the drift probe's pass over memory: what others left of it when the laws were measured",
             at_least(Seconds{0}));
     v.field("drift", drift,
             "relative standard deviation of the time of a step from one time to another, that all ops share",

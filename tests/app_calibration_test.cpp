@@ -122,7 +122,7 @@ TEST_CASE("a computer that has become slower or faster is calibrated again", "[a
   parameters.provenance.date = today();
   parameters.provenance.tool = tool_version();
   parameters.cores = detected_cores() + 1;
-  DriftProbe probe;
+  DriftProbe probe{DriftProbe::Of::Core};
   for (int i = 0; i < 9; ++i) probe.sample();
   const auto reason_with = [&](double times) {
     const testing::TemporaryFolder home;

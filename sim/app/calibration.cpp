@@ -43,7 +43,7 @@ bool is_old(const std::string& date) {
 double slowdown_since(const HostParameters& host) {
   if (host.probe <= Seconds{0}) return 0;
   expect_quiet_core(host.quiet_core.base());
-  DriftProbe probe;
+  DriftProbe probe{DriftProbe::Of::Core};
   for (int i = 0; i < kProbeSamples; ++i) probe.sample();
   return probe.seconds() / host.probe.base() - 1;
 }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kStepWeight = 10;                     // of a point in a fit, against one of an op that stands alone
 constexpr std::int64_t kWidest = 1024, kNarrow = 320;  // hidden sizes; narrow models stay in the caches
-constexpr StepCounts kFullSteps{14, 6, 3, 3, 32, 8, 12}, kQuickSteps{6, 2, 0, 0, 10, 3, 4};
+constexpr StepCounts kFullSteps{14, 6, 3, 3, 32, 8, 4, 12}, kQuickSteps{6, 2, 0, 0, 10, 3, 1, 4};
 
 struct Sizes : DrawnModel {
   std::int64_t batch = 1, sequence = 64;
@@ -128,13 +128,16 @@ Node generation_of(const Sizes& s) {
 
 Scenario draw_generation(Random& r, StepSize size, const Locations& locations) {
   constexpr double kMost = 1e9, kMostWeights = 25e6;
-  // What was said before a step passes through all caches between two uses of a weight, or does not fit into any.
-  constexpr double kLeastOfWide = 12e6, kMostOfWide = 120e6;
+  // What was said before a step passes through all caches between two uses of a weight, or does not fit into any. Long:
+  // nor does what a single op reads of it.
+  constexpr double kLeastOfWide = 12e6, kLeastOfLayer = 16e6, kMostKept = 120e6;
   for (;;) {
     const Sizes s = draw_sizes(r, 8, r.below(3) == 0 ? kNarrow : kWidest);
     if (2 * s.weights() * double(s.batch) > kMost || s.weights() > kMostWeights) continue;
     const double kept = s.kept_bytes();
-    if (size == StepSize::Wide && (kept < kLeastOfWide || kept > kMostOfWide)) continue;
+    if (size != StepSize::Small && kept > kMostKept) continue;
+    if (size == StepSize::Wide && kept < kLeastOfWide) continue;
+    if (size == StepSize::Long && kept < double(s.layers) * kLeastOfLayer) continue;
     return make(s, "generate", generation_of(s), locations);
   }
 }
@@ -183,6 +186,7 @@ std::vector<Scenario> draw_scenarios(const StepCounts& counts, std::uint64_t see
   add(counts.long_trainings, training(StepSize::Long));
   add(counts.generations, generation(StepSize::Small));
   add(counts.wide_generations, generation(StepSize::Wide));
+  add(counts.long_generations, generation(StepSize::Long));
   add(counts.verifications, [&] { return draw_verification(random, locations); });
   return drawn;
 }

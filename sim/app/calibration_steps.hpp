@@ -15,7 +15,7 @@ class Wiring;
 /// Small: a step of a few milliseconds to a tenth of a second. Wide: of a training hidden sizes of 448 and more, up to
 /// a quarter of a second, with tensors of several MB; of a generation keys and values of 12 to 120 MB. Deep, of a
 /// training: 8 to 16 million weights in 3 layers and more, for few tokens; Long: 80 to 240 MB kept for the backward
-/// pass.
+/// pass. Of a generation: 16 MB and more of keys and values in each layer.
 enum class StepSize : std::uint8_t { Small, Wide, Deep, Long };
 
 /// A language model of random sizes and what is done with it.
@@ -31,7 +31,7 @@ Bench step_bench(const Scenario& scenario, const Wiring& wiring);
 
 struct StepCounts {
   std::int64_t trainings = 0, wide_trainings = 0, deep_trainings = 0, long_trainings = 0;
-  std::int64_t generations = 0, wide_generations = 0, verifications = 0;
+  std::int64_t generations = 0, wide_generations = 0, long_generations = 0, verifications = 0;
 };
 /// Whole steps for a calibration, lowered as for a user, and other ones to check it by.
 StepCounts calibration_counts(bool quick);

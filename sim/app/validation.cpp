@@ -209,10 +209,10 @@ void measure_batch(MeasureJob& job, const std::vector<std::size_t>& batch, std::
   };
   for (std::int64_t round = 0; round <= kMostRounds * job.options.repeats; ++round) {
     if (std::all_of(counted.begin(), counted.end(), [](const CountedRounds& c) { return c.are_quiet(); })) break;
-    if (job.probe) job.probe->sample();
     if (job.cores) job.cores->sample();
     for (std::size_t k = 0; k < batch.size(); ++k) {
       if (counted[k].are_quiet()) continue;
+      if (job.probe) job.probe->sample();
       measure(k, round == 0);
       job.rounds_done += round <= job.options.repeats;
     }
@@ -268,10 +268,12 @@ std::string grid_file(const Locations& locations, const std::string& grid) {
       "`plans`"};
 }
 
-void keep_probe(Validation& v, const DriftProbe& probe, Seconds when_calibrated) {
+void keep_probe(Validation& v, const DriftProbe& probe, const HostParameters& when_calibrated) {
   v.is_probed = true;
   v.drift = probe.drift(), v.worst_drift = probe.worst(), v.disturbed = probe.disturbed();
-  if (when_calibrated > Seconds{0}) v.slowdown = probe.seconds() / when_calibrated.base() - 1;
+  const auto since = [](double now, Seconds then) { return then > Seconds{0} ? now / then.base() - 1 : 0.0; };
+  v.slowdown = since(probe.seconds(), when_calibrated.probe);
+  v.memory_slowdown = since(probe.pass_seconds(), when_calibrated.memory_probe);
 }
 
 }  // namespace
@@ -314,7 +316,7 @@ Validation validate_scenarios(const std::vector<Scenario>& scenarios, const Vali
   context.console.end_progress();
   v.machine = v.plans.front().measurement.machine;
   v.parameters = v.plans.front().report.parameters;
-  if (job.probe) keep_probe(v, *job.probe, context.wiring.host_parameters().probe);
+  if (job.probe) keep_probe(v, *job.probe, context.wiring.host_parameters());
   if (job.cores) v.cores = job.cores->cores();
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return v;

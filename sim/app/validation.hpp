@@ -70,7 +70,8 @@ struct Validation {
   double drift = 0, worst_drift = 0;  // of the drift probe between the plans
   double disturbed = 0;               // part of the probe's samples during which something else used the core
   std::optional<double> cores;  // so many times the work of one core all did together; if a plan has several ranks
-  double slowdown = 0;          // of the probe since the calibration, relative; 0: not known
+  // Of the probe since the calibration, relative, in the core and from memory; 0: not known.
+  double slowdown = 0, memory_slowdown = 0;
   double seconds = 0;
 
   /// Whether something else used the core during less than `kOftenDisturbed` of the samples.

@@ -59,6 +59,9 @@ std::string drift_text(const Validation& v) {
   if (std::abs(v.slowdown) > kMuchSlower)
     text += fmt::format("\n  the machine is {:.0f} % {} than when it was calibrated", 100 * std::abs(v.slowdown),
                         v.slowdown > 0 ? "slower" : "faster");
+  if (std::abs(v.memory_slowdown) > kMuchSlower)
+    text += fmt::format("\n  a pass over memory takes {:.2f} times as long as when it was calibrated",
+                        1 + v.memory_slowdown);
   if (v.cores) text += fmt::format("\n  all cores together did the work of {:.2f}", *v.cores);
   if (v.disturbed > kMuchDisturbed)
     text += fmt::format("\n  the machine was not idle: something else used the cores at {:.0f} % of those samples",
@@ -280,6 +283,7 @@ nlohmann::json json_of_one(const Validation& v) {
           {"worst_drift", v.worst_drift},
           {"disturbed", v.disturbed},
           {"slowdown", v.slowdown},
+          {"memory_slowdown", v.memory_slowdown},
           {"cores", v.cores ? nlohmann::json(*v.cores) : nlohmann::json()},
           {"wall_seconds", v.seconds}};
 }
