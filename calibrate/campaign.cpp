@@ -22,9 +22,9 @@ constexpr double kGoodEnough = 0.004;      // relative error of the medians at w
 constexpr int kProbeProducts = 4;          // at a time; 40 us each
 constexpr std::size_t kFewestSamples = 3;  // of a probe that count, disturbed or not
 
-// The pass reads 64 MiB as products of one row do, another 64 each time, so that a last cache of up to some 200 MB,
-// which samples close to each other leave as it is, does not hold them.
-constexpr std::int64_t kPassColumns = 4096;
+// The pass reads 64 MiB, another 64 each time, so that a last cache of up to some 200 MB, which samples close to each
+// other leave as it is, does not hold them.
+const Work kPass{Gemm{.m = 1, .n = 4096, .k = 4096, .transpose_b = true}};
 constexpr std::size_t kPasses = 4;
 
 constexpr Bytes kBatch{1.5e9};  // of the benches that are in memory together
@@ -45,22 +45,25 @@ Bench probe_bench(Work work) {
 DriftProbe::DriftProbe(Of of)
     : product_{std::make_unique<BenchRun>(probe_bench(Gemm{.m = 128, .n = 128, .k = 256, .transpose_b = true}))},
       told_from_{quiet_core()} {
+  UsualValues values;
   while (of == Of::CoreAndMemory && passes_.size() < kPasses)
-    passes_.push_back(std::make_unique<BenchRun>(
-        probe_bench(Gemm{.m = 1, .n = kPassColumns, .k = kPassColumns, .transpose_b = true})));
+    passes_.push_back(std::make_unique<BenchRun>(probe_bench(kPass), values));
 }
 
 void DriftProbe::sample() {
-  const std::size_t taken = product_->totals().size() / kProbeProducts;
+  if (!passes_.empty()) passes_[taken() % kPasses]->run(0, 1);
   product_->run(1, kProbeProducts);
-  if (!passes_.empty()) passes_[taken % kPasses]->run(0, 1);
 }
+
+std::size_t DriftProbe::taken() const { return product_->totals().size() / kProbeProducts; }
+
+Observed DriftProbe::pass(std::size_t sample) const { return passes_[sample % kPasses]->totals()[sample / kPasses]; }
 
 std::vector<Observed> DriftProbe::samples() const {
   std::vector<Observed> all;
   for (const std::span<const Observed> products : by_visit(product_->totals())) {
     Observed sample;
-    if (!passes_.empty()) sample = passes_[all.size() % kPasses]->totals()[all.size() / kPasses];
+    if (!passes_.empty()) sample = pass(all.size());
     for (const Observed& o : products) {
       sample.value += o.value;
       sample.disturbed = std::max(sample.disturbed, o.disturbed);
@@ -102,23 +105,22 @@ std::vector<double> undisturbed_seconds(const BenchRun& run, double told_from) {
 double DriftProbe::seconds() const { return median(undisturbed_seconds(*product_, told_from_)); }
 
 std::vector<double> DriftProbe::passes() const {
-  std::vector<std::vector<double>> runs;
-  std::size_t most = 0;
-  for (const auto& pass : passes_) {
-    runs.push_back(undisturbed_seconds(*pass, told_from_));
-    most = std::max(most, runs.back().size());
-  }
+  std::vector<Observed> all;
+  for (std::size_t i = 0; !passes_.empty() && i < taken(); ++i) all.push_back(pass(i));
+  tell_from(all, told_from_, quiet_core());
   std::vector<double> out;
-  for (std::size_t i = 0; i < most; ++i)
-    for (const std::vector<double>& run : runs)
-      if (i < run.size()) out.push_back(run[i]);
+  for (const Observed& o : undisturbed(std::move(all), kPass)) out.push_back(o.value);
   return out;
 }
 
-double DriftProbe::pass_seconds() const { return passes_.empty() ? 0 : median(passes()); }
+double DriftProbe::pass_seconds() const { return median(passes()); }
 
 DriftProbe::Slow DriftProbe::slow_drift() const {
   return {slow_deviation(undisturbed_seconds(*product_, told_from_)), slow_deviation(passes())};
+}
+
+double slowdown_since(double seconds, Seconds when_calibrated) {
+  return when_calibrated > Seconds{0} ? seconds / when_calibrated.base() - 1 : 0;
 }
 
 double DriftProbe::disturbed() const {
@@ -188,9 +190,12 @@ bool Campaign::is_stopped(double now) const {
 
 bool Campaign::measure(const std::vector<std::size_t>& batch, double until, Random& random) {
   Runs runs;
-  for (const std::size_t i : batch) {
-    if (is_stopped(now())) return false;
-    runs.push_back(std::make_unique<BenchRun>(std::move(benches_[i])));
+  {
+    UsualValues values;
+    for (const std::size_t i : batch) {
+      if (is_stopped(now())) return false;
+      runs.push_back(std::make_unique<BenchRun>(std::move(benches_[i]), values));
+    }
   }
   std::vector<std::size_t> order(runs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

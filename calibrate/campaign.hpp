@@ -36,13 +36,18 @@ class DriftProbe {
   /// Product and pass together.
   std::vector<Observed> samples() const;
   std::vector<double> quiet() const;
-  /// Times of the passes, in the order in which they were taken.
+  std::size_t taken() const;  // samples
+  Observed pass(std::size_t sample) const;
+  /// Times of the passes, in order, as on a core on which the fixed work takes what is expected of it now.
   std::vector<double> passes() const;
 
   std::unique_ptr<BenchRun> product_;
-  std::vector<std::unique_ptr<BenchRun>> passes_;  // one at a time, in turns
+  std::vector<std::unique_ptr<BenchRun>> passes_;  // one each sample, in turns
   double told_from_;                               // seconds of the fixed work that disturbances are relative to
 };
+
+/// How much longer a probe takes now than when the laws were calibrated, relative; 0 where that is not known.
+double slowdown_since(double seconds, Seconds when_calibrated);
 
 /// A fixed product on one core and on all cores at once: whether they are there for this program. A virtual machine may
 /// have fewer than it shows.

@@ -43,22 +43,6 @@ std::int64_t ranks_of(const Plan& plan, const Work& w) {
 /// A number that depends on nothing but its place.
 double scattered(std::size_t i) { return static_cast<double>((i * 2654435761u >> 7) % 1024) / 1024 - 0.5; }
 
-/// Values by place, made once for the largest tensor.
-class UsualValues {
- public:
-  std::span<const double> of(const Tensor& t, const Shape& shape) {
-    const bool is_parameter = t.role == TensorRole::Parameter;
-    std::vector<double>& values = !is_parameter ? small_ : shape.rank > 1 ? weights_ : ones_;
-    const auto n = static_cast<std::size_t>(shape.elements());
-    for (std::size_t i = values.size(); i < n; ++i)
-      values.push_back(!is_parameter ? 1e-3 * static_cast<double>(i % 17) : shape.rank > 1 ? 0.07 * scattered(i) : 1.0);
-    return std::span{values}.first(n);
-  }
-
- private:
-  std::vector<double> weights_, ones_, small_;
-};
-
 /// Writes every persistent tensor of numbers once. Memory that nobody has written is one shared page of zeros, which a
 /// cache holds however large the tensor is.
 void touch_all(Executor& executor, const Plan& plan, UsualValues& values) {
@@ -106,7 +90,19 @@ struct Gathered {
 
 }  // namespace
 
-BenchRun::BenchRun(Bench bench)
+std::span<const double> UsualValues::of(const Tensor& t, const Shape& shape) {
+  const bool is_parameter = t.role == TensorRole::Parameter;
+  std::vector<double>& values = !is_parameter ? small_ : shape.rank > 1 ? weights_ : ones_;
+  const auto n = static_cast<std::size_t>(shape.elements());
+  values.reserve(n);
+  for (std::size_t i = values.size(); i < n; ++i)
+    values.push_back(!is_parameter ? 1e-3 * static_cast<double>(i % 17) : shape.rank > 1 ? 0.07 * scattered(i) : 1.0);
+  return std::span{values}.first(n);
+}
+
+BenchRun::BenchRun(Bench bench) : BenchRun{std::move(bench), *std::make_unique<UsualValues>()} {}
+
+BenchRun::BenchRun(Bench bench, UsualValues& values)
     : caches_{detected_caches()},
       bench_{std::make_unique<Bench>(std::move(bench))},
       executor_{make_host_executor({.record_spans = true, .record_memory = false, .watch_cores = true})},
@@ -114,7 +110,6 @@ BenchRun::BenchRun(Bench bench)
   bench_->bindings.working_set = working_set(bench_->plan, bench_->bindings).base();
   bench_->bindings.ranks_of_node = bench_->plan.mesh.size();
   executor_->prepare(bench_->plan);
-  UsualValues values;
   touch_all(*executor_, bench_->plan, values);
   const std::vector<ClassId> classes = bench_->plan.class_of_ranks();
   for (std::size_t r = 0; r < classes.size(); ++r) {

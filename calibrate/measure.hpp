@@ -40,10 +40,20 @@ struct MeasuredPlan {
   std::vector<Observed> totals;  // whole executions
 };
 
+/// What tensors of benches hold, by place: made once for the largest of those that share it.
+class UsualValues {
+ public:
+  std::span<const double> of(const Tensor& t, const Shape& shape);
+
+ private:
+  std::vector<double> weights_, ones_, small_;
+};
+
 /// A plan on an executor of its own, and all that was measured of it so far.
 class BenchRun {
  public:
   explicit BenchRun(Bench bench);
+  BenchRun(Bench bench, UsualValues& values);
 
   /// Executes a few times, after as many that are not kept as the caches need to settle: a plan that the last cache may
   /// hold needs several, since what a cache keeps it learns from one execution to the next.

@@ -55,6 +55,22 @@ TEST_CASE("a drawn training and a drawn generation run as benches", "[app]") {
   CHECK(decode.bench().bindings[Symbol::Context] >= 64);
 }
 
+TEST_CASE("each attention of a long generation that is drawn reads 16 to 120 MB of keys and values", "[app]") {
+  App app;
+  Random random{7};
+  const Bench bench = step_bench(draw_generation(random, StepSize::Long, app.wiring.locations()), app.wiring);
+  double all = 0;
+  for (const Op& op : bench.plan.ops)
+    if (const auto* a = std::get_if<AttentionForward>(&bench.plan.work(op))) {
+      const AttentionShape& s = a->shape;
+      const double bytes = 4.0 * double(s.batch * s.kv.at(bench.bindings) * s.kv_heads * (s.qk_dim + s.v_dim));
+      CHECK(bytes >= 16e6);
+      all += bytes;
+    }
+  CHECK(all >= 16e6);
+  CHECK(all <= 1.1 * 120e6);  // and the tokens behind the prompt
+}
+
 TEST_CASE("a drawn verification is a bench of the root and 4 to 63 drafts over what the prompt left", "[app]") {
   App app;
   Random random{7};

@@ -135,6 +135,17 @@ TEST_CASE("benches are measured in turns in any order and come back in order", "
   }
 }
 
+TEST_CASE("a drift probe tells what a core and what memory take, and how much longer than when calibrated",
+          "[calibrate]") {
+  DriftProbe core{DriftProbe::Of::Core}, both;
+  for (int i = 0; i < 9; ++i) core.sample(), both.sample();
+  CHECK(core.seconds() > 0);
+  CHECK(core.pass_seconds() == 0);
+  CHECK(both.pass_seconds() > both.seconds());  // 64 MiB against a product of 40 us
+  CHECK(slowdown_since(0.003, Seconds{0.002}) == Approx(0.5));
+  CHECK(slowdown_since(0.003, Seconds{0}) == 0);
+}
+
 TEST_CASE("a calibration that is told to stop gives nothing", "[calibrate]") {
   int calls = 0;
   CHECK_FALSE(calibrate({.quick = true}, {}, [&](const CalibrateProgress&) { return ++calls < 1; }));

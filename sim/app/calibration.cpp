@@ -40,12 +40,12 @@ bool is_old(const std::string& date) {
 }
 
 /// How much slower the computer does a fixed work now than when it was calibrated, relative; 0 where that is not known.
-double slowdown_since(const HostParameters& host) {
+double slowdown_of_core(const HostParameters& host) {
   if (host.probe <= Seconds{0}) return 0;
   expect_quiet_core(host.quiet_core.base());
   DriftProbe probe{DriftProbe::Of::Core};
   for (int i = 0; i < kProbeSamples; ++i) probe.sample();
-  return probe.seconds() / host.probe.base() - 1;
+  return slowdown_since(probe.seconds(), host.probe);
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ std::string reason_to_calibrate(const AppContext& context) {
   } catch (const UserError&) {
     return "the parameters cannot be read by this version";
   }
-  const double slowdown = slowdown_since(host);
+  const double slowdown = slowdown_of_core(host);
   if (std::abs(slowdown) > kOtherMachine)
     return fmt::format("a fixed work takes {:.2f} times as long as when it was calibrated", 1 + slowdown);
   return {};

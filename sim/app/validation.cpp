@@ -271,9 +271,8 @@ std::string grid_file(const Locations& locations, const std::string& grid) {
 void keep_probe(Validation& v, const DriftProbe& probe, const HostParameters& when_calibrated) {
   v.is_probed = true;
   v.drift = probe.drift(), v.worst_drift = probe.worst(), v.disturbed = probe.disturbed();
-  const auto since = [](double now, Seconds then) { return then > Seconds{0} ? now / then.base() - 1 : 0.0; };
-  v.slowdown = since(probe.seconds(), when_calibrated.probe);
-  v.memory_slowdown = since(probe.pass_seconds(), when_calibrated.memory_probe);
+  v.slowdown = slowdown_since(probe.seconds(), when_calibrated.probe);
+  v.memory_slowdown = slowdown_since(probe.pass_seconds(), when_calibrated.memory_probe);
 }
 
 }  // namespace
