@@ -18,26 +18,37 @@ cd "$root"
 cmake --preset asan >/dev/null
 cmake --build --preset asan --target fuzz_targets
 
-# One process a core; each target gets the time that is left when the targets share the cores evenly.
+# As many processes a target as there are cores, side by side: all cores are busy to the end, however many targets there
+# are. Those of a target learn from what the others found, by its folder.
 mkdir -p "$build/crashes"
 set -- "$build"/bin/fuzz_*
 cores=$(nproc)
-share=$((seconds * cores / $#))
+share=$((seconds / $#))
 [ "$share" -gt 0 ] || share=1
 for target in "$@"; do
-  mkdir -p "$build/corpus/$(basename "$target")" "tests/fuzz/corpus/$(basename "$target")"
+  name=$(basename "$target")
+  mkdir -p "$build/corpus/$name" "tests/fuzz/corpus/$name"
+  rm -f "$build/$name".*.log
 done
 
 export build share
-printf '%s\n' "$@" | xargs -P "$cores" -I TARGET sh -c '
-  name=$(basename TARGET)
-  if TARGET -max_total_time="$share" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 -verbosity=0 \
-    -artifact_prefix="$build/crashes/$name-" "$build/corpus/$name" "tests/fuzz/corpus/$name" >"$build/$name.log" 2>&1; then
-    echo "$name: $share s, $(sed -n "s/^stat::number_of_executed_units: *//p" "$build/$name.log") inputs, no finding"
-  else
-    cat "$build/$name.log"
-    # In base 64, since what a machine of CI keeps is only what it printed.
-    for input in "$build/crashes/$name"-*; do echo "$input:" && base64 "$input"; done
-    echo "$name: FAILED, see $build/crashes/"
-    exit 1
-  fi' || exit 1
+for target in "$@"; do
+  for core in $(seq "$cores"); do printf '%s %s\n' "$target" "$core"; done
+done | xargs -P "$cores" -n 2 sh -c '
+  name=$(basename "$1") log=$build/$(basename "$1").$2.log
+  if "$1" -max_total_time="$share" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 -verbosity=0 \
+    -artifact_prefix="$build/crashes/$name-" "$build/corpus/$name" "tests/fuzz/corpus/$name" >"$log" 2>&1; then
+    exit 0
+  fi
+  cat "$log"
+  # In base 64, since what a machine of CI keeps is only what it printed.
+  for input in "$build/crashes/$name"-*; do echo "$input:" && base64 "$input"; done
+  echo "$name: FAILED, see $build/crashes/"
+  exit 1' sh || exit 1
+
+for target in "$@"; do
+  name=$(basename "$target")
+  sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name".*.log |
+    awk -v name="$name" -v seconds=$((share * cores)) \
+      '{ inputs += $1 } END { printf "%s: %d s, %d inputs, no finding\n", name, seconds, inputs }'
+done
