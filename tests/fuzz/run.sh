@@ -18,34 +18,29 @@ cd "$root"
 cmake --preset asan >/dev/null
 cmake --build --preset asan --target fuzz_targets
 
-# As many processes a target as there are cores, side by side: all cores are busy to the end, however many targets there
-# are. Those of a target learn from what the others found, by its folder.
+# One target after the other on all cores, so that these are busy to the end however many targets there are.
 mkdir -p "$build/crashes"
 set -- $(cd "$build/bin" && echo fuzz_*)
 cores=$(nproc)
 share=$((seconds / $#))
 [ "$share" -gt 0 ] || share=1
+failed=0
 for name in "$@"; do
-  mkdir -p "$build/corpus/$name" "tests/fuzz/corpus/$name"
-  rm -f "$build/$name".*.log
+  log=$build/$name.log
+  mkdir -p "$build/corpus/$name" "$build/jobs/$name" "tests/fuzz/corpus/$name"
+  cd "$build/jobs/$name"  # where the jobs' own logs go, which the common one repeats
+  if "$build/bin/$name" -jobs="$cores" -workers="$cores" -max_total_time="$share" -timeout=10 -rss_limit_mb=1024 \
+    -max_len=65536 -print_final_stats=1 -verbosity=0 -artifact_prefix="$build/crashes/$name-" \
+    "$build/corpus/$name" "$root/tests/fuzz/corpus/$name" >"$log" 2>&1; then
+    inputs=$(awk '/^stat::number_of_executed_units:/ { sum += $2 } END { printf "%d", sum }' "$log")
+    echo "$name: $((share * cores)) s, $inputs inputs, no finding"
+  else
+    cat "$log"
+    # In base 64, since what a machine of CI keeps is only what it printed.
+    for input in "$build/crashes/$name"-*; do echo "$input:" && base64 "$input"; done
+    echo "$name: FAILED, see $build/crashes/"
+    failed=1
+  fi
+  cd "$root"
 done
-
-export build share
-for name in "$@"; do
-  for core in $(seq "$cores"); do echo "$name $core"; done
-done | xargs -P "$cores" -n 2 sh -c '
-  name=$1 log=$build/$1.$2.log
-  "$build/bin/$name" -max_total_time="$share" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 \
-    -verbosity=0 -artifact_prefix="$build/crashes/$name-" "$build/corpus/$name" "tests/fuzz/corpus/$name" \
-    >"$log" 2>&1 && exit 0
-  cat "$log"
-  # In base 64, since what a machine of CI keeps is only what it printed.
-  for input in "$build/crashes/$name"-*; do echo "$input:" && base64 "$input"; done
-  echo "$name: FAILED, see $build/crashes/"
-  exit 1' sh || exit 1
-
-for name in "$@"; do
-  sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name".*.log |
-    awk -v name="$name" -v seconds=$((share * cores)) \
-      '{ inputs += $1 } END { printf "%s: %d s, %d inputs, no finding\n", name, seconds, inputs }'
-done
+exit "$failed"
