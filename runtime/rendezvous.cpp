@@ -8,7 +8,7 @@ void Signal::wait(std::uint32_t round) {
     const std::uint32_t value = value_.load(std::memory_order_acquire);
     if (value == round) return;
     if (value == kCancelled) throw Cancelled{};
-    value_.wait(value, std::memory_order_acquire);
+    value_.wait(value);
   }
 }
 
@@ -17,7 +17,7 @@ void Gate::pass(std::uint32_t threads, std::uint32_t round) {
   std::uint32_t value = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (value == target) arrived_.notify_all();
   while ((value & kCancelled) == 0 && value < target) {
-    arrived_.wait(value, std::memory_order_acquire);
+    arrived_.wait(value);
     value = arrived_.load(std::memory_order_acquire);
   }
   if (value & kCancelled) throw Cancelled{};
@@ -44,7 +44,7 @@ void Progress::wait(std::uint32_t steps) {
     while (steps < wanted && !wanted_.compare_exchange_weak(wanted, steps)) {
     }
     done = done_.load();
-    if ((done & kCancelled) == 0 && done < steps) done_.wait(done, std::memory_order_acquire);
+    if ((done & kCancelled) == 0 && done < steps) done_.wait(done);
   }
 }
 

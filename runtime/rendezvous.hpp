@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/awaited.hpp"
 #include "runtime/op_call.hpp"
 #include "sim/plan/collective_steps.hpp"
 
@@ -29,7 +30,7 @@ class Signal {
 
  private:
   static constexpr std::uint32_t kCancelled = ~0u;
-  std::atomic<std::uint32_t> value_{0};
+  Awaited value_{0};
 };
 
 /// Lets threads pass when all of a fixed number have arrived, once per round.
@@ -41,7 +42,7 @@ class Gate {
 
  private:
   static constexpr std::uint32_t kCancelled = 1u << 31;
-  std::atomic<std::uint32_t> arrived_{0};
+  Awaited arrived_{0};
 };
 
 /// How many steps of a collective a member has ended. Who waits says for how many: nobody is woken before the first of
@@ -58,7 +59,7 @@ class alignas(64) Progress {
 
  private:
   static constexpr std::uint32_t kCancelled = 1u << 31;
-  std::atomic<std::uint32_t> done_{0};
+  Awaited done_{0};
   std::atomic<std::uint32_t> wanted_{~0u};  // the fewest that somebody has waited for
 };
 

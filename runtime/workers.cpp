@@ -18,7 +18,7 @@ void Workers::reserve(std::size_t count) {
 void Workers::call(Worker& worker, Jobs* jobs) {
   worker.jobs = jobs;
   worker.calls.fetch_add(1, std::memory_order_release);
-  worker.calls.notify_one();
+  worker.calls.notify_all();
 }
 
 void Workers::run(Jobs& jobs, std::size_t count) {
@@ -26,15 +26,15 @@ void Workers::run(Jobs& jobs, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) call(*workers_[i], &jobs);
   for (std::uint32_t left = left_.load(std::memory_order_acquire); left > 0;
        left = left_.load(std::memory_order_acquire))
-    left_.wait(left, std::memory_order_acquire);
+    left_.wait(left);
 }
 
 void Workers::serve(Worker& worker, std::size_t index) {
   for (std::uint32_t seen = 0;; ++seen) {
-    worker.calls.wait(seen, std::memory_order_acquire);
+    worker.calls.wait(seen);
     if (worker.jobs == nullptr) return;
     worker.jobs->run(index);
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
   }
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "runtime/awaited.hpp"
 
 namespace orrery {
 
@@ -30,14 +31,14 @@ class Workers {
 
  private:
   struct Worker {
-    std::atomic<std::uint32_t> calls{0};
+    Awaited calls{0};
     Jobs* jobs = nullptr;  // of the last call; none: to stop
     std::thread thread;
   };
   void serve(Worker& worker, std::size_t index);
   static void call(Worker& worker, Jobs* jobs);
 
-  std::atomic<std::uint32_t> left_{0};
+  Awaited left_{0};
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
