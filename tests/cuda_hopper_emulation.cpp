@@ -108,29 +108,49 @@ bool EmulatedHopperThread::barrier_wait(std::uint32_t at, std::uint32_t parity) 
   return true;
 }
 
+/// Of A, lane's row g or, with half 1, g + 8 of its warp. Eight numbers of a row lie together, in registers two.
+EmulatedHopperThread::Sum EmulatedHopperThread::row_of(const Product& p, int half) const {
+  const int row = thread % 128 / gpu::kWarp * 16 + thread % gpu::kWarp / 4;
+  Sum a;
+  if (!p.registers)
+    for (int k = 0; k < 16; k += 8)
+      p.numbers(memory(operand_at(p.a, Major::K, row + 8 * half, k)), 8, &a[std::size_t(k)]);
+  else
+    for (int k = 0; k < 16; k += 2) {
+      const auto& words = p.rows[static_cast<std::size_t>(k % 8 / 2)];
+      p.numbers(reinterpret_cast<const std::byte*>(&words[static_cast<std::size_t>(half + k / 8 * 2)]), 2,
+                &a[std::size_t(k)]);
+    }
+  return a;
+}
+
+/// Columns `first`, which is even, and the next of B. Their numbers lie together by eights of a column, or by pairs.
+std::array<EmulatedHopperThread::Sum, 2> EmulatedHopperThread::columns_of(const Product& p, int first) const {
+  std::array<Sum, 2> b;
+  if (!p.registers) {
+    for (int c = 0; c < 2; ++c)
+      for (int k = 0; k < 16; k += 8)
+        p.numbers(memory(operand_at(p.b, Major::K, first + c, k)), 8, &b[std::size_t(c)][std::size_t(k)]);
+    return b;
+  }
+  for (int k = 0; k < 16; ++k) {
+    float pair[2];
+    p.numbers(memory(operand_at(p.b, Major::MN, first, k)), 2, pair);
+    for (std::size_t c = 0; c < 2; ++c) b[c][std::size_t(k)] = pair[c];
+  }
+  return b;
+}
+
 /// Lane's rows g and g + 8 of its warp times columns 8·n + p and 8·n + p + 1.
 std::vector<float> EmulatedHopperThread::result_of(const Product& p) const {
-  const int row = thread % 128 / gpu::kWarp * 16 + thread % gpu::kWarp / 4, pair = thread % 4 * 2;
   std::vector<float> d = p.before;
-  std::array<std::array<float, 16>, 2> a;
-  for (int half = 0; half < 2; ++half)
-    for (int k = 0; k < 16; ++k) {
-      float& x = a[static_cast<std::size_t>(half)][static_cast<std::size_t>(k)];
-      const auto& words = p.rows[static_cast<std::size_t>(k % 8 / 2)];
-      if (p.registers)
-        p.numbers(reinterpret_cast<const std::byte*>(&words[static_cast<std::size_t>(half + k / 8 * 2)]) + k % 2 * 2,
-                  &x);
-      else
-        p.numbers(memory(operand_at(p.a, Major::K, row + 8 * half, k)), &x);
-    }
-  for (int n = 0; n < p.columns; ++n)
-    for (int c = 0; c < 2; ++c)
-      for (int k = 0; k < 16; ++k) {
-        float b = 0;
-        p.numbers(memory(operand_at(p.b, p.registers ? Major::MN : Major::K, 8 * n + pair + c, k)), &b);
-        for (std::size_t half = 0; half < 2; ++half)
-          d[static_cast<std::size_t>(4 * n + c) + 2 * half] += a[half][static_cast<std::size_t>(k)] * b;
-      }
+  const std::array<Sum, 2> a{row_of(p, 0), row_of(p, 1)};
+  for (int n = 0; n < p.columns; ++n) {
+    const std::array<Sum, 2> b = columns_of(p, 8 * n + thread % 4 * 2);
+    for (std::size_t half = 0; half < 2; ++half)
+      for (std::size_t c = 0; c < 2; ++c)
+        for (std::size_t k = 0; k < 16; ++k) d[static_cast<std::size_t>(4 * n) + 2 * half + c] += a[half][k] * b[c][k];
+  }
   return d;
 }
 

@@ -85,12 +85,14 @@ class EmulatedHopperThread : public EmulatedThread {
   void take_registers() const {}
 
  private:
-  using Numbers = void (*)(const std::byte* at, float* to);
+  using Numbers = void (*)(const std::byte* at, int count, float* to);
   template <class T>
-  static void numbers_of(const std::byte* at, float* to) {
-    T x;
-    std::memcpy(&x, at, sizeof x);
-    *to = gpu::to_float(x);
+  static void numbers_of(const std::byte* at, int count, float* to) {
+    for (int i = 0; i < count; ++i) {
+      T x;
+      std::memcpy(&x, at + i * int(sizeof x), sizeof x);
+      to[i] = gpu::to_float(x);
+    }
   }
   struct Product {
     float* d;
@@ -113,6 +115,9 @@ class EmulatedHopperThread : public EmulatedThread {
   std::byte* memory(std::uint32_t address) const;
   void copy(std::uint32_t to, const void* from, bool there, std::size_t bytes) const;
   void load_posted(std::uint32_t (&to)[4], bool transposed) const;
+  using Sum = std::array<float, 16>;  // numbers of an operand that a product adds up over
+  Sum row_of(const Product& p, int half) const;
+  std::array<Sum, 2> columns_of(const Product& p, int first) const;
   std::vector<float> result_of(const Product& p) const;
   void hand_in(Product p) const;
   void await(int most, const float* d) const;

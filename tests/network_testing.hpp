@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/executor.hpp"
@@ -24,15 +26,25 @@ inline std::string shipped_model(const std::string& name) {
 
 inline std::unique_ptr<Strategy> single() { return find_strategy("single").make(Node::map()); }
 
+/// The seeded values of a parameter. Tests fill many executors with the same ones.
+inline const std::vector<double>& known_values(const Model& model, ParameterId parameter, std::uint64_t seed) {
+  using Key = std::tuple<std::uint64_t, std::size_t, std::int64_t, Init, double>;
+  static std::map<Key, std::vector<double>> known;
+  const Parameter& p = model[parameter];
+  std::vector<double>& values = known[{seed, parameter.index(), p.elements(), p.init, p.deviation}];
+  if (values.empty()) values = initial_values(model, parameter, seed);
+  return values;
+}
+
 /// Fills constants and parameters of a prepared plan. Norm weights and biases get noise too, so that no gradient is
-/// hidden by zeros.
+/// hidden by zeros: evenly spread, of deviation `noise`.
 inline void fill(Executor& executor, const Plan& plan, const Model& model, std::uint64_t seed, double noise) {
   write_constants(executor, plan);
   Random random{seed, 7};
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
-    std::vector<double> values = initial_values(model, ParameterId{i}, seed);
+    std::vector<double> values = known_values(model, ParameterId{i}, seed);
     if (noise > 0)
-      for (double& v : values) v += noise * random.normal();
+      for (double& v : values) v += noise * std::sqrt(3.0) * random.uniform(-1, 1);
     write_parameter(executor, plan, ParameterId{i}, values);
   }
   write_master_copies(executor, plan);
