@@ -3,15 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "kernels/host/gemm.hpp"
 #include "sim/base/error.hpp"
 #include "tests/emulated_graph.hpp"
 #include "tests/emulated_numbers.hpp"
@@ -69,38 +67,31 @@ std::vector<double> numbers(const GpuProduct& p, const GpuProduct::Matrix& x, st
   return out;
 }
 
-constexpr std::int64_t kTogether = 8;  // sums, each in its own order: alone each addition waits for the one before
-
-/// Of one row with up to that many others of `k` numbers, one behind the other.
-std::array<double, kTogether> inner_products(const double* row, const double* others, std::int64_t k,
-                                             std::int64_t count) {
-  std::array<double, kTogether> sums{};
-  if (count == kTogether) {
-    for (std::int64_t i = 0; i < k; ++i)
-      for (std::int64_t j = 0; j < kTogether; ++j) sums[static_cast<std::size_t>(j)] += row[i] * others[j * k + i];
-    return sums;
-  }
-  for (std::int64_t j = 0; j < count; ++j)
-    sums[static_cast<std::size_t>(j)] = std::inner_product(row, row + k, others + j * k, 0.0);
-  return sums;
-}
-
 void multiply_now(const GpuProduct& p) {
   const double alpha = p.alpha * scale_of(p.a) * scale_of(p.b);
   const GpuProduct::Matrix bias{p.bias, p.c.dtype, 0, 0};
+  const kernels::GemmDims dims{p.m, p.n, p.k};
+  std::vector<std::byte> workspace(kernels::gemm_workspace(dims, sizeof(double)));
+  std::vector<double> sums(static_cast<std::size_t>(p.m * p.n));
   for (std::int64_t b = 0; b < p.count; ++b) {
     const std::vector<double> rows = numbers(p, p.a, b, p.m, p.k, p.transpose_a);
     const std::vector<double> columns = numbers(p, p.b, b, p.n, p.k, !p.transpose_b);
+    kernels::gemm<double>({.dims = dims,
+                           .transpose_b = kernels::Transpose::Yes,
+                           .a = rows.data(),
+                           .lda = p.k,
+                           .b = columns.data(),
+                           .ldb = p.k,
+                           .c = sums.data(),
+                           .ldc = p.n,
+                           .alpha = alpha,
+                           .workspace = workspace.data()});
     for (std::int64_t i = 0; i < p.m; ++i)
-      for (std::int64_t first = 0; first < p.n; first += kTogether) {
-        const std::int64_t count = std::min(kTogether, p.n - first);
-        const auto sums = inner_products(rows.data() + i * p.k, columns.data() + first * p.k, p.k, count);
-        for (std::int64_t j = first; j < first + count; ++j) {
-          const std::int64_t at = b * p.c.batch + i * p.c.row + j;
-          set_number(p.c, at,
-                     alpha * sums[static_cast<std::size_t>(j - first)] + (p.accumulate ? number(p.c, at) : 0.0) +
-                         (p.bias != 0 ? number(bias, j) : 0.0));
-        }
+      for (std::int64_t j = 0; j < p.n; ++j) {
+        const std::int64_t at = b * p.c.batch + i * p.c.row + j;
+        set_number(p.c, at,
+                   sums[static_cast<std::size_t>(i * p.n + j)] + (p.accumulate ? number(p.c, at) : 0.0) +
+                       (p.bias != 0 ? number(bias, j) : 0.0));
       }
   }
 }

@@ -174,12 +174,16 @@ class Reader {
     at(from, a_.size(), b_.size()) = 0;
     const std::uint32_t most = at(to_, a_.size(), b_.size()) + doubt;
     for (std::size_t i = a_.size() + 1; i-- > 0;)
-      for (std::size_t j = b_.size() + 1; j-- > 0;)
+      for (std::size_t j = b_.size() + 1; j-- > 0;) {
+        if (at(to_, i, j) > most) continue;  // no such reading comes here
         each_step(i, j, [&](std::size_t k, std::size_t l, std::uint32_t cost) {
-          const std::uint32_t rest = cost + at(from, i + k, j + l);
+          const std::uint32_t there = at(from, i + k, j + l);
+          if (there > most) return;
+          const std::uint32_t rest = cost + there;
           at(from, i, j) = std::min(at(from, i, j), rest);
           if (at(to_, i, j) + rest <= most) note(i, j, k, l);
         });
+      }
   }
 
   void note(std::size_t i, std::size_t j, std::size_t k, std::size_t l) {
