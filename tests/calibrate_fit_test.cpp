@@ -87,14 +87,14 @@ TEST_CASE("what a coefficient is expected to be counts where points tell little,
   CHECK(third(10) == Approx(30e-6).epsilon(0.2));
 }
 
-TEST_CASE("the spread of normal residuals is their standard deviation", "[calibrate]") {
+TEST_CASE("the spread of normal residuals is their standard deviation", "[calibrate][long]") {
   std::vector<Residual> residuals;
   Random r{3};
   for (int i = 0; i < 20000; ++i) residuals.push_back({r.normal(0, 0.07), 1e-3});
   CHECK(spread(residuals).sigma == Approx(0.07).epsilon(0.03));
 }
 
-TEST_CASE("what short ops err by is told from what all ops err by", "[calibrate]") {
+TEST_CASE("what short ops err by is told from what all ops err by", "[calibrate][long]") {
   // σ² = 0.03² + (100 ns / t)², t from 0.1 us to 1 ms.
   std::vector<Residual> residuals;
   Random r{3};
@@ -107,7 +107,7 @@ TEST_CASE("what short ops err by is told from what all ops err by", "[calibrate]
   CHECK(s.floor == Approx(1e-7));
 }
 
-TEST_CASE("what memory does is told from what all ops err by", "[calibrate]") {
+TEST_CASE("what memory does is told from what all ops err by", "[calibrate][long]") {
   // σ² = 0.02² + (0.3 · the part of the time that memory takes)².
   std::vector<Residual> residuals;
   Random r{3};

@@ -15,7 +15,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/asan/fuzz
 
 cd "$root"
-cmake --preset asan >/dev/null
+[ -f build/asan/build.ninja ] || cmake --preset asan >/dev/null
 cmake --build --preset asan --target fuzz_targets
 
 # One target after the other on all cores, so that these are busy to the end however many targets there are.
