@@ -19,6 +19,7 @@ class Awaited : public std::atomic<std::uint32_t> {
   void wait(std::uint32_t value) const noexcept;
   /// Wakes all that wait. To be called behind each change that somebody may wait for.
   void notify_all() noexcept;
+  void notify_one() = delete;  // the base's wakes only those that wait by its own `wait`
 
  private:
   bool has_changed_soon(std::uint32_t value) const noexcept;

@@ -54,14 +54,14 @@ double as_tf32(double x) {
 
 double scale_of(const GpuProduct::Matrix& x) { return x.scale == 0 ? 1.0 : *reinterpret_cast<const float*>(x.scale); }
 
-/// Matrix b of a batch as rows × cols numbers, each read once: products read them many times.
+/// Matrix b of a batch, of rows × cols numbers as it is stored.
 std::vector<double> numbers(const GpuProduct& p, const GpuProduct::Matrix& x, std::int64_t b, std::int64_t rows,
-                            std::int64_t cols, bool transposed) {
+                            std::int64_t cols) {
   std::vector<double> out;
   out.reserve(static_cast<std::size_t>(rows * cols));
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c) {
-      const double v = number(x, b * x.batch + (transposed ? c * x.row + r : r * x.row + c));
+      const double v = number(x, b * x.batch + r * x.row + c);
       out.push_back(p.fast_f32 && x.dtype == DType::F32 ? as_tf32(v) : v);
     }
   return out;
@@ -70,18 +70,20 @@ std::vector<double> numbers(const GpuProduct& p, const GpuProduct::Matrix& x, st
 void multiply_now(const GpuProduct& p) {
   const double alpha = p.alpha * scale_of(p.a) * scale_of(p.b);
   const GpuProduct::Matrix bias{p.bias, p.c.dtype, 0, 0};
+  const std::int64_t a_cols = p.transpose_a ? p.m : p.k, b_cols = p.transpose_b ? p.k : p.n;
   const kernels::GemmDims dims{p.m, p.n, p.k};
   std::vector<std::byte> workspace(kernels::gemm_workspace(dims, sizeof(double)));
   std::vector<double> sums(static_cast<std::size_t>(p.m * p.n));
   for (std::int64_t b = 0; b < p.count; ++b) {
-    const std::vector<double> rows = numbers(p, p.a, b, p.m, p.k, p.transpose_a);
-    const std::vector<double> columns = numbers(p, p.b, b, p.n, p.k, !p.transpose_b);
+    const std::vector<double> left = numbers(p, p.a, b, p.transpose_a ? p.k : p.m, a_cols);
+    const std::vector<double> right = numbers(p, p.b, b, p.transpose_b ? p.n : p.k, b_cols);
     kernels::gemm<double>({.dims = dims,
-                           .transpose_b = kernels::Transpose::Yes,
-                           .a = rows.data(),
-                           .lda = p.k,
-                           .b = columns.data(),
-                           .ldb = p.k,
+                           .transpose_a = kernels::Transpose{p.transpose_a},
+                           .transpose_b = kernels::Transpose{p.transpose_b},
+                           .a = left.data(),
+                           .lda = a_cols,
+                           .b = right.data(),
+                           .ldb = b_cols,
                            .c = sums.data(),
                            .ldc = p.n,
                            .alpha = alpha,
