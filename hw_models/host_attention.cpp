@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kRowTile = 8;
+constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kKeyPart = 32, kRowTile = 8;
 constexpr double kMillion = 1e6, kLeast = 1e-12;
 constexpr OperandRange kKeysAndValues{1, 3};  // of the operands of attention
 
@@ -20,9 +20,9 @@ const AttentionShape& shape_of(const Work& work) {
   return std::get<AttentionBackward>(work).shape;
 }
 
-/// Scores in the tiles that one head of one sequence visits, with the rows padded or as they are.
+/// Scores that one head of one sequence computes, with the rows padded or as they are.
 struct Visited {
-  double padded = 0, rows = 0, tiles = 0;
+  double padded = 0, rows = 0;
 };
 
 /// The share of all tiles that is visited when positions say what is visible: those with visible scores, half of which
@@ -32,19 +32,17 @@ double visible_share(const AttentionShape& s, std::int64_t kv) {
   return share < 1 ? std::min(1.0, share + double(kKeyTile) / (2.0 * double(kv))) : 1.0;
 }
 
-/// Keys in the tiles that a tile of queries visits, d documents in a sequence: those that its first row sees, its own
-/// rows, and what rounding to whole tiles adds in front and behind. Documents but the first begin anywhere in a tile.
+/// Keys that a tile of queries visits, d documents in a sequence: those that its first row sees, its own rows, and what
+/// rounding to whole parts adds in front. Documents but the first begin anywhere in a tile of queries and in a part.
 double keys_of_documents(const AttentionShape& s, std::int64_t kv) {
-  const double query = double(kQueryTile), key = double(kKeyTile), seen = double(s.visible) / double(s.q);
-  return std::min(pad(kv, kKeyTile), seen + query / 2 + key - (query + key) / (2 * double(s.documents)));
+  const double query = double(kQueryTile), part = double(kKeyPart), seen = double(s.visible) / double(s.q);
+  return std::min(pad(kv, kKeyPart), seen + query / 2 + (query + part) / 2 * (1 - 1 / double(s.documents)));
 }
 
-Visited visit_tiles(const AttentionShape& s, std::int64_t kv) {
+Visited visit_keys(const AttentionShape& s, std::int64_t kv) {
   if (s.visible > 0) {
-    const double keys = s.documents > 0 ? keys_of_documents(s, kv) : visible_share(s, kv) * pad(kv, kKeyTile);
-    const double tiles = keys / double(kKeyTile);
-    const double rows = tiles * double(kKeyTile) * double(s.q);
-    return {rows / double(s.q) * pad(s.q, kRowTile), rows, tiles * pad(s.q, kQueryTile) / double(kQueryTile)};
+    const double keys = s.documents > 0 ? keys_of_documents(s, kv) : visible_share(s, kv) * pad(kv, kKeyPart);
+    return {keys * pad(s.q, kRowTile), keys * double(s.q)};
   }
   Visited v;
   for (std::int64_t i = 0; i < s.q; i += kQueryTile) {
@@ -52,10 +50,9 @@ Visited visit_tiles(const AttentionShape& s, std::int64_t kv) {
     const std::int64_t end = s.causal ? std::clamp<std::int64_t>(i + rows + offset, 0, kv) : kv;
     const std::int64_t sees = s.chunked ? s.chunk_start(i + offset) : i + offset - s.window + 1;
     const std::int64_t begin = s.window > 0 ? std::clamp<std::int64_t>(sees, 0, end) : 0;
-    const double tiles = double((end + kKeyTile - 1) / kKeyTile - begin / kKeyTile);
-    v.tiles += tiles;
-    v.padded += tiles * double(kKeyTile) * pad(rows, kRowTile);
-    v.rows += tiles * double(kKeyTile) * double(rows);
+    const double keys = pad(end, kKeyPart) - double(begin / kKeyPart * kKeyPart);
+    v.padded += keys * pad(rows, kRowTile);
+    v.rows += keys * double(rows);
   }
   return v;
 }
@@ -69,7 +66,7 @@ double batch_of(const AttentionShape& s, std::int64_t kv) {
 constexpr Feature kFeatures[] = {
     {"call", Spends::Overhead, "op"},
     {"head", Spends::Overhead, "head of a sequence"},
-    {"math", Spends::Math, "10^6 FLOP of whole tiles"},
+    {"math", Spends::Math, "10^6 FLOP, rows and columns filled up"},
     {"scores", Spends::Math, "10^6 scores"},
     {"pack", Spends::Memory, "10^6 elements of keys and values"},
     {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
@@ -83,10 +80,10 @@ Moved moved(const LawInput& in) {
   return {a.read.base() / kMillion, a.written.base() / kMillion};
 }
 
-/// Time of tiled attention over heads H (Hkv of keys), batch b, queries in tiles of 64, keys in tiles of 128; S is the
-/// number of scores in visited tiles, S₈ the same with rows padded to 8:
+/// Time of tiled attention over heads H (Hkv of keys), batch b, queries in tiles of 64, of each the keys that it sees
+/// in whole parts of 32; S is the number of scores of these, S₈ the same with rows padded to 8:
 ///
-///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₁₂₈·(dk + ⌈dv⌉₃₂) +
+///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·⌈kv⌉₃₂·(dk + ⌈dv⌉₃₂) +
 ///   rows·b·H·q·(dk + dv) + misses
 ///
 /// Leaves out bias and masks, which add a read of a score each, and bounds of scores: their tanh took 0.9 ns a score,
@@ -96,24 +93,24 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
   const std::int64_t kv = s.kv.at(in.bindings);
   const double b = batch_of(s, kv), heads = b * double(s.heads), width = pad(s.v_dim, tile_cols(s.dtype));
-  const Visited v = visit_tiles(s, kv);
+  const Visited v = visit_keys(s, kv);
   const Bytes size{kMillion * moved(in).all()};
   return {1,
           heads,
           2 * heads * v.padded * (double(s.qk_dim) + width) / kMillion,
           heads * v.rows / kMillion,
-          b * double(s.kv_heads) * pad(kv, kKeyTile) * (double(s.qk_dim) + width) / kMillion,
+          b * double(s.kv_heads) * pad(kv, kKeyPart) * (double(s.qk_dim) + width) / kMillion,
           heads * double(s.q) * double(s.qk_dim + s.v_dim) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
           size.base() / kMillion * spill(size, caches.l3),
           lost(in, caches, CacheLevel::Last, moved(in)).all()};
 }
 
-/// Time of the gradient: the five products of each visited tile, and packing of keys, values, queries and outputs both
+/// Time of the gradient: the five products of what is visited, and packing of keys, values, queries and outputs both
 /// ways:
 ///
 ///   t = call + b·H·head + math·2·b·H·(S₈·(dk + dv + ⌈dk⌉₃₂) + S·(⌈dk⌉₃₂ + ⌈dv⌉₃₂)) + scores·b·H·S +
-///   pack·b·Hkv·⌈kv⌉₁₂₈·(…) + rows·… + misses
+///   pack·b·Hkv·⌈kv⌉₃₂·(…) + rows·… + misses
 ///
 /// Leaves out the bias gradient. Coefficients: `attention_backward`, fitted by calibrate.
 FeatureRow backward_values(const LawInput& in, const Caches& caches) {
@@ -121,13 +118,13 @@ FeatureRow backward_values(const LawInput& in, const Caches& caches) {
   const std::int64_t kv = s.kv.at(in.bindings);
   const double b = batch_of(s, kv), heads = b * double(s.heads), dk = double(s.qk_dim), dv = double(s.v_dim);
   const double wk = pad(s.qk_dim, tile_cols(s.dtype)), wv = pad(s.v_dim, tile_cols(s.dtype));
-  const Visited v = visit_tiles(s, kv);
+  const Visited v = visit_keys(s, kv);
   const Bytes size{kMillion * moved(in).all()};
   return {1,
           heads,
           2 * heads * (v.padded * (dk + dv + wk) + v.rows * (wk + wv)) / kMillion,
           heads * v.rows / kMillion,
-          b * double(s.kv_heads) * pad(kv, kKeyTile) * (dk + dv + 2 * wk + wv) / kMillion,
+          b * double(s.kv_heads) * pad(kv, kKeyPart) * (dk + dv + 2 * wk + wv) / kMillion,
           heads * double(s.q) * 2 * (dk + dv) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
           size.base() / kMillion * spill(size, caches.l3),

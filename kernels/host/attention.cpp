@@ -36,12 +36,12 @@ struct QueryTile {
 
 /// Scores to probabilities of one row; rescales its sum and output to the new maximum.
 template <class T>
-void softmax_row(const Buffers<T>& x, std::int64_t r, std::int64_t width) {
+void softmax_row(const Buffers<T>& x, std::int64_t r, std::int64_t keys, std::int64_t width) {
   T* s = x.scores + r * kKeyTile;
-  const T m = std::max(x.max[r], reduce_max<T>(kKeyTile, [&](auto at) { return at(s); }));
-  if (m == -std::numeric_limits<T>::infinity()) return std::fill(s, s + kKeyTile, T(0));
+  const T m = std::max(x.max[r], reduce_max<T>(keys, [&](auto at) { return at(s); }));
+  if (m == -std::numeric_limits<T>::infinity()) return std::fill(s, s + keys, T(0));
   const T keep = exp(x.max[r] - m);
-  const T sum = reduce_add<T>(kKeyTile, [&](auto at) {
+  const T sum = reduce_add<T>(keys, [&](auto at) {
     const auto p = exp(at(s) - m);
     put(s, at.i, p);
     return p;
@@ -54,24 +54,24 @@ void softmax_row(const Buffers<T>& x, std::int64_t r, std::int64_t width) {
 
 template <class T>
 void key_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile& t, const Buffers<T>& x,
-              std::int64_t tile, RowsAhead<T>& ahead) {
-  const std::int64_t dim = args.dims.qk_dim, width = padded_cols<T>(args.dims.v_dim), j0 = tile * kKeyTile;
+              const KeyTile& tile, RowsAhead<T>& ahead) {
+  const std::int64_t dim = args.dims.qk_dim, width = padded_cols<T>(args.dims.v_dim);
   const std::int64_t rows = round_up(t.rows, kTileRows);
   multiply_panels<Write::Overwrite>(
-      rows, kKeyTile, dim,
+      rows, tile.count, dim,
       [&](std::int64_t i) {
         return StepRows<T>{x.query + i * dim, kTileRows};
       },
-      x.keys + j0 * dim, x.scores, kKeyTile);
+      columns_of_keys(x.keys, dim, tile), x.scores, kKeyTile);
   for (std::int64_t r = 0; r < t.rows; ++r) {
-    bound_scores(args.cap, kKeyTile, x.scores + r * kKeyTile);
-    mask_scores(args.mask, s, t.h, t.first + r, j0, kKeyTile, x.scores + r * kKeyTile);
-    softmax_row(x, r, width);
+    bound_scores(args.cap, tile.count, x.scores + r * kKeyTile);
+    mask_scores(args.mask, s, t.h, t.first + r, tile, x.scores + r * kKeyTile);
+    softmax_row(x, r, tile.count, width);
     ahead.fetch();
   }
   multiply_panels<Write::Accumulate>(
-      rows, width, kKeyTile, [&](std::int64_t i) { return tile_rows(x.scores + i * kKeyTile, kKeyTile, kTileRows); },
-      x.values + j0 * width, x.out, width);
+      rows, width, tile.count, [&](std::int64_t i) { return tile_rows(x.scores + i * kKeyTile, kKeyTile, kTileRows); },
+      rows_of_keys(x.values, args.dims.v_dim, tile), x.out, width);
 }
 
 template <class T>
@@ -84,9 +84,7 @@ void query_tile(const AttentionArgs<T>& args, const Sequence& s, const QueryTile
   std::fill(x.out, x.out + kQueryTile * width, T(0));
   std::fill(x.sum, x.sum + kQueryTile, T(0));
   std::fill(x.max, x.max + kQueryTile, -std::numeric_limits<T>::infinity());
-  const std::int64_t begin = s.keys(args.mask, t.first).begin, end = s.keys(args.mask, t.first + t.rows - 1).end;
-  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile)
-    if (sees_tile(args.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile, ahead);
+  each_key_tile(args.mask, s, t.first, t.rows, [&](const KeyTile& tile) { key_tile(args, s, t, x, tile, ahead); });
   T* o = args.o + query_at(s, args.layout, args.o_strides, t.h) + t.first * args.o_strides.token;
   T* lse = lse_row(args, s, t.h) + t.first;
   for (std::int64_t r = 0; r < t.rows; ++r) {

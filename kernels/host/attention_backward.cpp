@@ -61,11 +61,11 @@ void load_queries(const AttentionBackwardArgs<T>& args, const Sequence& s, const
   std::fill(x.dq, x.dq + kQueryTile * x.width, T(0));
 }
 
-/// slopes = 1 − (c/cap)² of bounded scores.
+/// slopes = 1 − (c/cap)² of n bounded scores.
 template <class T>
-void slopes_of(const T* bounded, T cap, T* slopes) {
+void slopes_of(const T* bounded, T cap, std::int64_t n, T* slopes) {
   const T inverse = T(1) / cap;
-  map(kKeyTile, slopes, [&](auto at) {
+  map(n, slopes, [&](auto at) {
     const auto part = at(bounded) * inverse;
     return T(1) - part * part;
   });
@@ -75,32 +75,33 @@ void slopes_of(const T* bounded, T cap, T* slopes) {
 /// of the scores before they were bounded.
 template <class T>
 void probability_row(const AttentionArgs<T>& f, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
-                     std::int64_t r, std::int64_t j0) {
+                     std::int64_t r, const KeyTile& tile) {
   T *p = x.probability + r * kKeyTile, *ds = x.d_score + r * kKeyTile;
+  const std::int64_t n = tile.count;
   if (r >= t.rows || t.lse[r] == -std::numeric_limits<T>::infinity()) {
-    std::fill(p, p + kKeyTile, T(0));
-    std::fill(ds, ds + kKeyTile, T(0));
+    std::fill(p, p + n, T(0));
+    std::fill(ds, ds + n, T(0));
     return;
   }
-  map(kKeyTile, p, [&](auto at) { return at(p) * f.scale; });
+  map(n, p, [&](auto at) { return at(p) * f.scale; });
   T slopes[kKeyTile] = {};
-  bound_scores(f.cap, kKeyTile, p);
-  if (f.cap != T(0)) slopes_of(p, f.cap, slopes);
-  mask_scores(f.mask, s, t.h, t.first + r, j0, kKeyTile, p);
-  each<T>(kKeyTile, [&](auto at, std::int64_t j) {
+  bound_scores(f.cap, n, p);
+  if (f.cap != T(0)) slopes_of(p, f.cap, n, slopes);
+  mask_scores(f.mask, s, t.h, t.first + r, tile, p);
+  each<T>(n, [&](auto at, std::int64_t j) {
     const auto probability = exp(at(p) - t.lse[r]);
     put(ds, j, probability * (at(ds) - x.delta[r]));
     put(p, j, probability);
   });
-  if (f.cap != T(0)) map(kKeyTile, ds, [&](auto at) { return at(ds) * at(slopes); });
+  if (f.cap != T(0)) map(n, ds, [&](auto at) { return at(ds) * at(slopes); });
 }
 
 template <class T>
 void add_bias_gradient(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t,
-                       const Buffers<T>& x, std::int64_t j0) {
-  const std::int64_t n = std::min(kKeyTile, s.kv_len - j0);
+                       const Buffers<T>& x, const KeyTile& tile) {
+  const std::int64_t n = std::min(tile.count, s.kv_len - tile.first);
   for (std::int64_t r = 0; r < t.rows; ++r) {
-    T* row = args.dbias + (t.h * s.q_len + t.first + r) * s.kv_len + j0;
+    T* row = args.dbias + (t.h * s.q_len + t.first + r) * s.kv_len + tile.first;
     const T* ds = x.d_score + r * kKeyTile;
     map(n, row, [&](auto at) { return at(row) + at(ds); });
   }
@@ -108,27 +109,28 @@ void add_bias_gradient(const AttentionBackwardArgs<T>& args, const Sequence& s, 
 
 template <class T>
 void key_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const QueryTile<T>& t, const Buffers<T>& x,
-              std::int64_t tile, RowsAhead<T>& ahead) {
-  const std::int64_t j0 = tile * kKeyTile, rows = t.padded_rows();
+              const KeyTile& tile, RowsAhead<T>& ahead) {
+  const std::int64_t rows = t.padded_rows();
   const auto packed = [](const T* a, std::int64_t k) {
     return [a, k](std::int64_t i) { return StepRows<T>{a + i * k, kTileRows}; };
   };
   const auto transposed = [](const T* a) { return [a](std::int64_t i) { return StepRows<T>{a + i, kKeyTile}; }; };
   const auto scores = [&](std::int64_t i) { return tile_rows(x.d_score + i * kKeyTile, kKeyTile, kTileRows); };
-  multiply_panels<Write::Overwrite>(rows, kKeyTile, x.dim, packed(x.query, x.dim), x.key_cols + j0 * x.dim,
-                                    x.probability, kKeyTile);
-  multiply_panels<Write::Overwrite>(rows, kKeyTile, x.v_dim, packed(x.d_out, x.v_dim), x.value_cols + j0 * x.v_dim,
-                                    x.d_score, kKeyTile);
+  multiply_panels<Write::Overwrite>(rows, tile.count, x.dim, packed(x.query, x.dim),
+                                    columns_of_keys(x.key_cols, x.dim, tile), x.probability, kKeyTile);
+  multiply_panels<Write::Overwrite>(rows, tile.count, x.v_dim, packed(x.d_out, x.v_dim),
+                                    columns_of_keys(x.value_cols, x.v_dim, tile), x.d_score, kKeyTile);
   for (std::int64_t r = 0; r < rows; ++r) {
-    probability_row(args.forward, s, t, x, r, j0);
+    probability_row(args.forward, s, t, x, r, tile);
     ahead.fetch();
   }
-  if (args.dbias) add_bias_gradient(args, s, t, x, j0);
-  multiply_panels<Write::Accumulate>(kKeyTile, x.v_width, t.rows, transposed(x.probability), x.d_out_rows,
-                                     x.dv + j0 * x.v_width, x.v_width);
-  multiply_panels<Write::Accumulate>(kKeyTile, x.width, t.rows, transposed(x.d_score), x.query_rows,
-                                     x.dk + j0 * x.width, x.width);
-  multiply_panels<Write::Accumulate>(rows, x.width, kKeyTile, scores, x.key_rows + j0 * x.width, x.dq, x.width);
+  if (args.dbias) add_bias_gradient(args, s, t, x, tile);
+  multiply_panels<Write::Accumulate>(tile.count, x.v_width, t.rows, transposed(x.probability),
+                                     Panels<T>{x.d_out_rows, t.rows}, x.dv + tile.first * x.v_width, x.v_width);
+  multiply_panels<Write::Accumulate>(tile.count, x.width, t.rows, transposed(x.d_score),
+                                     Panels<T>{x.query_rows, t.rows}, x.dk + tile.first * x.width, x.width);
+  multiply_panels<Write::Accumulate>(rows, x.width, tile.count, scores, rows_of_keys(x.key_rows, x.dim, tile), x.dq,
+                                     x.width);
 }
 
 /// Where a gradient goes: rows of `dim` at to + r·token.
@@ -156,9 +158,7 @@ void query_tile(const AttentionBackwardArgs<T>& args, const Sequence& s, const Q
                 RowsAhead<T>& ahead) {
   const AttentionArgs<T>& f = args.forward;
   load_queries(args, s, t, x);
-  const std::int64_t begin = s.keys(f.mask, t.first).begin, end = s.keys(f.mask, t.first + t.rows - 1).end;
-  for (std::int64_t tile = begin / kKeyTile; tile < key_tiles(end); ++tile)
-    if (sees_tile(f.mask, s, t.first, t.rows, tile * kKeyTile)) key_tile(args, s, t, x, tile, ahead);
+  each_key_tile(f.mask, s, t.first, t.rows, [&](const KeyTile& tile) { key_tile(args, s, t, x, tile, ahead); });
   T* dq = args.dq + query_at(s, f.layout, args.dq_strides, t.h) + t.first * args.dq_strides.token;
   store_rows<T>({dq, args.dq_strides.token, t.rows, x.dim}, x.dq, x.width, f.scale, args.write_dq);
 }
@@ -172,7 +172,7 @@ void kv_head(const AttentionBackwardArgs<T>& args, const Sequence& s, std::int64
   pack_keys_as_columns(keys, s.kv_len, x.dim, x.key_cols);
   pack_keys_as_rows(keys, s.kv_len, x.dim, x.key_rows);
   pack_keys_as_columns(values, s.kv_len, x.v_dim, x.value_cols);
-  const std::int64_t padded = key_tiles(s.kv_len) * kKeyTile;
+  const std::int64_t padded = round_up(s.kv_len, kKeyPart);
   std::fill(x.dk, x.dk + padded * x.width, T(0));
   std::fill(x.dv, x.dv + padded * x.v_width, T(0));
   const KvGroup group = group_of(f.dims, kv);

@@ -165,22 +165,21 @@ template <class T>
 void attend_heads(const AttentionArgs<T>& args, const Sequence& s, std::int64_t first, std::int64_t heads) {
   const Rows<T> rows{args.dims, heads, s.q_len, args.workspace};
   const std::int64_t first_head = group_of(args.dims, first).first;
-  const std::int64_t begin = s.keys(args.mask, 0).begin, end = s.keys(args.mask, s.q_len - 1).end;
+  const std::int64_t end = s.keys(args.mask, s.q_len - 1).end;
   const KeyHeads<T> keys{key_rows(s, args.layout, args.k, args.k_strides, first), heads, args.k_strides.head, rows.dim,
                          end},
       values{key_rows(s, args.layout, args.v, args.v_strides, first), heads, args.v_strides.head, rows.v_dim, end};
   load_queries(args, s, first_head, rows);
-  for (std::int64_t j0 = begin / kKeyTile * kKeyTile; j0 < end; j0 += kKeyTile) {
-    if (!sees_tile(args.mask, s, 0, s.q_len, j0)) continue;
-    const std::int64_t n = std::min(kKeyTile, s.kv_len - j0);
-    score_keys(keys, j0, n, rows);
+  each_key_tile(args.mask, s, 0, s.q_len, [&](const KeyTile& tile) {
+    const KeyTile there{tile.first, std::min(tile.count, s.kv_len - tile.first)};
+    score_keys(keys, there.first, there.count, rows);
     for (std::int64_t r = 0; r < rows.count(); ++r) {
-      bound_scores(args.cap, n, rows.scores + r * kKeyTile);
-      mask_scores(args.mask, s, first_head + r / s.q_len, r % s.q_len, j0, n, rows.scores + r * kKeyTile);
-      softmax_row(rows, r, n);
+      bound_scores(args.cap, there.count, rows.scores + r * kKeyTile);
+      mask_scores(args.mask, s, first_head + r / s.q_len, r % s.q_len, there, rows.scores + r * kKeyTile);
+      softmax_row(rows, r, there.count);
     }
-    add_values(values, j0, n, rows);
-  }
+    add_values(values, there.first, there.count, rows);
+  });
   store_outputs(args, s, first_head, rows);
 }
 

@@ -11,7 +11,8 @@
 
 namespace orrery::kernels {
 
-constexpr std::int64_t kQueryTile = 64, kKeyTile = 128;
+// Queries and keys that are multiplied at once; of the keys of a tile those that some query sees, in whole parts.
+constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kKeyPart = 32;
 
 /// Number of key tiles that cover `n` keys.
 constexpr std::int64_t key_tiles(std::int64_t n) { return (n + kKeyTile - 1) / kKeyTile; }
@@ -156,16 +157,36 @@ void each_kv_head(const AttentionArgs<T>& args, const Of& of_head) {
   }
 }
 
-/// Whether any of the queries [i, i + rows) may see any of the keys of the tile from j0: always, when no positions are
-/// given, for tiles within the range of keys.
+/// Keys [first, first + count), none of two tiles: whole parts, of which the last of a sequence is filled up with
+/// zeros.
+struct KeyTile {
+  std::int64_t first, count;
+};
+
+/// Whether any of the queries [i, i + rows) may see any of the keys of the tile: always, when no positions are given,
+/// within the range of keys.
 template <class T>
-bool sees_tile(const AttentionMask<T>& mask, const Sequence& s, std::int64_t i, std::int64_t rows, std::int64_t j0) {
+bool sees_tile(const AttentionMask<T>& mask, const Sequence& s, std::int64_t i, std::int64_t rows,
+               const KeyTile& tile) {
   if (!mask.kv_positions) return true;
   const auto [q_least, q_most] = std::minmax_element(mask.q_positions + i, mask.q_positions + i + rows);
   const std::int32_t* keys = mask.kv_positions;
-  const auto [k_least, k_most] = std::minmax_element(keys + j0, keys + std::min(j0 + kKeyTile, s.kv_len));
+  const auto [k_least, k_most] =
+      std::minmax_element(keys + tile.first, keys + std::min(tile.first + tile.count, s.kv_len));
   if (mask.causal && *k_least > *q_most) return false;
   return *k_most >= mask.first_key(*q_least);
+}
+
+/// Does `of_tile` with the keys that the queries [i, i + rows) see between them, tile by tile.
+template <class T, class Of>
+void each_key_tile(const AttentionMask<T>& mask, const Sequence& s, std::int64_t i, std::int64_t rows,
+                   const Of& of_tile) {
+  const std::int64_t end = round_up(s.keys(mask, i + rows - 1).end, kKeyPart);
+  for (std::int64_t first = s.keys(mask, i).begin / kKeyPart * kKeyPart, next; first < end; first = next) {
+    next = std::min(end, (first / kKeyTile + 1) * kKeyTile);
+    const KeyTile tile{first, next - first};
+    if (sees_tile(mask, s, i, rows, tile)) of_tile(tile);
+  }
 }
 
 /// −∞ at the scores of the keys j0 … j0+n−1 that are not visible from position p.
@@ -189,14 +210,13 @@ void bound_scores(T cap, std::int64_t n, T* scores) {
   map(n, scores, [&](auto at) { return cap * tanh(at(scores) * inverse); });
 }
 
-/// Adds the additive masks of query i, keys j0 … j0+n−1, to its scores, and −∞ where the key is not visible.
-/// `scores` has `width` ≥ n columns.
+/// Adds the additive masks of query i, keys of the tile, to its scores, and −∞ where the key is not visible.
 template <class T>
-void mask_scores(const AttentionMask<T>& mask, const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j0,
-                 std::int64_t width, T* scores) {
+void mask_scores(const AttentionMask<T>& mask, const Sequence& s, std::int64_t h, std::int64_t i, const KeyTile& tile,
+                 T* scores) {
   const T hidden = -std::numeric_limits<T>::infinity();
   const auto [begin, end] = s.keys(mask, i);
-  const std::int64_t n = std::min(width, s.kv_len - j0);
+  const std::int64_t j0 = tile.first, width = tile.count, n = std::min(width, s.kv_len - j0);
   const auto add_row = [&](const T* row) { map(n, scores, [&](auto at) { return at(scores) + at(row); }); };
   if (mask.bias) add_row(mask.bias + (h * s.q_len + i) * s.kv_len + j0);
   if (mask.group_mask) add_row(mask.group_mask + ((s.b % mask.groups) * s.q_len + i) * s.kv_len + j0);
@@ -211,11 +231,11 @@ void mask_scores(const AttentionMask<T>& mask, const Sequence& s, std::int64_t h
   std::fill(scores + hi, scores + width, hidden);
 }
 
-/// Keys as columns: panels of kTileCols keys, each [dim, kTileCols]; columns beyond n are zero up to whole key tiles.
+/// Keys as columns: panels of kTileCols keys, each [dim, kTileCols]; columns beyond n are zero up to whole parts.
 template <class T>
 void pack_keys_as_columns(const KeyRows<T>& rows, std::int64_t n, std::int64_t dim, T* out) {
   constexpr std::int64_t kWidth = kTileCols<T>;
-  for (std::int64_t j0 = 0; j0 < key_tiles(n) * kKeyTile; j0 += kWidth, out += dim * kWidth) {
+  for (std::int64_t j0 = 0; j0 < round_up(n, kKeyPart); j0 += kWidth, out += dim * kWidth) {
     const std::int64_t width = std::clamp<std::int64_t>(n - j0, 0, kWidth);
     if (width < kWidth) std::fill(out, out + dim * kWidth, T(0));
     pack_transposed<T, kWidth>(
@@ -223,26 +243,48 @@ void pack_keys_as_columns(const KeyRows<T>& rows, std::int64_t n, std::int64_t d
   }
 }
 
-/// Keys as rows: for each key tile, panels [kKeyTile, kTileCols] over dim; rows beyond n are zero.
+/// Keys as rows: for each key tile, panels [kKeyTile, kTileCols] over dim; rows beyond n are zero up to whole parts.
 template <class T>
 void pack_keys_as_rows(const KeyRows<T>& rows, std::int64_t n, std::int64_t dim, T* out) {
   constexpr std::int64_t kWidth = kTileCols<T>;
   const std::int64_t cols = padded_cols<T>(dim);
   for (std::int64_t j0 = 0; j0 < n; j0 += kKeyTile, out += kKeyTile * cols) {
-    if (j0 + kKeyTile > n || cols != dim) std::fill(out, out + kKeyTile * cols, T(0));
-    for (std::int64_t j = 0; j < std::min(kKeyTile, n - j0); ++j)
-      for (std::int64_t d = 0; d < dim; d += kWidth)
-        std::copy_n(rows(j0 + j) + d, std::min(kWidth, dim - d), out + d * kKeyTile + j * kWidth);
+    const std::int64_t used = std::min(kKeyTile, n - j0), filled = round_up(used, kKeyPart);
+    for (std::int64_t j = 0; j < used; ++j)
+      for (std::int64_t d = 0; d < dim; d += kWidth) {
+        T* const rest = std::copy_n(rows(j0 + j) + d, std::min(kWidth, dim - d), out + d * kKeyTile + j * kWidth);
+        std::fill(rest, out + d * kKeyTile + (j + 1) * kWidth, T(0));
+      }
+    for (std::int64_t d = 0; d < dim; d += kWidth)
+      std::fill(out + d * kKeyTile + used * kWidth, out + d * kKeyTile + filled * kWidth, T(0));
   }
+}
+
+/// A right operand in panels [depth, kTileCols], of which as many rows are multiplied as the left operand has columns.
+template <class T>
+struct Panels {
+  const T* b;
+  std::int64_t depth;
+};
+
+/// The keys of a tile as columns, and as rows of `dim` numbers.
+template <class T>
+Panels<T> columns_of_keys(const T* packed, std::int64_t dim, const KeyTile& tile) {
+  return {packed + tile.first * dim, dim};
+}
+template <class T>
+Panels<T> rows_of_keys(const T* packed, std::int64_t dim, const KeyTile& tile) {
+  const std::int64_t within = tile.first % kKeyTile;
+  return {packed + (tile.first - within) * padded_cols<T>(dim) + within * kTileCols<T>, kKeyTile};
 }
 
 /// c[rows,cols] (+)= A·B with whole tiles: rows and cols are multiples of the tile, a(i) the eight rows from i.
 template <Write W, class T, class Rows>
-inline void multiply_panels(std::int64_t rows, std::int64_t cols, std::int64_t k, Rows&& a, const T* b, T* c,
+inline void multiply_panels(std::int64_t rows, std::int64_t cols, std::int64_t k, Rows&& a, const Panels<T>& b, T* c,
                             std::int64_t ldc) {
   for (std::int64_t j = 0; j < cols; j += kTileCols<T>)
     for (std::int64_t i = 0; i < rows; i += kTileRows) {
-      const Tile<T> tile = multiply_tile(k, a(i), b + j * k);
+      const Tile<T> tile = multiply_tile(k, a(i), b.b + j * b.depth);
       for_tile(tile, kTileRows, kTileCols<T>, [&](std::int64_t r, auto at, auto v) {
         T* row = c + (i + r) * ldc + j;
         if constexpr (W == Write::Accumulate) v += at(row);
