@@ -86,11 +86,11 @@ Moved moved(const LawInput& in) {
 ///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·kv·(dk + dv) +
 ///   rows·b·H·q·(dk + dv) + misses
 ///
-/// Zeros that fill up what is packed cost next to nothing: counted as the rest, 73 shapes (16 to 1,024 queries, heads of
-/// 32 to 128) were off by 3.4 and not by 2.9 % (RMS; Xeon, Emerald Rapids).
-/// Leaves out bias and masks, which add a read of a score each, and bounds of scores: their tanh took 0.9 ns a score,
-/// where all else took 2.2 (heads of 32 numbers) to 7.3 (128) (Xeon at 2.5 GHz, f32, 512 queries and keys).
-/// Coefficients: `attention.tiled`, fitted by calibrate.
+/// Zeros that fill up what is packed cost next to nothing: counted as the rest, 73 shapes (16 to 1,024 queries, heads
+/// of 32 to 128) were off by 3.4 and not by 2.9 % (RMS; Xeon, Emerald Rapids). Leaves out bias and masks, which add a
+/// read of a score each, and bounds of scores: their tanh took 0.9 ns a score, where all else took 2.2 (heads of 32
+/// numbers) to 7.3 (128) (Xeon at 2.5 GHz, f32, 512 queries and keys). Coefficients: `attention.tiled`, fitted by
+/// calibrate.
 FeatureRow attention_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
   const std::int64_t kv = s.kv.at(in.bindings);
