@@ -18,7 +18,7 @@ struct Buffers {
 
   Buffers(const AttentionDims& d, void* workspace) {
     Arena arena{workspace};
-    const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile;
+    const std::int64_t padded = round_up(d.kv_len, kKeyTile);
     keys = arena.take<T>(padded * d.qk_dim);
     values = arena.take<T>(padded * padded_cols<T>(d.v_dim));
     query = arena.take<T>(kQueryTile * d.qk_dim);
@@ -109,7 +109,7 @@ void kv_head(const AttentionArgs<T>& args, const Sequence& s, std::int64_t kv, c
 }  // namespace
 
 std::size_t attention_workspace(const AttentionDims& d, std::size_t element_size) {
-  const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile, lanes = 128 / static_cast<std::int64_t>(element_size);
+  const std::int64_t padded = round_up(d.kv_len, kKeyTile), lanes = 128 / static_cast<std::int64_t>(element_size);
   const std::int64_t v = round_up(d.v_dim, lanes);
   const std::int64_t elements = padded * (d.qk_dim + v) + kQueryTile * (d.qk_dim + kKeyTile + v + 2);
   return std::max(static_cast<std::size_t>(elements) * element_size + 7 * 64, decode_workspace(d, element_size));

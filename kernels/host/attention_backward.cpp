@@ -17,7 +17,7 @@ struct Buffers {
   Buffers(const AttentionDims& d, void* workspace)
       : dim{d.qk_dim}, v_dim{d.v_dim}, width{padded_cols<T>(dim)}, v_width{padded_cols<T>(v_dim)} {
     Arena arena{workspace};
-    const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile;
+    const std::int64_t padded = round_up(d.kv_len, kKeyTile);
     key_cols = arena.take<T>(padded * dim);
     key_rows = arena.take<T>(padded * width);
     value_cols = arena.take<T>(padded * v_dim);
@@ -208,7 +208,7 @@ RowsAhead<T> rows_ahead(const AttentionBackwardArgs<T>& args, const KvHead& head
 }  // namespace
 
 std::size_t attention_backward_workspace(const AttentionDims& d, std::size_t element_size) {
-  const std::int64_t padded = key_tiles(d.kv_len) * kKeyTile, lanes = 128 / static_cast<std::int64_t>(element_size);
+  const std::int64_t padded = round_up(d.kv_len, kKeyTile), lanes = 128 / static_cast<std::int64_t>(element_size);
   const std::int64_t w = round_up(d.qk_dim, lanes), v = round_up(d.v_dim, lanes);
   const std::int64_t elements =
       padded * (d.qk_dim + d.v_dim + 2 * w + v) + kQueryTile * (d.qk_dim + d.v_dim + 2 * w + v + 1 + 2 * kKeyTile);

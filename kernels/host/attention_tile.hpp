@@ -14,9 +14,6 @@ namespace orrery::kernels {
 // Queries and keys that are multiplied at once; of the keys of a tile those that some query sees, in whole parts.
 constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kKeyPart = 32;
 
-/// Number of key tiles that cover `n` keys.
-constexpr std::int64_t key_tiles(std::int64_t n) { return (n + kKeyTile - 1) / kKeyTile; }
-
 /// Rows of one kv head: row j starts at base + (j / page, from the table)·page_stride + (j % page)·token.
 template <class T>
 struct KeyRows {
