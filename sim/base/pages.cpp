@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/base/pages.hpp"
 
+#include <cstdlib>
+#include <new>
+
 #ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +19,16 @@ void take_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t byte
   // A system that does not know how gives them one by one.
   (void)madvise(static_cast<char*>(memory) + before, (bytes - before) / page * page, MADV_POPULATE_WRITE);
 #endif
+}
+
+void* take_large_pages(std::size_t bytes) {
+  constexpr std::size_t kLargePage = 2 << 20;
+  void* const memory = std::aligned_alloc(kLargePage, (bytes + kLargePage - 1) / kLargePage * kLargePage);
+  if (memory == nullptr) throw std::bad_alloc{};
+#ifdef MADV_HUGEPAGE
+  (void)madvise(memory, bytes, MADV_HUGEPAGE);  // small pages do as well
+#endif
+  return memory;
 }
 
 void PagesAhead::take(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t last) {

@@ -11,6 +11,11 @@ namespace orrery {
 /// is written first, they take it a quarter longer. Contents stay as they are.
 void take_pages(void* memory, std::size_t bytes);
 
+/// Memory on large pages where the system has them, given back by free(); throws std::bad_alloc.
+void* take_large_pages(std::size_t bytes);
+/// What is smaller than that many bytes leaves too much of them unused.
+constexpr std::size_t kLeastLarge = 1 << 20;
+
 /// Takes pages of what a vector has reserved as it grows into them, so many at a time that they are still in a cache
 /// when they are written.
 class PagesAhead {

@@ -85,14 +85,19 @@ void EventQueue::pop_root() {
   if (size == 0) return;
   std::size_t hole = 0;
   for (std::size_t child = 1; child < size; child = 4 * hole + 1) {
-    std::size_t least = child;
-    for (std::size_t c = child + 1; c < std::min(child + 4, size); ++c)
-      if (heap_[c].before(heap_[least])) least = c;
+    const std::size_t least = child + 4 <= size ? least_of_four(child) : least_of(child, size);
     if (!heap_[least].before(moving)) break;
     heap_[hole] = heap_[least];
     hole = least;
   }
   heap_[hole] = moving;
+}
+
+std::size_t EventQueue::least_of(std::size_t first, std::size_t end) const {
+  std::size_t least = first;
+  for (std::size_t i = first + 1; i < end; ++i)
+    if (heap_[i].before(heap_[least])) least = i;
+  return least;
 }
 
 }  // namespace orrery

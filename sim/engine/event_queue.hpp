@@ -32,7 +32,9 @@ class EventQueue {
   struct Instant {
     std::int64_t at_ps = 0;
     std::uint64_t order = 0;  // insertion, then bucket in the low bits
-    bool before(const Instant& o) const { return at_ps != o.at_ps ? at_ps < o.at_ps : order < o.order; }
+    __extension__ using Key = __int128;
+    Key key() const { return static_cast<Key>(at_ps) << 64 | order; }
+    bool before(const Instant& o) const { return key() < o.key(); }
   };
   struct Node {
     Fired timer;
@@ -52,6 +54,14 @@ class EventQueue {
   void drain(std::uint32_t bucket, std::vector<Fired>& out);
   void sift_up(Instant moving);
   void pop_root();
+  /// Which of four is first is up to chance: it is told without branches.
+  std::size_t least_of_four(std::size_t first) const {
+    const Instant* const at = heap_.data();
+    const std::size_t left = first + std::size_t{at[first + 1].before(at[first])},
+                      right = first + 2 + std::size_t{at[first + 3].before(at[first + 2])};
+    return at[right].before(at[left]) ? right : left;
+  }
+  std::size_t least_of(std::size_t first, std::size_t end) const;
 
   std::vector<Instant> heap_;  // 4-ary
   std::vector<Node> nodes_;

@@ -26,6 +26,7 @@ Execution::Execution(const ExecutionContext& context, std::int64_t start_ps)
     rank.schedule = schedule.is_empty() ? nullptr : &schedule;
     const ClassOps& ops = c_.ops.of_class(rank.class_id);
     if (!ops.waits.empty()) rank.next_wait = ops.waits.front();
+    find_block(rank, 0);
     rank.first_op = ops.first_op;
     rank.first_span = c_.first_span + num_ops_;
     num_ops_ += ops.num_ops;
@@ -93,8 +94,7 @@ bool Execution::end_timer(EventQueue::Fired timer) {
     end_replay(timer.id / kNumStreams);
     return true;
   } else {
-    const EngineOp& record = c_.ops[slot.next];
-    if (c_.costs.single(record.work, ranks_[timer.id / kNumStreams].kind).num_demands > 0) shares_.remove(timer.id);
+    if (slot.uses_shared) shares_.remove(timer.id);
     finish(timer.id);
   }
   due_.push_back(timer.id);
@@ -224,6 +224,7 @@ void Execution::begin_single(std::uint32_t index, const EngineOp& record) {
 void Execution::run_single(std::uint32_t index, const EngineOp& record, std::int64_t duration_ps) {
   const std::uint32_t rank = index / kNumStreams;
   const SingleCost& cost = c_.costs.single(record.work, ranks_[rank].kind);
+  slots_[index].uses_shared = cost.num_demands > 0;
   if (cost.num_demands > 0) {
     std::array<ResourceUse, kMaxDemands> uses;
     for (std::size_t i = 0; i < cost.num_demands; ++i) uses[i] = c_.fleet.use(rank, cost.resources[i], cost.shares[i]);

@@ -51,19 +51,21 @@ class Execution final : private Network::Client {
     std::uint32_t link = UINT32_MAX;  // next slot of the same gathering
     std::uint32_t version = 0;        // of its timer
     State state = State::Idle;
+    bool uses_shared = false;  // whether the op that runs alone asks for resources
   };
   static_assert(sizeof(Slot) == 32);
-  struct RankRun {
+  struct alignas(64) RankRun {               // what each op asks for comes first, in one line of a cache
     std::int64_t host_ps = 0;                // when the host could begin to enqueue, since its last wait
     const HostSchedule* schedule = nullptr;  // of its class; null: all is ready at once
-    std::uint32_t ended = 0;                 // ops
-    std::uint32_t next_block = 0;            // that repeats another one
-    std::uint32_t next_wait = UINT32_MAX, waits_passed = 0;  // the op that the host waits at next
-    std::uint32_t enqueued = 0;                              // all ops before this one, at which it has waited last
-    std::uint32_t class_id = 0, kind = 0, first_op = 0;
-    std::size_t first_span = 0;
+    std::uint32_t class_id = 0, kind = 0;
+    std::uint32_t ended = 0;                           // ops
+    std::uint32_t next_wait = UINT32_MAX;              // the op that the host waits at next
+    std::uint32_t enqueued = 0;                        // all ops before this one, at which it has waited last
+    std::uint32_t block_begins = UINT32_MAX;           // record at which the next block begins that repeats another one
     std::array<std::uint16_t, kNumStreams> waiters{};  // per stream: streams that wait for one of its ops
     std::uint16_t host_waiters = 0;                    // streams that wait for the host
+    std::uint32_t next_block = 0, waits_passed = 0, first_op = 0;
+    std::size_t first_span = 0;
   };
 
   std::int64_t advance(std::int64_t now_ps, std::span<const std::uint32_t> through) override;
@@ -121,6 +123,7 @@ class Execution final : private Network::Client {
   BlockRun& run_of(std::uint32_t rank, const OpBlocks::Instance& block);
   void run_alone(std::uint32_t rank, const OpBlocks::Instance& block, BlockRun& run);
   bool try_replay(std::uint32_t slot);
+  void find_block(RankRun& rank, std::uint32_t record) const;
   bool stands_before(std::uint32_t rank, const OpBlocks::Instance& block, const BlockRun& run) const;
   void begin_replay(std::uint32_t rank, const OpBlocks::Instance& block, BlockRun& run);
   void account_replay(std::uint32_t rank, std::int64_t before_ps);
@@ -140,8 +143,8 @@ class Execution final : private Network::Client {
   std::int64_t now_ps_ = 0;
   std::uint64_t num_ops_ = 0, num_ended_ = 0;
   std::uint32_t num_slots_ = 0;
-  std::vector<Slot> slots_;
-  std::vector<RankRun> ranks_;
+  std::vector<Slot, LargePageAllocator<Slot>> slots_;
+  std::vector<RankRun, LargePageAllocator<RankRun>> ranks_;
   EventQueue queue_;
   FairShare shares_;
   Gatherings gatherings_;

@@ -30,18 +30,6 @@ std::uint8_t storage_of(std::span<const Operand> operands) {
   return static_cast<std::uint8_t>((takes ? kTakes : 0) | (gives ? kGives : 0));
 }
 
-/// The works of the ops of a class, each once.
-std::vector<WorkId> works_of(const Plan& plan, std::span<const MovedStretches::Part> stretches) {
-  std::vector<std::uint8_t> is_used(plan.works.size(), 0);
-  for (const MovedStretches::Part& s : stretches)  // what repeats another block has its works
-    for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i)
-      is_used[plan.ops[i].work.index()] = 1;
-  std::vector<WorkId> out;
-  for (std::size_t w = 0; w < is_used.size(); ++w)
-    if (is_used[w] != 0) out.push_back(WorkId{w});
-  return out;
-}
-
 /// Calls with equal keys of one class pair up in order. Only the partner and the tag matter, and whether one sends or
 /// receives.
 std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
@@ -57,17 +45,28 @@ std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
 
 }  // namespace
 
+/// The works of the ops of a class, each once.
+const std::vector<WorkId>& OpTable::works_of(const Plan& plan, std::span<const MovedStretches::Part> stretches) {
+  for (const WorkId w : works_) is_used_[w.index()] = 0;
+  works_.clear();
+  for (const MovedStretches::Part& s : stretches)  // what repeats another block has its works
+    for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i)
+      if (const WorkId w = plan.ops[i].work; is_used_[w.index()] == 0) is_used_[w.index()] = 1, works_.push_back(w);
+  return works_;
+}
+
 OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_kinds_{fleet.num_kinds()} {
   if (plan.ops.size() >= kMaxRecords) bug("a plan of more than 2^28 ops per class");
   std::vector<bool> wanted(plan.classes.size() * num_kinds_, false);
   for (std::uint32_t s = 0; s < fleet.size(); ++s) wanted[fleet.class_of(s) * num_kinds_ + fleet.kind(s)] = true;
   classes_.resize(plan.classes.size());
   schedules_.resize(wanted.size());
-  records_.resize(plan.ops.size());
+  records_.reserve(plan.ops.size());
+  is_used_.resize(plan.works.size());
   find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
     add_class(plan, c);
-    const std::vector<WorkId> works = works_of(plan, classes_[c].stretches.parts());
+    const std::vector<WorkId>& works = works_of(plan, classes_[c].stretches.parts());
     for (std::uint32_t kind = 0; kind < num_kinds_; ++kind) {
       if (!wanted[c * num_kinds_ + kind]) continue;
       for (const WorkId w : works) costs.prepare(w, kind);
@@ -79,6 +78,8 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
     }
   }
   place_ = {};
+  is_used_ = {};
+  works_ = {};
   partners_ = {};
   kinds_ = {};
   counts_ = {};
@@ -120,7 +121,10 @@ void OpTable::make_room(const Plan& plan, ClassOps& out) {
     next_[s] = out.first_record[s];
   }
   place_.resize(out.num_ops);
-  take_pages(records_.data() + out.first_op, out.num_ops * sizeof(EngineOp));
+  if (const std::size_t end = std::size_t{out.first_op} + out.num_ops; end > records_.size()) {
+    ahead_.grow(records_, end - records_.size());
+    records_.resize(end);
+  }
   std::fill(counts_.begin(), counts_.end(), 0u);
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/base/pages.hpp"
 #include "sim/base/unset_vector.hpp"
 #include "sim/engine/cost_table.hpp"
 #include "sim/engine/fleet.hpp"
@@ -148,6 +149,7 @@ class OpTable {
   std::size_t bytes() const;
 
  private:
+  const std::vector<WorkId>& works_of(const Plan& plan, std::span<const MovedStretches::Part> stretches);
   void add_class(const Plan& plan, std::size_t c);
   void make_room(const Plan& plan, ClassOps& out);
   void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
@@ -164,6 +166,9 @@ class OpTable {
   std::vector<Call> calls_;
   std::vector<HostSchedule> schedules_;  // class-major, one per kind
   std::uint32_t num_kinds_ = 1;
+  PagesAhead ahead_;                               // of `records_`
+  std::vector<std::uint8_t> is_used_;              // while building: works of the class
+  std::vector<WorkId> works_;                      // while building: these
   std::vector<std::uint32_t> place_;               // while building: record of each op of the class
   std::array<std::uint32_t, kNumStreams> next_{};  // while building a class: the next record of each stream
   std::vector<OpKind> kinds_;                      // while building: per work

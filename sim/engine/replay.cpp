@@ -119,17 +119,24 @@ void Execution::run_alone(std::uint32_t rank, const OpBlocks::Instance& block, B
                    run.ops[kCompute].back().end == run.duration && run.uses.size() <= 4 * run.streams.size();
 }
 
+/// The first block of those left that does not begin before a record of the compute stream.
+void Execution::find_block(RankRun& rank, std::uint32_t record) const {
+  const auto& blocks = c_.ops.of_class(rank.class_id).blocks.instances;
+  while (rank.next_block < blocks.size() && blocks[rank.next_block].first_record[kCompute] < record) ++rank.next_block;
+  rank.block_begins = rank.next_block < blocks.size() ? blocks[rank.next_block].first_record[kCompute] : UINT32_MAX;
+}
+
 /// Whether the block that begins with the next op of a compute stream is now replayed in place of it.
 bool Execution::try_replay(std::uint32_t index) {
   if (index % kNumStreams != kCompute || finds_ != nullptr || c_.stepping != nullptr) return false;
   const std::uint32_t r = index / kNumStreams;
   RankRun& rank = ranks_[r];
-  const auto& blocks = c_.ops.of_class(rank.class_id).blocks.instances;
-  while (rank.next_block < blocks.size() && blocks[rank.next_block].first_record[kCompute] < slots_[index].next)
-    ++rank.next_block;
-  if (rank.next_block == blocks.size() || blocks[rank.next_block].first_record[kCompute] != slots_[index].next)
-    return false;
-  const OpBlocks::Instance& block = blocks[rank.next_block++];
+  const std::uint32_t record = slots_[index].next;
+  if (record < rank.block_begins) return false;
+  find_block(rank, record);
+  if (record != rank.block_begins) return false;
+  const OpBlocks::Instance& block = c_.ops.of_class(rank.class_id).blocks.instances[rank.next_block];
+  find_block(rank, record + 1);
   BlockRun& run = run_of(r, block);
   if (!run.may_replay || run.disturbed > kMostDisturbed || !stands_before(r, block, run) || !shares_.fits(run.uses))
     return false;
