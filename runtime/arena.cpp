@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/pages.hpp"
 #include "sim/base/units.hpp"
 
 namespace orrery {
 namespace {
 
 constexpr std::int64_t kBlock = 1 << 20;
-constexpr std::uintptr_t kLargePage = 2 << 20;
 
 void unmap(std::uintptr_t first, std::uintptr_t last) {
   if (last > first) munmap(reinterpret_cast<void*>(first), last - first);
@@ -32,7 +32,7 @@ std::uintptr_t map_memory(std::int64_t capacity) {
   const std::uintptr_t base = (first + kLargePage - 1) / kLargePage * kLargePage;
   unmap(first, base);
   unmap(base + (bytes + page - 1) / page * page, first + (bytes + kLargePage + page - 1) / page * page);
-  madvise(reinterpret_cast<void*>(base), bytes, MADV_HUGEPAGE);  // small pages do as well
+  want_large_pages(reinterpret_cast<void*>(base), bytes);
   return base;
 }
 

@@ -15,15 +15,15 @@ struct alignas(64) Line {
 
 template <class Vector>
 void check_growth() {
-  constexpr std::size_t kLargePage = 2 << 20, kCount = 3 * kLeastLarge / sizeof(typename Vector::value_type);
+  constexpr std::size_t kCount = 3 * kLargePage / sizeof(typename Vector::value_type);
   Vector v;
   for (std::size_t i = 0; i < kCount; ++i) v.push_back({i});
-  REQUIRE(v.capacity() * sizeof(v[0]) >= kLeastLarge);
+  REQUIRE(v.capacity() * sizeof(v[0]) >= kLargePage);
   CHECK(reinterpret_cast<std::uintptr_t>(v.data()) % kLargePage == 0);
   Vector copy = v;
   v.resize(4);
   v.shrink_to_fit();  // back among small ones
-  CHECK(v.capacity() * sizeof(v[0]) < kLeastLarge);
+  CHECK(v.capacity() * sizeof(v[0]) < kLargePage);
   CHECK(v[3].value == 3);
   bool same = true;
   for (std::size_t i = 0; i < kCount; ++i) same = same && copy[i].value == i;

@@ -21,13 +21,16 @@ void take_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t byte
 #endif
 }
 
-void* take_large_pages(std::size_t bytes) {
-  constexpr std::size_t kLargePage = 2 << 20;
-  void* const memory = std::aligned_alloc(kLargePage, (bytes + kLargePage - 1) / kLargePage * kLargePage);
-  if (memory == nullptr) throw std::bad_alloc{};
+void want_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_HUGEPAGE
   (void)madvise(memory, bytes, MADV_HUGEPAGE);  // small pages do as well
 #endif
+}
+
+void* take_large_pages(std::size_t bytes) {
+  void* const memory = std::aligned_alloc(kLargePage, (bytes + kLargePage - 1) / kLargePage * kLargePage);
+  if (memory == nullptr) throw std::bad_alloc{};
+  want_large_pages(memory, bytes);
   return memory;
 }
 

@@ -11,10 +11,12 @@ namespace orrery {
 /// is written first, they take it a quarter longer. Contents stay as they are.
 void take_pages(void* memory, std::size_t bytes);
 
-/// Memory on large pages where the system has them, given back by free(); throws std::bad_alloc.
+/// Bytes of a large page.
+constexpr std::size_t kLargePage = 2 << 20;
+/// Has the system put memory that begins with a large page on such, as far as it fills them, where it has any.
+void want_large_pages(void* memory, std::size_t bytes);
+/// Such memory, given back by free(); throws std::bad_alloc.
 void* take_large_pages(std::size_t bytes);
-/// What is smaller than that many bytes leaves too much of them unused.
-constexpr std::size_t kLeastLarge = 1 << 20;
 
 /// Takes pages of what a vector has reserved as it grows into them, so many at a time that they are still in a cache
 /// when they are written.

@@ -12,8 +12,8 @@
 
 namespace orrery {
 
-/// Of arrays that are walked here and there: large ones are on large pages, where the system has them, so that
-/// elements far apart miss the TLB less often.
+/// Of arrays that are walked here and there: those that fill a large page are on such, where the system has them, so
+/// that elements far apart miss the TLB less often.
 template <class T>
 struct LargePageAllocator : std::allocator<T> {
   template <class U>
@@ -29,7 +29,7 @@ struct LargePageAllocator : std::allocator<T> {
   }
 
  private:
-  static bool is_large(std::size_t count) { return count >= kLeastLarge / sizeof(T); }
+  static bool is_large(std::size_t count) { return count >= kLargePage / sizeof(T); }
 };
 
 /// Leaves elements that are not given a value as the memory was.

@@ -78,6 +78,21 @@ void EventQueue::sift_up(Instant moving) {
   heap_[hole] = moving;
 }
 
+/// Which of four is first is up to chance: it is told without branches.
+std::size_t EventQueue::least_of_four(std::size_t first) const {
+  const Instant* const at = heap_.data();
+  const std::size_t left = first + std::size_t{at[first + 1].before(at[first])},
+                    right = first + 2 + std::size_t{at[first + 3].before(at[first + 2])};
+  return at[right].before(at[left]) ? right : left;
+}
+
+std::size_t EventQueue::least_of(std::size_t first, std::size_t end) const {
+  std::size_t least = first;
+  for (std::size_t i = first + 1; i < end; ++i)
+    if (heap_[i].before(heap_[least])) least = i;
+  return least;
+}
+
 void EventQueue::pop_root() {
   const Instant moving = heap_.back();
   heap_.pop_back();
@@ -91,13 +106,6 @@ void EventQueue::pop_root() {
     hole = least;
   }
   heap_[hole] = moving;
-}
-
-std::size_t EventQueue::least_of(std::size_t first, std::size_t end) const {
-  std::size_t least = first;
-  for (std::size_t i = first + 1; i < end; ++i)
-    if (heap_[i].before(heap_[least])) least = i;
-  return least;
 }
 
 }  // namespace orrery

@@ -54,13 +54,7 @@ class EventQueue {
   void drain(std::uint32_t bucket, std::vector<Fired>& out);
   void sift_up(Instant moving);
   void pop_root();
-  /// Which of four is first is up to chance: it is told without branches.
-  std::size_t least_of_four(std::size_t first) const {
-    const Instant* const at = heap_.data();
-    const std::size_t left = first + std::size_t{at[first + 1].before(at[first])},
-                      right = first + 2 + std::size_t{at[first + 3].before(at[first + 2])};
-    return at[right].before(at[left]) ? right : left;
-  }
+  std::size_t least_of_four(std::size_t first) const;
   std::size_t least_of(std::size_t first, std::size_t end) const;
 
   std::vector<Instant> heap_;  // 4-ary

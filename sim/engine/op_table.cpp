@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/pages.hpp"
 #include "sim/plan/stretches.hpp"
 
 namespace orrery {
@@ -46,13 +46,12 @@ std::array<std::int64_t, 3> key_of(const Work& work, const Mesh& mesh) {
 }  // namespace
 
 /// The works of the ops of a class, each once.
-const std::vector<WorkId>& OpTable::works_of(const Plan& plan, std::span<const MovedStretches::Part> stretches) {
-  for (const WorkId w : works_) is_used_[w.index()] = 0;
-  works_.clear();
-  for (const MovedStretches::Part& s : stretches)  // what repeats another block has its works
+std::vector<WorkId> OpTable::works_of(const Plan& plan, std::size_t c) {
+  std::vector<WorkId> works;
+  for (const MovedStretches::Part& s : classes_[c].stretches.parts())  // what repeats another block has its works
     for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i)
-      if (const WorkId w = plan.ops[i].work; is_used_[w.index()] == 0) is_used_[w.index()] = 1, works_.push_back(w);
-  return works_;
+      if (const WorkId w = plan.ops[i].work; std::exchange(last_user_[w.index()], c) != c) works.push_back(w);
+  return works;
 }
 
 OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_kinds_{fleet.num_kinds()} {
@@ -62,11 +61,11 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
   classes_.resize(plan.classes.size());
   schedules_.resize(wanted.size());
   records_.reserve(plan.ops.size());
-  is_used_.resize(plan.works.size());
+  last_user_.resize(plan.works.size(), plan.classes.size());
   find_partners(plan);
   for (std::size_t c = 0; c < plan.classes.size(); ++c) {
     add_class(plan, c);
-    const std::vector<WorkId>& works = works_of(plan, classes_[c].stretches.parts());
+    const std::vector<WorkId> works = works_of(plan, c);
     for (std::uint32_t kind = 0; kind < num_kinds_; ++kind) {
       if (!wanted[c * num_kinds_ + kind]) continue;
       for (const WorkId w : works) costs.prepare(w, kind);
@@ -78,8 +77,7 @@ OpTable::OpTable(const Plan& plan, const Fleet& fleet, CostTable& costs) : num_k
     }
   }
   place_ = {};
-  is_used_ = {};
-  works_ = {};
+  last_user_ = {};
   partners_ = {};
   kinds_ = {};
   counts_ = {};

@@ -149,7 +149,7 @@ class OpTable {
   std::size_t bytes() const;
 
  private:
-  const std::vector<WorkId>& works_of(const Plan& plan, std::span<const MovedStretches::Part> stretches);
+  std::vector<WorkId> works_of(const Plan& plan, std::size_t c);
   void add_class(const Plan& plan, std::size_t c);
   void make_room(const Plan& plan, ClassOps& out);
   void add_op(const Plan& plan, ClassOps& out, std::uint32_t i);
@@ -166,9 +166,8 @@ class OpTable {
   std::vector<Call> calls_;
   std::vector<HostSchedule> schedules_;  // class-major, one per kind
   std::uint32_t num_kinds_ = 1;
-  PagesAhead ahead_;                               // of `records_`
-  std::vector<std::uint8_t> is_used_;              // while building: works of the class
-  std::vector<WorkId> works_;                      // while building: these
+  PagesAhead ahead_;                               // while building: of `records_`
+  std::vector<std::size_t> last_user_;             // while building: per work, the last class that has used it
   std::vector<std::uint32_t> place_;               // while building: record of each op of the class
   std::array<std::uint32_t, kNumStreams> next_{};  // while building a class: the next record of each stream
   std::vector<OpKind> kinds_;                      // while building: per work
