@@ -15,12 +15,14 @@ namespace {
 constexpr double kMostFlops = 1.2e9;             // of one measured op
 constexpr std::int64_t kMostElements = 1 << 23;  // of a right operand: as much as large caches hold
 
-/// Sizes of a product, drawn until it is short enough; one in eight may have the width of a vocabulary.
+/// Sizes of a product, drawn until it is short enough; one in eight may have the width of a vocabulary, and of one in
+/// six, as of many networks, rows of the result are a multiple of 4 KB apart.
 Gemm draw_sizes(Random& r, std::int64_t m_low, std::int64_t m_high) {
   for (;;) {
     Gemm g{.m = log_integer(r, m_low, m_high), .n = width(r, 32, 4096), .k = width(r, 32, 4096)};
     if (m_high > 64 && r.below(2) == 0) g.m = (g.m + 31) / 32 * 32;
     if (r.below(8) == 0) g.n = width(r, 4096, 32768);
+    if (r.below(6) == 0) g.n = (g.n + 1023) / 1024 * 1024;
     if (g.n * g.k <= kMostElements && 2.0 * double(g.m) * double(g.n) * double(g.k) <= kMostFlops) return g;
   }
 }

@@ -8,8 +8,9 @@
 namespace orrery {
 namespace {
 
-constexpr double kTileRows = 8, kHeight = 128, kWidth = 1024, kDepth = 256, kFewDepth = 8, kLine = 64,
+constexpr double kTileRows = 8, kRowsAtOnce = 32, kHeight = 128, kWidth = 1024, kDepth = 256, kFewDepth = 8, kLine = 64,
                  kRowsInCache = 16384;
+constexpr double kAliased = 4096;  // bytes between rows of C that lie in the same sets of a core's first cache
 constexpr double kMillion = 1e6, kLeast = 1e-12;
 
 double round_up(double a, double b) { return std::ceil(a / b) * b; }
@@ -29,9 +30,12 @@ constexpr Feature kGemmFeatures[] = {
     {"pack_a", Spends::Math, "10^6 elements of A, each time they are packed"},
     {"pack_b", Spends::Math, "10^6 elements of B"},
     {"panel", Spends::Memory, "10^6 packed elements of B, each time a block of rows reads them"},
+    {"panel_far", Spends::Memory, "MB of packed B, each time a block of rows reads them, beyond the second-level cache",
+     kMostPerMegabyte},
     {"tile", Spends::Math, "10^6 tiles, each time"},
     {"edge", Spends::Math, "10^6 tiles that are not whole, each time"},
     {"result", Spends::Memory, "10^6 elements of C, each time they are read or written"},
+    {"aliased", Spends::Memory, "the same, of rows that are a multiple of 4 KB apart"},
     {"a_far", Spends::Memory, "MB of A beyond the second-level cache, each time", kMostPerMegabyte},
     {"b_far", Spends::Memory, "MB of B beyond the second-level cache", kMostPerMegabyte},
     {"c_far", Spends::Memory, "MB of C beyond the second-level cache, each time", kMostPerMegabyte},
@@ -52,14 +56,19 @@ constexpr std::string_view kGemmAxes[] = {"m", "n", "k", "mflop"};
 /// Time of a packed product C[m,n] (+)= op(A)·op(B), batch of b, with tiles of 8 × 32, blocks of k by 256 and of n by
 /// 1024:
 ///
-///   t = call + b·matrix + math·2·b·⌈m⌉₈·⌈n⌉₃₂·k + pack_a·b·m·k·⌈n/1024⌉ + pack_b·b·k·n + panel·b·k·n·⌈m/128⌉
-///     + (tile·tiles + edge·cut tiles)·⌈k/256⌉ + result·b·m·n·(2·⌈k/256⌉ − 1 + acc) + what misses caches of A, B, C and
-///     of all
+///   t = call + b·matrix + math·2·b·⌈m⌉₈·⌈n⌉₃₂·k + pack_a·b·m·k·⌈n/1024⌉ + pack_b·b·k·n
+///     + (panel + panel_far, as far as the near cache does not hold what passes between)·b·k·n·⌈m/128⌉
+///     + (tile·tiles + edge·cut tiles)·⌈k/256⌉ + (result + aliased, of some n)·b·m·n·(2·⌈k/256⌉ − 1 + acc)
+///     + what misses caches of A, B, C and of all
 ///
-/// ⌈x⌉ᵣ rounds up to a multiple of r. What a row of Bᵀ has beyond the first block is fetched ahead while that is read:
-/// hence cold_first (rows of 64, 256, 512 and 1,024 elements took 0.42, 0.30, 0.20 and 0.16 ns per element longer from
-/// memory than from a cache). Leaves out conflicts of power-of-two strides in caches, and the shorter last block of k.
-/// Coefficients, one set for each pair of transposes: `gemm.*` of the host's parameter file, fitted by calibrate.
+/// ⌈x⌉ᵣ rounds up to a multiple of r. All of the packed block of B, up to 1 MB, is read for each 32 rows, between which
+/// these rows of A and C pass, too: where that fills the second-level cache (2 MB of an Emerald Rapids), products of
+/// 1,024 columns and more were predicted 3 to 8 % too fast and those of 128 1 to 2 % too slow without panel_far. Rows
+/// of C that are a multiple of 4 KB apart meet in a few sets of the first cache: 3 to 5 % more. What a row of Bᵀ has
+/// beyond the first block is fetched ahead while that is read: hence cold_first (rows of 64, 256, 512 and 1,024
+/// elements took 0.42, 0.30, 0.20 and 0.16 ns per element longer from memory than from a cache). Leaves out other
+/// conflicts of power-of-two strides, and the shorter last block of k. Coefficients, one set for each pair of
+/// transposes: `gemm.*` of the host's parameter file, fitted by calibrate.
 FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
   const Gemm g = product(in.work);
   const double b = double(g.batch), m = double(g.m), n = double(g.n), k = double(g.k), item = bits(g.dtype) / 8.0;
@@ -72,16 +81,21 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
   // What passes between two blocks of k: C, A and B, of as many columns as are done at once.
   const double wide = std::min(n, kWidth), deep = std::min(k, kDepth);
   const Bytes between{item * (m * wide + m * deep + deep * wide)};
+  // And between two readings of the packed block of B.
+  const double rows = std::min(m, kRowsAtOnce), panels = k * n * std::ceil(m / kHeight);
+  const Bytes block{item * (rows * wide + rows * deep + deep * wide)};
   const double cold = lost(in, caches, CacheLevel::Last, {mb * k * n}, {1, 2}).read;
   return {1,
           b,
           2 * b * round_up(m, kTileRows) * round_up(n, tile_cols(g.dtype)) * k / kMillion,
           b * m * k * passes_n / kMillion,
           b * k * n / kMillion,
-          b * k * n * std::ceil(m / kHeight) / kMillion,
+          b * panels / kMillion,
+          mb * panels * spill(block, caches.l2),
           b * tiles * passes_k / kMillion,
           b * (tiles - whole) * passes_k / kMillion,
           b * m * n * c_passes / kMillion,
+          std::fmod(n * item, kAliased) == 0 ? b * m * n * c_passes / kMillion : 0,
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
           mb * m * n * c_passes * spill(c_size, caches.l2),
