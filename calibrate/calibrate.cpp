@@ -26,10 +26,10 @@ constexpr double kMuchDrift = 0.05, kMuchDisturbed = 0.1, kFewCores = 0.8;
 constexpr double kMemoryOfNeighbours = 0.12;
 // And of all time, beside the clock that is corrected for: how often a hypervisor stops the cores (7,600 to 24,000
 // times a second for 2 us) and how much of a step's own data the last cache keeps beside theirs. By which trainings, or
-// products of many rows, were off in common: 1.2 % root mean square of twelve validations on a shared Emerald Rapids and
-// of 20 on a Zen 4; with older laws 1.9 % of twelve on a Zen 5 (1.3 % of the eight in which others used the cores
-// least) and 1.7 % of nine on a Sapphire Rapids.
-constexpr double kClockOfNeighbours = 0.013;
+// products of many rows, were off in common: 1.1 % root mean square of 15 validations on a shared Emerald Rapids (0.8 %
+// of the six with the laws as they are); with older laws 1.2 % of 20 on a Zen 4, 1.9 % of twelve on a Zen 5 (1.3 % of
+// the eight in which others used the cores least) and 1.7 % of nine on a Sapphire Rapids.
+constexpr double kClockOfNeighbours = 0.011;
 
 BytesPerSecond rate_of(const MovingBench& b, const std::vector<MeasuredPlan>& plans) {
   return b.moved / Seconds{plans[b.bench].seconds.median};
