@@ -335,6 +335,22 @@ TEST_CASE("half a vector of a key counts as one, half of a value is left over", 
   CHECK(feature("math", 64) == Approx(2 * 4 * 100 * (64 + 64)));
 }
 
+TEST_CASE("packed columns that fill the near cache are read from beyond it, and rows 4 KB apart collide",
+          "[hw_models]") {
+  const auto feature = [](std::string_view name, const Gemm& g) { return millions(gemm_form(), name, {Work{g}, {}}); };
+  const auto of = [](std::int64_t m, std::int64_t n, DType t = DType::F32) {
+    return Gemm{.m = m, .n = n, .k = 256, .dtype = t};
+  };
+  // 32 rows of A and C and 256 of B, of 4 bytes, in 1 MiB: x = 1.15625 of 1,024 columns, 0.171875 of 128; x² / (1 + x²)
+  CHECK(feature("panel_far", of(128, 1024)) == Approx(4 * 256 * 1024 * 0.572085).epsilon(1e-4));
+  CHECK(feature("panel_far", of(129, 1024)) == Approx(2 * feature("panel_far", of(128, 1024))));
+  CHECK(feature("panel_far", of(128, 128)) == Approx(4 * 256 * 128 * 0.028694).epsilon(1e-4));
+  CHECK(feature("aliased", of(128, 2048)) == Approx(128 * 2048));
+  CHECK(feature("aliased", of(128, 1056)) == 0);
+  CHECK(feature("aliased", of(128, 512)) == 0);
+  CHECK(feature("aliased", of(128, 512, DType::F64)) == Approx(128 * 512));
+}
+
 TEST_CASE("what a few rows wait for falls with their number, and sums begin anew as often as A is used up",
           "[hw_models]") {
   const auto feature = [](std::string_view name, const Gemm& g) {
