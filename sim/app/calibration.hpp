@@ -11,8 +11,8 @@ namespace orrery {
 /// Measures this computer under a line of progress. Throws Interrupted when the user stops it.
 Calibration calibrate_host(const CalibrateOptions& options, AppContext& context);
 
-/// Calibrates, once more where something else used the cores often but not nearly always, and writes the parameter file,
-/// whole or not at all, of the one that was disturbed less.
+/// Calibrates, once more where something else used the cores often but not nearly always, and writes the parameter
+/// file, whole or not at all, of the one that was disturbed less.
 Calibration calibrate_to(const std::string& path, const CalibrateOptions& options, AppContext& context);
 
 /// Why there is reason to calibrate before a validation: "this computer was never calibrated"; empty when there is
