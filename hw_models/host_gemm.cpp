@@ -78,12 +78,11 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
   const double whole = std::floor(m / kTileRows) * std::floor(n / tile_cols(g.dtype));
   const Bytes a_size{m * k * item}, b_size{k * n * item}, c_size{m * n * item};
   const double mb = b * item / kMillion;
-  // What passes between two blocks of k: C, A and B, of as many columns as are done at once.
+  // Between two blocks of k all rows of C and A pass, and the block of B, of as many columns as are done at once;
+  // between two readings of that block a few rows.
   const double wide = std::min(n, kWidth), deep = std::min(k, kDepth);
-  const Bytes between{item * (m * wide + m * deep + deep * wide)};
-  // And between two readings of the packed block of B.
-  const double rows = std::min(m, kRowsAtOnce), panels = k * n * std::ceil(m / kHeight);
-  const Bytes block{item * (rows * wide + rows * deep + deep * wide)};
+  const auto passing = [&](double rows) { return Bytes{item * (rows * wide + rows * deep + deep * wide)}; };
+  const double panels = k * n * std::ceil(m / kHeight), results = b * m * n * c_passes / kMillion;
   const double cold = lost(in, caches, CacheLevel::Last, {mb * k * n}, {1, 2}).read;
   return {1,
           b,
@@ -91,15 +90,15 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           b * m * k * passes_n / kMillion,
           b * k * n / kMillion,
           b * panels / kMillion,
-          mb * panels * spill(block, caches.l2),
+          mb * panels * spill(passing(std::min(m, kRowsAtOnce)), caches.l2),
           b * tiles * passes_k / kMillion,
           b * (tiles - whole) * passes_k / kMillion,
-          b * m * n * c_passes / kMillion,
-          std::fmod(n * item, kAliased) == 0 ? b * m * n * c_passes / kMillion : 0,
+          results,
+          std::fmod(n * item, kAliased) == 0 ? results : 0,
           mb * m * k * passes_n * spill(a_size, caches.l2),
           mb * k * n * spill(b_size, caches.l2),
           mb * m * n * c_passes * spill(c_size, caches.l2),
-          2 * mb * m * n * (passes_k - 1) * spill(between, caches.l2),
+          2 * mb * m * n * (passes_k - 1) * spill(passing(m), caches.l2),
           lost(in, caches, CacheLevel::Second, {0, mb * m * n}, {2}).written,
           lost(in, caches, CacheLevel::Second, {mb * k * (m + n)}, {0, 2}).read,
           cold,
