@@ -82,6 +82,7 @@ Selection select_benches(const CalibrateOptions& o, std::vector<Bench> steps, Ra
   };
   add(make_benches(draw_works(random, o.quick ? kQuickShare : 1), random));
   s.sweep = add(cache_sweep(random, o.quick ? Bytes{0} : beyond_caches()));
+  add(near_products(random));
   const std::int64_t cores = busy_cores();
   std::vector<Bench> beside, turns;
   if (cores > 1) s.alone = small_steps(steps, kMostBeside, Flops{0});

@@ -111,9 +111,11 @@ Work draw_attention_decode(Random& r) {
 
 namespace {
 
-/// Products over so many weights; `rows_of`: rows of the i-th.
-template <class RowsOf>
-Bench products_over(Bytes bytes, double weight, Random& r, const RowsOf& rows_of) {
+constexpr double kAsInStep = 5;  // weight in a fit of a product that is measured as it stands in a step
+
+/// Products over so many weights; `of(i, n, k)`: the i-th, whose weight has n columns and k rows.
+template <class Of>
+Bench products_over(Bytes bytes, double weight, Random& r, const Of& of) {
   constexpr std::int64_t kProducts = 20, kDepths[] = {128, 192, 256, 384, 512};
   PlanBuilder builder{fmt::format("{:.4g} MB of weights", bytes.base() / 1e6)};
   builder.begin_class("all", {});
@@ -121,12 +123,14 @@ Bench products_over(Bytes bytes, double weight, Random& r, const RowsOf& rows_of
   for (std::int64_t i = 0; i < kProducts; ++i) {
     const std::int64_t k = one_of(r, kDepths);
     const double n = bytes.base() / 4 / double(kProducts) / double(k);
-    maker.add(Gemm{.m = rows_of(i),
-                   .n = std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32),
-                   .k = k,
-                   .transpose_b = i % 2 == 0});
+    maker.add(of(i, std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32), k));
   }
   return {builder.take(&host_workspaces()), maker.contents(), {}, weight};
+}
+
+/// Of every two, one has B transposed.
+Gemm forward_product(std::int64_t i, std::int64_t rows, std::int64_t n, std::int64_t k) {
+  return {.m = rows, .n = n, .k = k, .transpose_b = i % 2 == 0};
 }
 
 }  // namespace
@@ -134,19 +138,38 @@ Bench products_over(Bytes bytes, double weight, Random& r, const RowsOf& rows_of
 std::vector<Bench> cache_sweep(Random& r, Bytes most) {
   constexpr double kStep = 1.4;
   constexpr std::int64_t kHigh = 5;  // every so many has more rows than those that read B where it lies
-  constexpr double kWeight = 5;      // of a product in a fit: as it stands in a step
   std::vector<double> megabytes{0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 56, 80, 112, 160};
   while (kStep * megabytes.back() <= most.base() / 1e6) megabytes.push_back(kStep * megabytes.back());
   std::vector<Bench> benches;
   for (const double mb : megabytes)
-    benches.push_back(products_over(Bytes{1e6 * mb}, kWeight, r, [&](std::int64_t i) {
-      return i % kHigh == 0 ? log_integer(r, 9, 48) : log_integer(r, 1, 8);
+    benches.push_back(products_over(Bytes{1e6 * mb}, kAsInStep, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
+      return forward_product(i, i % kHigh == 0 ? log_integer(r, 9, 48) : log_integer(r, 1, 8), n, k);
     }));
   return benches;
 }
 
+std::vector<Bench> near_products(Random& r) {
+  constexpr double kMegabytes[] = {0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5};
+  constexpr std::int64_t kSides[] = {64, 96, 128, 128, 192, 256, 256, 384, 512}, kFewestProducts = 3;
+  std::vector<Bench> benches;
+  for (const double mb : kMegabytes) {
+    PlanBuilder builder{fmt::format("{:.4g} MB of near weights", mb)};
+    builder.begin_class("all", {});
+    OperandMaker maker{builder, r};
+    double used = 0;
+    for (std::int64_t i = 0; used < mb || i < kFewestProducts; ++i) {
+      const std::int64_t rows = log_integer(r, 9, 128), n = one_of(r, kSides), k = one_of(r, kSides);
+      used += 4e-6 * double(n * k);
+      maker.add(i % 3 == 0 ? Gemm{.m = k, .n = n, .k = rows, .transpose_a = true} : forward_product(i, rows, n, k));
+    }
+    benches.push_back({builder.take(&host_workspaces()), maker.contents(), {}, kAsInStep});
+  }
+  return benches;
+}
+
 Bench reading_bench(Bytes bytes, Random& r) {
-  return products_over(bytes, 0, r, [](std::int64_t) { return 1; });
+  return products_over(bytes, 0, r,
+                       [](std::int64_t i, std::int64_t n, std::int64_t k) { return forward_product(i, 1, n, k); });
 }
 
 Work draw_cholesky(Random& r) { return Cholesky{log_integer(r, 8, 192)}; }

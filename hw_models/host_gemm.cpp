@@ -42,8 +42,8 @@ constexpr Feature kGemmFeatures[] = {
     {"c_again", Spends::Memory, "MB of C, each time a block of k comes back to them, beyond the second-level cache",
      kMostPerMegabyte},
     {"c_warm", Spends::Memory, "MB of C that have left the second-level cache since their last use", kMostPerMegabyte},
-    {"warm", Spends::Memory, "MB of A and B that have left the second-level cache since their last use",
-     kMostPerMegabyte},
+    {"warm", Spends::Memory, "MB of B that have left the second-level cache since their last use", kMostPerMegabyte},
+    {"a_warm", Spends::Memory, "MB of A that have left the second-level cache since their last use", kMostPerMegabyte},
     {"cold", Spends::Memory, "MB of B that have left the last cache since their last use", kMostPerMegabyte, 1},
     {"cold_first", Spends::Memory, "the same, of the first block of k (B transposed)", kMostPerMegabyte},
     {"a_cold", Spends::Memory, "MB of A that have left the last cache since their last use", kMostPerMegabyte, 1},
@@ -64,10 +64,13 @@ constexpr std::string_view kGemmAxes[] = {"m", "n", "k", "mflop"};
 /// ⌈x⌉ᵣ rounds up to a multiple of r. All of the packed block of B, up to 1 MB, is read for each 32 rows, between which
 /// these rows of A and C pass, too: where that fills the second-level cache (2 MB of an Emerald Rapids), products of
 /// 1,024 columns and more were predicted 3 to 8 % too fast and those of 128 1 to 2 % too slow without panel_far. Rows
-/// of C that are a multiple of 4 KB apart meet in a few sets of the first cache: 3 to 5 % more. What a row of Bᵀ has
-/// beyond the first block is fetched ahead while that is read: hence cold_first (rows of 64, 256, 512 and 1,024
-/// elements took 0.42, 0.30, 0.20 and 0.16 ns per element longer from memory than from a cache). Leaves out other
-/// conflicts of power-of-two strides, and the shorter last block of k. Coefficients, one set for each pair of
+/// of C that are a multiple of 4 KB apart meet in a few sets of the first cache: 3 to 5 % more. A is fetched while the
+/// block before it is multiplied, B is not: hence a_warm apart from warm (an element of B took 0.2 ns longer from the
+/// last cache; in one term with A, products of 16 to 64 rows whose B is near were predicted 8 to 15 % too slow). What a
+/// row of Bᵀ has beyond the first block is fetched ahead while that is read: hence cold_first (rows of 64, 256, 512 and
+/// 1,024 elements took 0.42, 0.30, 0.20 and 0.16 ns per element longer from memory than from a cache). Leaves out that
+/// a row of C takes 10 to 17 ns longer from the last cache, however long it is, other conflicts of power-of-two
+/// strides, and the shorter last block of k. Coefficients, one set for each pair of
 /// transposes: `gemm.*` of the host's parameter file, fitted by calibrate.
 FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
   const Gemm g = product(in.work);
@@ -100,7 +103,8 @@ FeatureRow gemm_values(const LawInput& in, const Caches& caches) {
           mb * m * n * c_passes * spill(c_size, caches.l2),
           2 * mb * m * n * (passes_k - 1) * spill(passing(m), caches.l2),
           lost(in, caches, CacheLevel::Second, {0, mb * m * n}, {2}).written,
-          lost(in, caches, CacheLevel::Second, {mb * k * (m + n)}, {0, 2}).read,
+          lost(in, caches, CacheLevel::Second, {mb * k * n}, {1, 2}).read,
+          lost(in, caches, CacheLevel::Second, {mb * m * k}, {0, 1}).read,
           cold,
           g.transpose_b ? cold * std::min(1.0, kDepth / k) : 0,
           lost(in, caches, CacheLevel::Last, {mb * m * k}, {0, 1}).read,

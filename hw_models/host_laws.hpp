@@ -39,7 +39,7 @@ struct Feature {
 /// has found something else, in points where there is next to nothing to move.
 constexpr double kMostPerMegabyte = 5e-3, kMostPerMillionRows = 1, kMostPerColdCall = 3e-5;
 
-constexpr std::size_t kMaxFeatures = 23;
+constexpr std::size_t kMaxFeatures = 24;
 using FeatureRow = std::array<double, kMaxFeatures>;
 
 constexpr std::size_t kMaxAxes = 4;

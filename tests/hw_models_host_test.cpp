@@ -6,10 +6,12 @@
 
 #include "hw_models/host_model.hpp"
 #include "sim/base/random.hpp"
+#include "tests/hw_models_testing.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
 using namespace orrery::literals;
+using orrery::testing::millions;
 
 namespace {
 
@@ -35,15 +37,6 @@ laws:
 
 HostModel host(const std::string& text = kHost) {
   return HostModel{"host", read_host_parameters(parse_yaml(text, "h.yaml"))};
-}
-
-/// A feature that is counted in millions, of an op under caches of 1 and 16 MiB.
-double millions(const LawForm& form, std::string_view name, const LawInput& input) {
-  const FeatureRow row = features_of(form, input, {1.0_MiB, 16.0_MiB});
-  const auto found =
-      std::find_if(form.features.begin(), form.features.end(), [&](const Feature& f) { return f.name == name; });
-  REQUIRE(found != form.features.end());
-  return 1e6 * row[static_cast<std::size_t>(found - form.features.begin())];
 }
 
 }  // namespace
@@ -333,62 +326,4 @@ TEST_CASE("half a vector of a key counts as one, half of a value is left over", 
   CHECK(feature("math", 24) == Approx(2 * 4 * 100 * (32 + 24)));
   CHECK(feature("tail", 64) == 0);
   CHECK(feature("math", 64) == Approx(2 * 4 * 100 * (64 + 64)));
-}
-
-TEST_CASE("packed columns that fill the near cache are read from beyond it, and rows 4 KB apart collide",
-          "[hw_models]") {
-  const auto feature = [](std::string_view name, const Gemm& g) { return millions(gemm_form(), name, {Work{g}, {}}); };
-  const auto of = [](std::int64_t m, std::int64_t n, DType t = DType::F32) {
-    return Gemm{.m = m, .n = n, .k = 256, .dtype = t};
-  };
-  // 32 rows of A and C and 256 of B, of 4 bytes, in 1 MiB: x = 1.15625 of 1,024 columns, 0.171875 of 128; x² / (1 + x²)
-  CHECK(feature("panel_far", of(128, 1024)) == Approx(4 * 256 * 1024 * 0.572085).epsilon(1e-4));
-  CHECK(feature("panel_far", of(129, 1024)) == Approx(2 * feature("panel_far", of(128, 1024))));
-  CHECK(feature("panel_far", of(128, 128)) == Approx(4 * 256 * 128 * 0.028694).epsilon(1e-4));
-  CHECK(feature("aliased", of(128, 2048)) == Approx(128 * 2048));
-  CHECK(feature("aliased", of(128, 1056)) == 0);
-  CHECK(feature("aliased", of(128, 512)) == 0);
-  CHECK(feature("aliased", of(128, 512, DType::F64)) == Approx(128 * 512));
-}
-
-TEST_CASE("what a few rows wait for falls with their number, and sums begin anew as often as A is used up",
-          "[hw_models]") {
-  const auto feature = [](std::string_view name, const Gemm& g) {
-    Bindings far;
-    far.working_set = 1e12;
-    return millions(few_rows_form(), name, {Work{g}, far});
-  };
-  const auto of = [](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed) {
-    return Gemm{.m = m, .n = n, .k = k, .transpose_b = transposed};
-  };
-  const double elements = 64 * 512;
-  CHECK(feature("few", of(1, 64, 512, true)) == Approx(elements));
-  CHECK(feature("few", of(2, 64, 512, true)) == Approx(elements / 2));
-  CHECK(feature("few", of(3, 64, 512, true)) == 0);
-  for (const auto& [m, name] : {std::pair{2, "b_cold_2"}, {4, "b_cold_4"}, {8, "b_cold_8"}})
-    for (const std::string_view other : {"b_cold_2", "b_cold_4", "b_cold_8"})
-      CHECK(feature(other, of(m, 64, 512, true)) == Approx(other == name ? 4 * elements : 0));
-  // 8 rows of 512 f32 are 16 KB, of 513 more
-  CHECK(feature("column", of(8, 64, 512, true)) == Approx(8 * 64));
-  CHECK(feature("column", of(8, 64, 513, true)) == Approx(2 * 8 * 64));
-  CHECK(feature("tail", of(8, 64, 512, true)) == 0);
-  CHECK(feature("tail", of(8, 64, 513, true)) == Approx(8 * 64));
-  CHECK(feature("tail", of(8, 67, 512, false)) == Approx(8 * 512 * 3));
-  CHECK(feature("split", of(8, 64, 513, true)) == Approx(64 * 513));
-  CHECK(feature("split", of(8, 64, 512, true)) == 0);
-}
-
-TEST_CASE("what is read from memory takes longer the more a step passes over", "[hw_models]") {
-  const Gemm g{.m = 1, .n = 64, .k = 512, .transpose_b = true};
-  const Work decode{AttentionForward{.shape = {.heads = 2, .kv_heads = 2, .q = 1, .kv = 128, .qk_dim = 64, .v_dim = 64},
-                                     .keep_lse = false}};
-  for (const double mib : {32.0, 128.0, 512.0}) {
-    Bindings step;
-    step.working_set = mib * (1 << 20);
-    // 128 KiB of B, 128 KiB of keys and values, a cache of 16 MiB, and tables for half of 128 MiB.
-    const auto part = [](double times) { return times * times / (1 + times * times); };
-    const double lost = 131072 * part(mib / 16) * part(mib / 128);
-    CHECK(millions(few_rows_form(), "b_wide", {Work{g}, step}) == Approx(lost));
-    CHECK(millions(attention_decode_form(), "wide", {decode, step}) == Approx(lost));
-  }
 }

@@ -55,6 +55,33 @@ TEST_CASE("between two uses lies what else was touched, once each", "[plan]") {
   CHECK(reuse_of(plan, fill(128, 1)).touches[0].distance.base() == Approx(124 * kKiB).epsilon(kStep));
 }
 
+TEST_CASE("what kernels write by themselves lies between two uses too", "[plan]") {
+  struct : WorkspaceModel {
+    Bytes workspace(const Work& work) const override {
+      return std::get<Fill>(work).elements == 128 * 256 ? Bytes{256 * kKiB} : Bytes{};
+    }
+  } of_y;
+  PlanBuilder b{"p"};
+  const TensorSpec kept{.persistent = true};
+  const TensorId x = b.tensor("x", floats(64), kept), y = b.tensor("y", floats(128), kept);
+  b.add("x", fill(64, 1), {writes(x)});
+  b.add("y", fill(128), {writes(y)});
+  b.add("y again", fill(128, 1), {writes(y)});
+  b.add("x again", fill(64, 2), {writes(x)});
+  b.add("x once more", fill(64, 3), {writes(x)});
+  const Plan plan = b.take(&of_y);
+
+  const auto distance = [&](const Work& work) {
+    const Reuse r = reuse_of(plan, work);
+    REQUIRE(r.touches.size() == 1);  // the scratch is none of them
+    return r.touches[0].distance.base();
+  };
+  // Both use the same 256 KiB, which count once, as y does.
+  CHECK(distance(fill(64, 2)) == Approx((60 + 128 + 256) * kKiB).epsilon(kStep));
+  CHECK(distance(fill(128, 1)) == Approx((124 + 248) * kKiB).epsilon(kStep));
+  CHECK(distance(fill(64, 3)) == Approx(60 * kKiB).epsilon(kStep));  // x uses none
+}
+
 TEST_CASE("ops of one work are counted together, what they touch by distance", "[plan]") {
   PlanBuilder b{"p"};
   const TensorSpec kept{.persistent = true};

@@ -32,10 +32,10 @@ KnownReuse::Works KnownReuse::of(const Plan& plan, const Bindings& bindings) {
   rounded.working_set = 0, rounded.before = {};
   for (const Entry& e : entries_)
     if (e.bindings == rounded && e.ops == plan.ops.size() && e.operands == plan.operands.size() &&
-        e.works == plan.works)
+        e.works == plan.works && e.scratch == plan.scratch)
       return e.reuse;
   if (entries_.size() == kMostKnown) entries_.erase(entries_.begin());
-  entries_.push_back({plan.works, plan.ops.size(), plan.operands.size(), rounded,
+  entries_.push_back({plan.works, plan.scratch, plan.ops.size(), plan.operands.size(), rounded,
                       std::make_shared<const std::vector<Reuse>>(reuse_of_works(plan, rounded))});
   return entries_.back().reuse;
 }

@@ -120,6 +120,7 @@ class KnownReuse {
  private:
   struct Entry {
     std::vector<Work> works;
+    std::vector<Bytes> scratch;
     std::size_t ops = 0, operands = 0;
     Bindings bindings;  // rounded
     Works reuse;

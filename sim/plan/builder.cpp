@@ -220,15 +220,14 @@ void PlanBuilder::reserve(std::size_t times) {
 }
 
 void PlanBuilder::add_workspaces(const WorkspaceModel& model) {
-  std::vector<Bytes> per_work;
-  per_work.reserve(plan_.works.size());
-  for (const Work& w : plan_.works) per_work.push_back(model.workspace(w));
+  plan_.scratch.reserve(plan_.works.size());
+  for (const Work& w : plan_.works) plan_.scratch.push_back(model.workspace(w));
   for (std::size_t c = 0; c < plan_.classes.size(); ++c) {
     std::array<Bytes, kNumStreams> most{};
     for (const Stretch& s : stretches_of(plan_, plan_.classes[c]))  // what repeats another block has its works
       for (std::size_t i = s.first; s.like.is_none() && i < s.first + s.num_ops; ++i) {
         Bytes& of_stream = most[static_cast<std::size_t>(plan_.ops[i].stream)];
-        of_stream = std::max(of_stream, per_work[plan_.ops[i].work.index()]);
+        of_stream = std::max(of_stream, plan_.scratch_of(plan_.ops[i]));
       }
     for (std::size_t s = 0; s < most.size(); ++s) {
       if (most[s].base() <= 0) continue;

@@ -176,6 +176,7 @@ struct Plan {
   std::vector<Layout> layouts;
   /// Per class and stream: scratch that the kernels of the stream share; none where no op needs any.
   std::vector<std::array<TensorId, kNumStreams>> workspaces;
+  std::vector<Bytes> scratch;  // per work: as much of it as its kernels use
   std::vector<Port> ports;
   std::vector<Constant> constants;
   std::vector<RankView> rank_views;
@@ -186,6 +187,7 @@ struct Plan {
   const Op& operator[](OpId id) const { return ops[id.index()]; }
   const Work& work(OpId id) const { return works[ops[id.index()].work.index()]; }
   const Work& work(const Op& op) const { return works[op.work.index()]; }
+  Bytes scratch_of(const Op& op) const { return op.work.index() < scratch.size() ? scratch[op.work.index()] : Bytes{}; }
   std::span<const Operand> operands_of(const Op& op) const {
     return {operands.data() + op.first_operand, op.num_operands};
   }

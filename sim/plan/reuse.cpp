@@ -19,6 +19,7 @@ constexpr std::int64_t kMostPieces = 1 << 14;            // of one memory
 constexpr double kStepsPerDoubling = 7, kWorkSteps = 3;  // of distances that are told apart
 constexpr double kMostOfStrided = 0.75;                  // of the lines between its ends that a strided operand has
 constexpr int kRounds = 2;                               // of which the last one counts
+constexpr std::size_t kScratch = SIZE_MAX;               // as an operand: what kernels use by themselves
 
 /// When something was touched.
 struct Moment {
@@ -173,6 +174,7 @@ class Walk {
         places_(plan.tensors.size(), -1) {}
 
   void run(const RankClass& c) {
+    class_ = static_cast<std::size_t>(&c - plan_.classes.data());
     piece_ = std::max<std::int64_t>(kLeastPiece, held_by(c) / kLine / kMostPieces);
     for (now_.round = 0; now_.round < kRounds; ++now_.round)
       for (const Op& op : plan_.ops_of(c)) {
@@ -204,29 +206,43 @@ class Walk {
       if (o.frees()) give_back(plan_.owner(o.tensor()));
   }
 
-  /// An op passes over its operands side by side: each has its next part touched in turn.
+  /// An op passes over its operands and its scratch side by side: each has its next part touched in turn.
   void touch_operands(const Op& op, Tally* tally) {
     const Reach& reach = reach_[op.work.index()];
-    std::vector<Pieces>& all = pieces_;
-    all.clear();
-    std::int64_t most = 0;
+    pieces_.clear();
     const auto operands = plan_.operands_of(op);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const TensorId t = operands[i].tensor();
-      if (!in_memory(plan_.owner(t))) continue;
-      const Range bytes = range_of(t, reach.of(i)), lines{bytes.first / kLine, (bytes.end + kLine - 1) / kLine};
-      if (lines.first >= lines.end) continue;
-      const std::int64_t first = lines.first / piece_, count = (lines.end + piece_ - 1) / piece_ - first;
-      const double all_bytes = std::min(plan_.size(t), reach.of(i)).base();
-      const double each = all_bytes / double(lines.end - lines.first);
-      all.push_back({i, operands[i].access(), first, count, lines, ranks_ * each, each < kMostOfStrided * kLine});
-      most = std::max(most, count);
+      if (in_memory(plan_.owner(t)))
+        add_pieces(i, operands[i].access(), range_of(t, reach.of(i)), std::min(plan_.size(t), reach.of(i)));
     }
+    add_scratch(op);
+    std::int64_t most = 0;
+    for (const Pieces& p : pieces_) most = std::max(most, p.count);
     if (tally) tally->count(ranks_);
     for (std::int64_t step = 0; step < most; ++step)
-      for (const Pieces& p : all)
-        for (std::int64_t k = step * p.count / most; k < (step + 1) * p.count / most; ++k) touch(p, p.first + k, tally);
+      for (const Pieces& p : pieces_)
+        for (std::int64_t k = step * p.count / most; k < (step + 1) * p.count / most; ++k)
+          touch(p, p.first + k, p.operand == kScratch ? nullptr : tally);
     now_.clock += flops_[op.work.index()].base();
+  }
+
+  /// So many bytes of what lies at these addresses.
+  void add_pieces(std::size_t operand, Access access, Range at, Bytes bytes) {
+    const Range lines{at.first / kLine, (at.end + kLine - 1) / kLine};
+    if (lines.first >= lines.end) return;
+    const std::int64_t first = lines.first / piece_, count = (lines.end + piece_ - 1) / piece_ - first;
+    const double each = bytes.base() / double(lines.end - lines.first);
+    pieces_.push_back({operand, access, first, count, lines, ranks_ * each, each < kMostOfStrided * kLine});
+  }
+
+  void add_scratch(const Op& op) {
+    const Bytes bytes = plan_.scratch_of(op);
+    if (!(bytes > Bytes{0})) return;
+    const TensorId scratch = plan_.workspaces[class_][static_cast<std::size_t>(op.stream)];
+    take(scratch);
+    const std::int64_t place = places_[scratch.index()];
+    add_pieces(kScratch, Access::ReadWrite, {place, place + static_cast<std::int64_t>(bytes.base())}, bytes);
   }
 
   void touch(const Pieces& p, std::int64_t piece, Tally* tally) {
@@ -274,6 +290,7 @@ class Walk {
   std::unique_ptr<Allocator> allocator_;
   std::vector<std::int64_t> places_;  // of owners; −1: not there
   Recency recency_;
+  std::size_t class_ = 0;
   std::int64_t piece_ = kLeastPiece;  // lines
   Moment now_;
   std::vector<Pieces> pieces_;  // of the op at hand

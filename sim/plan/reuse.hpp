@@ -28,8 +28,9 @@ struct Reuse {
 
 /// Of each work of a plan, when executions follow one another and storage is given out best-fit. Leaves out that
 /// streams run side by side: ops count in plan order, and strided operands count as if they touched all between their
-/// ends. What one op touches of 4 KiB, or of a 16,384th of what the plan holds, counts as touched at once; lines of 64
-/// bytes are told apart. Costs time in proportion to the bytes that all operands together hold, in such pieces.
+/// ends. Scratch of kernels lies between as well, and its own touches are left out. What one op touches of 4 KiB, or of
+/// a 16,384th of what the plan holds, counts as touched at once; lines of 64 bytes are told apart. Costs time in
+/// proportion to the bytes that all operands together hold, in such pieces.
 std::vector<Reuse> reuse_of_works(const Plan& plan, const Bindings& bindings);
 
 /// What ops of one rank of the first class reach of a persistent tensor in an execution.
