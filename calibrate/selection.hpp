@@ -34,8 +34,8 @@ struct Selection {
   MovingBench far, near;           // one core reads more than the last cache holds, and what it does hold
 };
 
-/// Ops that stand alone, the cache sweep, steps, some of them on all cores at once and on more ranks than cores,
-/// messages between 2 to 16 ranks, and the rates of memory and of the last cache.
+/// Ops that stand alone, the cache sweep, products whose weights stay near, steps, some of them on all cores at once
+/// and on more ranks than cores, messages between 2 to 16 ranks, and the rates of memory and of the last cache.
 Selection select_benches(const CalibrateOptions& options, std::vector<Bench> steps, Random& random);
 
 }  // namespace orrery

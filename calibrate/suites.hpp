@@ -26,9 +26,9 @@ std::vector<Work> draw_works(Random& random, double share);
 /// Products of few rows over more and more weights, from a part of the second-level cache to 160 MB, and on to `most`:
 /// where the caches end.
 std::vector<Bench> cache_sweep(Random& random, Bytes most);
-/// Packed products, forward and of weights' gradients, of up to 128 rows over weights of a part of the second-level
+/// Products of up to 128 rows, forward and, packed, of weights' gradients, over weights of a part of the second-level
 /// cache to little more than it: those of a small network stay there from one use to the next, and only that tells what
-/// packing them takes from what fetching them does.
+/// products take from what fetching their weights does.
 std::vector<Bench> near_products(Random& random);
 /// Products of one row with `bytes` of weights, which they do little more than read.
 Bench reading_bench(Bytes bytes, Random& random);

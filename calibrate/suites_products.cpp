@@ -148,22 +148,40 @@ std::vector<Bench> cache_sweep(Random& r, Bytes most) {
   return benches;
 }
 
-std::vector<Bench> near_products(Random& r) {
-  constexpr double kMegabytes[] = {0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5};
-  constexpr std::int64_t kSides[] = {64, 96, 128, 128, 192, 256, 256, 384, 512}, kFewestProducts = 3;
-  std::vector<Bench> benches;
-  for (const double mb : kMegabytes) {
-    PlanBuilder builder{fmt::format("{:.4g} MB of near weights", mb)};
-    builder.begin_class("all", {});
-    OperandMaker maker{builder, r};
-    double used = 0;
-    for (std::int64_t i = 0; used < mb || i < kFewestProducts; ++i) {
-      const std::int64_t rows = log_integer(r, 9, 128), n = one_of(r, kSides), k = one_of(r, kSides);
-      used += 4e-6 * double(n * k);
-      maker.add(i % 3 == 0 ? Gemm{.m = k, .n = n, .k = rows, .transpose_a = true} : forward_product(i, rows, n, k));
-    }
-    benches.push_back({builder.take(&host_workspaces()), maker.contents(), {}, kAsInStep});
+namespace {
+
+/// Products over weights of so many bytes and few more; `of(i, n, k)`: the i-th.
+template <class Of>
+Bench near_bench(double bytes, Random& r, const Of& of) {
+  constexpr std::int64_t kSides[] = {64, 96, 128, 128, 192, 256, 256, 384, 512}, kFewestProducts = 4;
+  PlanBuilder builder{fmt::format("{:.4g} MB of near weights", bytes / 1e6)};
+  builder.begin_class("all", {});
+  OperandMaker maker{builder, r};
+  double used = 0;
+  for (std::int64_t i = 0; used < bytes || i < kFewestProducts; ++i) {
+    const std::int64_t n = one_of(r, kSides), k = one_of(r, kSides);
+    maker.add(of(i, n, k));
+    used += 4 * double(n * k);
   }
+  return {builder.take(&host_workspaces()), maker.contents(), {}, kAsInStep};
+}
+
+}  // namespace
+
+std::vector<Bench> near_products(Random& r) {
+  constexpr double kPacked[] = {0.2e6, 0.3e6, 0.4e6, 0.5e6, 0.6e6, 0.7e6, 0.8e6, 1e6, 1.2e6, 1.5e6};
+  constexpr double kFew[] = {0.1e6, 0.2e6, 0.4e6, 0.8e6, 1.2e6, 1.6e6};
+  constexpr std::int64_t kGradient = 3;  // every so many is one of a weight
+  std::vector<Bench> benches;
+  for (const double bytes : kPacked)
+    benches.push_back(near_bench(bytes, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
+      const std::int64_t rows = log_integer(r, 9, 128);
+      return i % kGradient == 0 ? Gemm{.m = k, .n = n, .k = rows, .transpose_a = true} : forward_product(i, rows, n, k);
+    }));
+  for (const double bytes : kFew)
+    benches.push_back(near_bench(bytes, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
+      return forward_product(i, log_integer(r, 1, 8), n, k);
+    }));
   return benches;
 }
 

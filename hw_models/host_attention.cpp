@@ -11,6 +11,7 @@ namespace {
 constexpr std::int64_t kQueryTile = 64, kKeyTile = 128, kKeyPart = 32, kRowTile = 8;
 constexpr double kMillion = 1e6, kLeast = 1e-12;
 constexpr OperandRange kKeysAndValues{1, 3};  // of the operands of attention
+constexpr double kPage = 4096;                // bytes
 
 double pad(std::int64_t n, std::int64_t to) { return double((n + to - 1) / to * to); }
 std::int64_t tile_cols(DType t) { return t == DType::F64 ? 16 : 32; }
@@ -57,6 +58,12 @@ Visited visit_keys(const AttentionShape& s, std::int64_t kv) {
   return v;
 }
 
+/// The part of a page that lies between a head's rows of two tokens, or a whole one: from row to row a core does not
+/// read ahead over pages.
+double page_between_rows(const AttentionShape& s) {
+  return std::min(1.0, double(s.heads * s.qk_dim) * bits(s.dtype) / 8.0 / kPage);
+}
+
 /// Sequences of unequal length hold fewer scores than `batch` of the longest.
 double batch_of(const AttentionShape& s, std::int64_t kv) {
   if (s.ragged_pairs == 0) return double(s.batch);
@@ -70,6 +77,8 @@ constexpr Feature kFeatures[] = {
     {"scores", Spends::Math, "10^6 scores"},
     {"pack", Spends::Memory, "10^6 elements of keys and values"},
     {"rows", Spends::Memory, "10^6 elements of queries and outputs"},
+    {"apart", Spends::Memory, "10^6 rows of heads of queries, as far as the heads of a token fill a page of 4 KiB",
+     kMostPerMillionRows},
     {"far", Spends::Memory, "MB beyond the second-level cache", kMostPerMegabyte},
     {"dram", Spends::Memory, "MB beyond the last cache", kMostPerMegabyte},
     {"cold", Spends::Memory, "MB that have left the last cache since their last use", kMostPerMegabyte, 1}};
@@ -84,7 +93,7 @@ Moved moved(const LawInput& in) {
 /// in whole parts of 32; S is the number of scores of these, S₈ the same with rows padded to 8:
 ///
 ///   t = call + b·H·head + math·2·b·H·S₈·(dk + ⌈dv⌉₃₂) + scores·b·H·S + pack·b·Hkv·kv·(dk + dv) +
-///   rows·b·H·q·(dk + dv) + misses
+///   rows·b·H·q·(dk + dv) + apart·b·H·q·min(1, bytes of a token's queries / 4 KiB) + misses
 ///
 /// Zeros that fill up what is packed cost next to nothing: counted as the rest, 73 shapes (16 to 1,024 queries, heads
 /// of 32 to 128) were off by 3.4 and not by 2.9 % (RMS; Xeon, Emerald Rapids). Leaves out bias and masks, which add a
@@ -103,6 +112,7 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
           heads * v.rows / kMillion,
           b * double(s.kv_heads) * double(kv) * double(s.qk_dim + s.v_dim) / kMillion,
           heads * double(s.q) * double(s.qk_dim + s.v_dim) / kMillion,
+          heads * double(s.q) * page_between_rows(s) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
           size.base() / kMillion * spill(size, caches.l3),
           lost(in, caches, CacheLevel::Last, moved(in)).all()};
@@ -112,9 +122,10 @@ FeatureRow attention_values(const LawInput& in, const Caches& caches) {
 /// ways:
 ///
 ///   t = call + b·H·head + math·2·b·H·(S₈·(dk + dv + ⌈dk⌉₃₂) + S·(⌈dk⌉₃₂ + ⌈dv⌉₃₂)) + scores·b·H·S +
-///   pack·b·Hkv·⌈kv⌉₃₂·(…) + rows·… + misses
+///   pack·b·Hkv·⌈kv⌉₃₂·(…) + rows·… + apart·… + misses
 ///
-/// Leaves out the bias gradient. Coefficients: `attention_backward`, fitted by calibrate.
+/// Without apart networks of 512 to 1,024 numbers were predicted 3 to 8 % too fast and those of 128 to 384 3 to 5 % too
+/// slow (Xeon, Emerald Rapids). Leaves out the bias gradient. Coefficients: `attention_backward`, fitted by calibrate.
 FeatureRow backward_values(const LawInput& in, const Caches& caches) {
   const AttentionShape& s = shape_of(in.work);
   const std::int64_t kv = s.kv.at(in.bindings);
@@ -128,6 +139,7 @@ FeatureRow backward_values(const LawInput& in, const Caches& caches) {
           heads * v.rows / kMillion,
           b * double(s.kv_heads) * pad(kv, kKeyPart) * (dk + dv + 2 * wk + wv) / kMillion,
           heads * double(s.q) * 2 * (dk + dv) / kMillion,
+          heads * double(s.q) * page_between_rows(s) / kMillion,
           size.base() / kMillion * spill(size, caches.l2),
           size.base() / kMillion * spill(size, caches.l3),
           lost(in, caches, CacheLevel::Last, moved(in)).all()};

@@ -327,3 +327,17 @@ TEST_CASE("half a vector of a key counts as one, half of a value is left over", 
   CHECK(feature("tail", 64) == 0);
   CHECK(feature("math", 64) == Approx(2 * 4 * 100 * (64 + 64)));
 }
+
+TEST_CASE("rows of a head lie as far apart as the heads of a token are wide, up to a page", "[hw_models]") {
+  const auto apart = [](std::int64_t heads) {
+    const AttentionShape shape{
+        .batch = 2, .heads = heads, .kv_heads = heads, .q = 32, .kv = 32, .qk_dim = 64, .v_dim = 64};
+    const double forward = millions(attention_form(), "apart", {AttentionForward{shape}, {}});
+    CHECK(millions(attention_backward_form(), "apart", {AttentionBackward{shape}, {}}) == forward);
+    return forward / double(2 * heads * 32);
+  };
+  CHECK(apart(1) == Approx(1.0 / 16));
+  CHECK(apart(8) == Approx(0.5));
+  CHECK(apart(16) == Approx(1));
+  CHECK(apart(40) == Approx(1));
+}
