@@ -42,6 +42,7 @@ struct StepCheck {
   std::string name;
   double measured = 0, predicted = 0;  // seconds
   double shared = 0, independent = 0;  // relative σ if ops of a law err together, and if each errs by itself
+  double memory = 0;                   // and what all ops share as far as they wait for memory
   double noise = 0;                    // standard error of the measured time, relative
 };
 

@@ -179,6 +179,7 @@ void renew_doubts(HeldOut& held_out, const HostParameters& parameters, const Mea
   for (std::size_t i = 0; i < held_out.steps.size(); ++i) {
     const StepCheck now = check_step(model, measured.plans[held_out.plans[i]]);
     held_out.steps[i].shared = now.shared, held_out.steps[i].independent = now.independent;
+    held_out.steps[i].memory = now.memory;
   }
 }
 

@@ -13,7 +13,7 @@ constexpr std::size_t kFewestSteps = 6;  // to judge by
 constexpr double kUsualShared = 0.6;     // with fewer
 
 double sigma_of(const StepCheck& s, double shared) {
-  return std::hypot(shared * s.shared, std::sqrt(1 - shared * shared) * s.independent);
+  return std::hypot(shared * s.shared, std::sqrt(1 - shared * shared) * s.independent, s.memory);
 }
 
 /// How many half-widths of the 90 % interval hold 90 % of the steps. Measured times have errors of their own, and all
@@ -38,7 +38,8 @@ StepCheck check_step(const HostModel& model, const MeasuredPlan& step) {
   for (const Point& p : step.points) {
     const double ops = double(p.ops);
     const OpCost c = model.cost(p.work, p.bindings, scales);
-    const double error = c.duration.base() * std::hypot(c.deviation, c.bias);
+    const double error = c.duration.base() * std::hypot(double(c.deviation), double(c.bias));
+    s.memory += ops * c.duration.base() * c.memory;
     s.predicted += ops * (c.duration + model.launch(p.work, scales).enqueue).base();
     by_law[slot_of(p.work)] += ops * error;
     independent += ops * error * error;
@@ -47,6 +48,7 @@ StepCheck check_step(const HostModel& model, const MeasuredPlan& step) {
   for (const auto& [slot, error] : by_law) shared += error * error;
   s.shared = std::sqrt(shared) / s.predicted;
   s.independent = std::sqrt(independent) / s.predicted;
+  s.memory /= s.predicted;
   return s;
 }
 

@@ -17,6 +17,7 @@ StepCheck check_step(const HostModel& model, const MeasuredPlan& step);
 ///
 ///   bias = ρ·σ·λ,  deviation = √(1 − ρ²)·σ
 ///
+/// beside what all ops of a step share, as far as they wait for memory.
 /// ρ is the least that suffices; λ > 1 only where ρ = 1 does not. Leaves out that shapes of a law differ in how alike
 /// their errors are.
 void settle_bias(HostParameters& parameters, const std::vector<StepCheck>& steps);

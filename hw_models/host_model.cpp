@@ -152,7 +152,8 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
   c.deviation = static_cast<float>(seconds > 0 ? std::hypot(law.deviation, law.floor / seconds) : law.deviation);
   const double beyond = share_beyond_caches(*law.form, scaled, input, caches_),
                doubt = cache_doubt(*law.form, scaled, input, caches_);
-  c.bias = static_cast<float>(std::hypot(std::hypot(law.bias, kWidening * outside), law.memory * beyond, doubt));
+  c.bias = static_cast<float>(std::hypot(law.bias, kWidening * outside));
+  c.memory = static_cast<float>(std::hypot(law.memory * beyond, doubt));
   c.sensitivity = static_cast<float>(law.sensitivity.of(share_lost(input, caches_, CacheLevel::Second)));
   c.calibrated = law.fitted && outside == 0 && is_f32(input.work) && host_.provenance.status == FitStatus::Fitted;
   c.demand(Resource::CpuCores, 1);

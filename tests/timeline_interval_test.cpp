@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "sim/timeline/interval.hpp"
 #include "tests/timeline_testing.hpp"
@@ -41,6 +42,15 @@ TEST_CASE("errors of one group add up before they are squared", "[timeline]") {
   CHECK(makespan_interval(f.t, f.path, same, 0).deviation == Approx(0.1).epsilon(1e-6));
   const std::vector<SpanDeviation> apart{{0, 0.1f, 1}, {0, 0.1f, 2}};
   CHECK(makespan_interval(f.t, f.path, apart, 0).deviation == Approx(0.5 / 7).epsilon(1e-6));
+}
+
+TEST_CASE("what memory takes longer all ops take longer, of whatever group", "[timeline]") {
+  const Chain f;
+  const std::vector<SpanDeviation> d{{0, 0, 1, 0.1f}, {0, 0, 2, 0.1f}};
+  CHECK(makespan_interval(f.t, f.path, d, 0).deviation == Approx(0.1).epsilon(1e-6));
+  // 0.7 of 7 by memory, and 10 % of 3 and of 4 each by itself
+  const std::vector<SpanDeviation> both{{0.1f, 0, 1, 0.1f}, {0.1f, 0, 2, 0.1f}};
+  CHECK(makespan_interval(f.t, f.path, both, 0).deviation == Approx(std::hypot(0.7, 0.5) / 7).epsilon(1e-6));
 }
 
 TEST_CASE("the error of the whole plan is added in squares and the interval is log-normal", "[timeline]") {

@@ -59,7 +59,8 @@ class KnownOpCosts {
   std::optional<OpCosts> known_;
 };
 
-/// The deviations of the segments of a path through one instance. Ops of one kind that share a fit err together.
+/// The deviations of the segments of a path through one instance. Ops of one kind that share a fit err together, and
+/// all as far as they wait for memory.
 std::vector<SpanDeviation> path_deviations(const Timeline& timeline, const CriticalPath& path, const Plan& plan,
                                            const OpCosts& costs);
 

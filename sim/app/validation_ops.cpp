@@ -67,7 +67,7 @@ void predict_ops(ValidatedPlan& p, const Machine& machine, const Program& progra
   if (plan.mesh.size() > 1) return;
   for (const auto& [work, same] : ops_by_work(plan)) {
     const OpCost& c = costs[same.front().index()];
-    const double deviation = std::hypot(double(c.deviation), double(c.bias), machine.drift);
+    const double deviation = std::hypot(c.error(), machine.drift);
     const Work& w = plan.works[work.index()];
     const Interval i = log_normal_interval(c.duration - machine.cost->launch(w, RankId{0}).behind, deviation);
     p.ops.push_back(

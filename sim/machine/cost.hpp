@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,11 +49,14 @@ struct OpCost {
   Seconds duration;
   float deviation = 0;     // one standard deviation of ln(measured/predicted) for one op, independent of other ops
   float bias = 0;          // the same for what all ops of this kind share (the fit's own uncertainty)
+  float memory = 0;        // the same for what all ops share: how long that takes which has left a cache
   float sensitivity = 0;   // the duration goes with this power of how much longer a fixed work takes on the core
   bool calibrated = true;  // inside the range that the parameters were fitted on
   std::uint8_t num_demands = 0;
   std::array<Demand, kMaxDemands> demands{};
 
+  /// One standard deviation of all of it.
+  double error() const { return std::hypot(double(deviation), double(bias), double(memory)); }
   void demand(Resource r, double share) { demands[num_demands++] = {r, static_cast<float>(share)}; }
   std::span<const Demand> used() const& { return {demands.data(), num_demands}; }
   std::span<const Demand> used() const&& = delete;  // would outlive what it views

@@ -20,6 +20,7 @@ Interval makespan_interval(const Timeline& timeline, const CriticalPath& path,
   const double makespan = timeline.makespan().base();
   if (makespan <= 0) return {};
   double variance = makespan * whole * makespan * whole;
+  double common = 0;
   std::map<std::uint32_t, double> shared;
   for (std::size_t i = 0; i < deviations.size(); ++i) {
     const PathSegment& segment = path.segments[i];
@@ -28,8 +29,10 @@ Interval makespan_interval(const Timeline& timeline, const CriticalPath& path,
     const double seconds = double(segment.end_ps - segment.start_ps) * 1e-12;
     variance += seconds * d.independent * seconds * d.independent;
     shared[d.group] += seconds * d.shared;
+    common += seconds * d.common;
   }
   for (const auto& [group, sum] : shared) variance += sum * sum;
+  variance += common * common;
   return log_normal_interval(timeline.makespan(), std::sqrt(variance) / makespan);
 }
 

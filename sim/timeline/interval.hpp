@@ -13,6 +13,7 @@ struct SpanDeviation {
   float independent = 0;    // of this op alone
   float shared = 0;         // of all ops of the group together: the fit's own uncertainty
   std::uint32_t group = 0;  // ops with the same number share their `shared` error
+  float common = 0;         // of all ops of all groups together: what memory takes
 };
 
 /// A prediction with the range that holds the truth nine times out of ten.
@@ -23,7 +24,8 @@ struct Interval {
 
 /// The interval of the makespan T from errors of the ops on the critical path:
 ///
-///   σ²·T² = Σ_i (t_i·independent_i)² + Σ_g (Σ_{i in g} t_i·shared_i)² + (T·whole)²,   low, high = T·exp(∓1.645·σ)
+///   σ²·T² = Σ_i (t_i·independent_i)² + Σ_g (Σ_{i in g} t_i·shared_i)² + (Σ_i t_i·common_i)² + (T·whole)²,
+///   low, high = T·exp(∓1.645·σ)
 ///
 /// t_i is the time of op i on the path; errors of one group add up before they are squared. `whole` is what errors of
 /// all of the plan share (order, overlap, what no op model sees). Leaves out that another path may become critical, so

@@ -25,7 +25,7 @@ Sum sum_of(const DeviceModel& device, const std::vector<Work>& works) {
     const OpCost c = device.cost(w, {}, {});
     const double t = c.duration.base();
     s.seconds += t;
-    by_kind[w.index()] += t * std::hypot(double(c.deviation), double(c.bias));
+    by_kind[w.index()] += t * c.error();
   }
   double variance = 0;
   for (const auto& [kind, t] : by_kind) variance += t * t;
