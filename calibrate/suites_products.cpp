@@ -113,19 +113,25 @@ namespace {
 
 constexpr double kAsInStep = 5;  // weight in a fit of a product that is measured as it stands in a step
 
+Bench bench_of(std::string name, double weight, const std::vector<Gemm>& products, Random& r) {
+  PlanBuilder builder{std::move(name)};
+  builder.begin_class("all", {});
+  OperandMaker maker{builder, r};
+  for (const Gemm& g : products) maker.add(g);
+  return {builder.take(&host_workspaces()), maker.contents(), {}, weight};
+}
+
 /// Products over so many weights; `of(i, n, k)`: the i-th, whose weight has n columns and k rows.
 template <class Of>
 Bench products_over(Bytes bytes, double weight, Random& r, const Of& of) {
   constexpr std::int64_t kProducts = 20, kDepths[] = {128, 192, 256, 384, 512};
-  PlanBuilder builder{fmt::format("{:.4g} MB of weights", bytes.base() / 1e6)};
-  builder.begin_class("all", {});
-  OperandMaker maker{builder, r};
+  std::vector<Gemm> products;
   for (std::int64_t i = 0; i < kProducts; ++i) {
     const std::int64_t k = one_of(r, kDepths);
     const double n = bytes.base() / 4 / double(kProducts) / double(k);
-    maker.add(of(i, std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32), k));
+    products.push_back(of(i, std::max<std::int64_t>(16, static_cast<std::int64_t>(n / 32) * 32), k));
   }
-  return {builder.take(&host_workspaces()), maker.contents(), {}, weight};
+  return bench_of(fmt::format("{:.4g} MB of weights", bytes.base() / 1e6), weight, products, r);
 }
 
 /// Of every two, one has B transposed.
@@ -150,20 +156,18 @@ std::vector<Bench> cache_sweep(Random& r, Bytes most) {
 
 namespace {
 
-/// Products over weights of so many bytes and few more; `of(i, n, k)`: the i-th.
+/// Products over weights of networks' usual sizes, together so many bytes or a few more; `of(i, n, k)`: the i-th.
 template <class Of>
-Bench near_bench(double bytes, Random& r, const Of& of) {
+Bench products_near(double bytes, Random& r, const Of& of) {
   constexpr std::int64_t kSides[] = {64, 96, 128, 128, 192, 256, 256, 384, 512}, kFewestProducts = 4;
-  PlanBuilder builder{fmt::format("{:.4g} MB of near weights", bytes / 1e6)};
-  builder.begin_class("all", {});
-  OperandMaker maker{builder, r};
+  std::vector<Gemm> products;
   double used = 0;
   for (std::int64_t i = 0; used < bytes || i < kFewestProducts; ++i) {
     const std::int64_t n = one_of(r, kSides), k = one_of(r, kSides);
-    maker.add(of(i, n, k));
+    products.push_back(of(i, n, k));
     used += 4 * double(n * k);
   }
-  return {builder.take(&host_workspaces()), maker.contents(), {}, kAsInStep};
+  return bench_of(fmt::format("{:.4g} MB of near weights", bytes / 1e6), kAsInStep, products, r);
 }
 
 }  // namespace
@@ -174,12 +178,12 @@ std::vector<Bench> near_products(Random& r) {
   constexpr std::int64_t kGradient = 3;  // every so many is one of a weight
   std::vector<Bench> benches;
   for (const double bytes : kPacked)
-    benches.push_back(near_bench(bytes, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
+    benches.push_back(products_near(bytes, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
       const std::int64_t rows = log_integer(r, 9, 128);
       return i % kGradient == 0 ? Gemm{.m = k, .n = n, .k = rows, .transpose_a = true} : forward_product(i, rows, n, k);
     }));
   for (const double bytes : kFew)
-    benches.push_back(near_bench(bytes, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
+    benches.push_back(products_near(bytes, r, [&](std::int64_t i, std::int64_t n, std::int64_t k) {
       return forward_product(i, log_integer(r, 1, 8), n, k);
     }));
   return benches;

@@ -108,7 +108,7 @@ const OpCosts& KnownOpCosts::of(const Plan& plan, const Bindings& bindings) {
 std::vector<SpanDeviation> path_deviations(const Timeline& timeline, const CriticalPath& path, const Plan& plan,
                                            const OpCosts& costs) {
   // A law has one bias: kind and bias together name it.
-  std::map<std::pair<std::size_t, float>, std::uint32_t> groups;
+  std::map<std::tuple<std::size_t, float, float>, std::uint32_t> groups;
   std::vector<SpanDeviation> out;
   out.reserve(path.segments.size());
   for (const PathSegment& segment : path.segments) {
@@ -118,7 +118,7 @@ std::vector<SpanDeviation> path_deviations(const Timeline& timeline, const Criti
     }
     const OpId op = timeline.spans[segment.span].op;
     const OpCost& c = costs[op.index()];
-    const std::pair law{plan.work(op).index(), c.bias};
+    const auto law = std::tuple{plan.work(op).index(), c.bias, c.deviation};
     const auto group = groups.try_emplace(law, static_cast<std::uint32_t>(groups.size())).first->second;
     out.push_back({c.deviation, c.bias, group, c.memory});
   }
