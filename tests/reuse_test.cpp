@@ -28,16 +28,22 @@ Reuse reuse_of(const Plan& plan, const Work& work) {
   return reuse_of_works(plan, {})[static_cast<std::size_t>(at - plan.works.begin())];
 }
 
-}  // namespace
-
-TEST_CASE("between two uses lies what else was touched, once each", "[plan]") {
-  PlanBuilder b{"p"};
+/// Writes x of 64 KiB, y of 128 KiB twice, and x again; returns x.
+TensorId write_around(PlanBuilder& b) {
   const TensorSpec kept{.persistent = true};
   const TensorId x = b.tensor("x", floats(64), kept), y = b.tensor("y", floats(128), kept);
   b.add("x", fill(64, 1), {writes(x)});
   b.add("y", fill(128), {writes(y)});
   b.add("y again", fill(128, 1), {writes(y)});
   b.add("x again", fill(64, 2), {writes(x)});
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("between two uses lies what else was touched, once each", "[plan]") {
+  PlanBuilder b{"p"};
+  write_around(b);
   const Plan plan = b.take(nullptr);
 
   // x: 15 of its own 16 pieces of 4 KiB, and y, which counts once though it was written twice.
@@ -62,12 +68,7 @@ TEST_CASE("what kernels write by themselves lies between two uses too", "[plan]"
     }
   } of_y;
   PlanBuilder b{"p"};
-  const TensorSpec kept{.persistent = true};
-  const TensorId x = b.tensor("x", floats(64), kept), y = b.tensor("y", floats(128), kept);
-  b.add("x", fill(64, 1), {writes(x)});
-  b.add("y", fill(128), {writes(y)});
-  b.add("y again", fill(128, 1), {writes(y)});
-  b.add("x again", fill(64, 2), {writes(x)});
+  const TensorId x = write_around(b);
   b.add("x once more", fill(64, 3), {writes(x)});
   const Plan plan = b.take(&of_y);
 
