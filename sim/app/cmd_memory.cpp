@@ -181,12 +181,21 @@ class Memory final : public Command {
                  std::to_string(replays[i].refused.size())});
     }
     text += "\n" + table.text("  ");
+    for (std::size_t i = 0; i < replays.size(); ++i)
+      if (!replays[i].refused.empty()) text += refused_line(subject, i, replays[i]);
     if (planned_) text += plan_lines(*planned_);
     if (subject.capacity < std::numeric_limits<std::int64_t>::max())
       text +=
           fmt::format("\n  peaks, of {} on the device; fragments: what nobody has of the peak of what is reserved\n",
                       bytes(subject.capacity));
     return text + "\n" + owner_lines(subject, replays.front());
+  }
+
+  /// What an allocator had no room for first.
+  std::string refused_line(const Subject& subject, std::size_t choice, const AllocationReplay& replay) const {
+    const AllocationTrace::Event& e = subject.trace.events[replay.refused.front()];
+    return fmt::format("  {} first had no room for {} of {}, after {}\n", choices_[choice].name, bytes(e.bytes),
+                       subject.trace.labels[e.label], to_text(Seconds{double(e.at_ps) * 1e-12}));
   }
 
   std::string recorded_lines(const MemorySnapshot& r) const {
