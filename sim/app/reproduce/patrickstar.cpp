@@ -15,24 +15,26 @@
 // 0.02 and 39.59 − 36.76 − 0.06. The nodes with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what
 // is used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
 // (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits
-// is taken, for smaller networks on A100 of 32 too. TFLOPS count 8 per parameter and token. Assumed: links and memory
-// rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100; attention op
-// by op as BertSelfAttention has it (transformers 4; examples/ps_modeling_bert.py is a copy of it), dropped as
-// BertConfig says (0.1), and with masks of a byte for each number that may be dropped, as PyTorch ran it then; ranks
-// that update on one host together as its author
-// measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks have
-// owners, who bring them up and broadcast them one after another, as there. The buffer that master copies come back
-// through stays on the device beside what chunks may have (ops/fp16_cpu_adam.py), as without the memory cache, which
-// the sweeps of A100 ran with and without, and those of V100 did not know. Several ranks keep no chunk of room free
-// where the reference keeps one: here gradients lie beside the gathered chunk until they are summed, there in its
-// place. Bars of one, two and four V100 have labels of two decimals and end with 12 billion, where release 0.3 ended
-// (its README; 0.4.0 had 13 on one, pull request 218); those of eight have whole numbers and go on to the 18 of 0.4.3.
-// The former are taken for runs of 0.3: its tracer looks at memory when weights are asked for, and keeps 1.5 and 2
-// times what it saw free of chunks (patrickstar/manager/manager.py, `available_chunk_mem`); chunks of all ranks are
-// gathered at once, as memory-saving communication came with 0.4.3, and sizes of chunks are swept, of those that the
-// search of 0.4.5 tries, as it has none (CHANGE_LOG.md). Calibrated, on the rows of each machine that say so (the
-// host's rate of V100 as it was when those of 0.3 were not told apart): the rate of products, and that of copies and
-// updates on the host.
+// is taken, for smaller networks on A100 of 32 too. So do chunks of what these scripts have on A100, 256 and 384 Mi
+// elements, beside those of the search, as its process_logs.py takes the best of all logs. The log of pull request 269
+// is of such a run: 23,886 MB are 31 chunks of 384 Mi, and 715 GiB of the host are used, which is 25 bytes for each
+// element of the 76 chunks of 20 billion; where that is more than the host has, sweeps did not come to an end. TFLOPS
+// count 8 per parameter and token. Assumed: links and memory rates of the vendors' data sheets, two GPUs behind each
+// PCIe switch, one 200 Gb/s card for each A100; attention op by op as BertSelfAttention has it (transformers 4;
+// examples/ps_modeling_bert.py is a copy of it), dropped as BertConfig says (0.1), and with masks of a byte for each
+// number that may be dropped, as PyTorch ran it then; ranks that update on one host together as its author measured on
+// A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks have owners, who
+// bring them up and broadcast them one after another, as there. The buffer that master copies come back through stays
+// on the device beside what chunks may have (ops/fp16_cpu_adam.py), as without the memory cache, which the sweeps of
+// A100 ran with and without, and those of V100 did not know. Several ranks keep no chunk of room free where the
+// reference keeps one: here gradients lie beside the gathered chunk until they are summed, there in its place. Bars of
+// one, two and four V100 have labels of two decimals and end with 12 billion, where release 0.3 ended (its README;
+// 0.4.0 had 13 on one, pull request 218); those of eight have whole numbers and go on to the 18 of 0.4.3. The former
+// are taken for runs of 0.3: its tracer looks at memory when weights are asked for, and keeps 1.5 and 2 times what it
+// saw free of chunks (patrickstar/manager/manager.py, `available_chunk_mem`); chunks of all ranks are gathered at once,
+// as memory-saving communication came with 0.4.3, and sizes of chunks are swept, of those that the search of 0.4.5
+// tries, as it has none (CHANGE_LOG.md). Calibrated, on the rows of each machine that say so (the host's rate of V100
+// as it was when those of 0.3 were not told apart): the rate of products, and that of copies and updates on the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,9 +46,11 @@
 namespace orrery::papers::patrickstar {
 namespace {
 
+constexpr std::int64_t kMi = 1 << 20;
 constexpr std::int64_t kTokens = 1024, kVocabulary = 30522;
 constexpr double kWithin = 0.2, kExact = 0.01;
 constexpr std::int64_t kUpdateReserve = 16;        // bytes per element of a chunk, kept free during updates
+constexpr double kSweptHost = 25;                  // bytes of the host per element of all chunks
 constexpr double kCopies = 0.83, kUpdates = 0.46;  // parts of their rates that copies and updates reach elsewhere
 
 constexpr GptSize kSizes[] = {{1, 20, 2048},   {2, 40, 2048},       {4, 64, 2304},  {6, 53, 3072},  {8, 72, 3072},
@@ -92,15 +96,18 @@ std::int64_t chunks_taken(const std::vector<std::int64_t>& layers, std::int64_t 
   return chunks;
 }
 
+bool holds(std::int64_t elements, const std::vector<std::int64_t>& layers) {
+  return elements >= *std::max_element(layers.begin(), layers.end());
+}
+
 /// Elements of chunks that the reference's search (CS_SEARCH of run_transformers.sh) tries, 312, 280, … 88 Mi, as far
 /// as they hold all layers, most first; where none does, the next size of the same steps that does.
 std::vector<std::int64_t> chunk_sizes(const std::vector<std::int64_t>& layers) {
-  constexpr std::int64_t kMi = 1 << 20, kLeast = 88 * kMi, kStep = 32 * kMi;
-  const std::int64_t widest = *std::max_element(layers.begin(), layers.end());
+  constexpr std::int64_t kLeast = 88 * kMi, kStep = 32 * kMi;
   std::int64_t n = 312 * kMi;
-  while (n < widest) n += kStep;
+  while (!holds(n, layers)) n += kStep;
   std::vector<std::int64_t> out{n};
-  while (n - kStep >= std::max(kLeast, widest)) out.push_back(n -= kStep);
+  while (n - kStep >= kLeast && holds(n - kStep, layers)) out.push_back(n -= kStep);
   return out;
 }
 
@@ -126,6 +133,7 @@ struct Site {
   double outside, outside_of_many;                       // of PyTorch's allocator: one rank, several
   double products, host;                                 // calibrated: parts of the rates that our laws give
   std::vector<std::int64_t> batches;                     // per GPU, most first
+  std::vector<std::int64_t> swept;                       // elements of chunks, beside what the search takes
   std::vector<std::pair<std::int64_t, double>> largest;  // billions of parameters by GPUs
   std::vector<Row> rows;
   std::vector<std::pair<std::int64_t, double>> calibrated;  // GPUs and billions of the rows that they were set on
@@ -150,6 +158,7 @@ Site a100() {
       .products = 0.685,
       .host = 0.662,
       .batches = {32, 16, 8, 4},
+      .swept = {256 * kMi, 384 * kMi},
       .largest = {{1, 50}, {2, 50}, {4, 60}, {8, 68}},
       .rows =
           {{1, {{6, 114}, {10, 118}, {15, 113}, {20, 93}, {30, 57}, {40, 56}, {50, 67}}},
@@ -179,6 +188,7 @@ Site v100() {
           .products = 0.678,
           .host = 0.97,
           .batches = {32, 16, 8},
+          .swept = {},
           .largest = {{1, 12}, {2, 12}, {4, 12}, {8, 18}},
           .rows = {{1, {{1, 54.6}, {2, 50.57}, {4, 48.39}, {6, 46.31}, {8, 42.24}, {10, 45.69}, {12, 33.78}}},
                    {2, {{1, 107.46}, {2, 100.21}, {4, 93.91}, {6, 103.51}, {8, 83.92}, {10, 86.54}, {12, 75.52}}},
@@ -194,6 +204,7 @@ struct Inputs {
   double usable = 0.8;
   bool hybrid = true, calibrated = true;
   bool searched = true;            // chunks as the reference's search lays them out
+  bool swept = true;               // and of the sizes of its scripts
   bool holes = true;               // of PyTorch's allocator
   bool write_buffer = true;        // stays on the device
   bool dropped_scores = true;      // and masks
@@ -237,7 +248,12 @@ class Machines {
   std::vector<std::int64_t> chunks(const Site& site, std::int64_t gpus, const GptSize& size) const {
     if (!in_.searched) return {0};
     const std::vector<std::int64_t> layers = layers_of(size);
-    return is_first_release(site, gpus) ? chunk_sizes(layers) : std::vector{searched_chunk(layers)};
+    if (is_first_release(site, gpus)) return chunk_sizes(layers);
+    std::vector<std::int64_t> sizes{searched_chunk(layers)};
+    if (in_.swept)
+      for (const std::int64_t n : site.swept)
+        if (holds(n, layers) && kSweptHost * double(n * chunks_taken(layers, n)) <= site.host_bytes) sizes.push_back(n);
+    return sizes;
   }
 
   /// Nothing where so many samples on each GPU do not fit.
@@ -329,6 +345,7 @@ void add_ablations(const Reproducer& r, const std::vector<Question>& asked, Repr
   const Inputs rows[] = {{.name = "as stated"},
                          {.name = "all of each memory", .usable = 1},
                          {.name = "chunks without gaps", .searched = false},
+                         {.name = "chunks of the search alone", .swept = false},
                          {.name = "an allocator without holes", .holes = false},
                          {.name = "no room kept for master copies", .write_buffer = false},
                          {.name = "no dropout of scores, no masks", .dropped_scores = false},
@@ -362,7 +379,12 @@ Reproduction reproduce(const Reproducer& r) {
   in_parallel(all.size(), [&](std::size_t i) { ours[i] = answer(r, stated, all[i]); });
   Reproduction out;
   for (std::size_t i = 0; i < all.size(); ++i) out.claims.push_back(claim_of(all[i], ours[i]));
-  add_ablations(r, {{&sites[0], 8, 0, 68}, {&sites[1], 8, 0, 18}, {&sites[0], 8, 20, 1231}, {&sites[1], 1, 12, 33.78}},
+  add_ablations(r,
+                {{&sites[0], 8, 0, 68},
+                 {&sites[1], 8, 0, 18},
+                 {&sites[0], 1, 20, 93},
+                 {&sites[0], 8, 20, 1231},
+                 {&sites[1], 1, 12, 33.78}},
                 out);
   return out;
 }
