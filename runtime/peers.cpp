@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <random>
@@ -15,6 +14,7 @@
 
 #include "runtime/sockets.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/whole_number.hpp"
 
 namespace orrery {
 namespace {
@@ -36,9 +36,8 @@ std::optional<Address> address_in(const std::string& at) {
   const std::size_t colon = at.rfind(':');
   if (colon == std::string::npos || colon == 0 || at.find('/') != std::string::npos) return std::nullopt;
   Address a{at.substr(0, colon)};
-  const char *first = at.data() + colon + 1, *last = at.data() + at.size();
-  const auto [end, error] = std::from_chars(first, last, a.port);
-  if (error != std::errc{} || end != last || a.port == 0) return std::nullopt;
+  a.port = whole_number<std::uint16_t>(std::string_view{at}.substr(colon + 1)).value_or(0);
+  if (a.port == 0) return std::nullopt;
   a.numbers = {a.host};
   return a;
 }

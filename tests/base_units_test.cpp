@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sim/base/random.hpp"
+#include "sim/base/whole_number.hpp"
 #include "tests/user_error.hpp"
 
 using namespace orrery;
@@ -24,6 +25,17 @@ TEST_CASE("a time plus a duration rounds to the nearest picosecond", "[base][uni
   CHECK((SimTime{} + Seconds{1.6e-12}).picoseconds() == 2);
   CHECK((SimTime{10} + Seconds{-1.6e-12}).picoseconds() == 8);
   CHECK((SimTime{2'000'000} - SimTime{}).base() == Approx(2e-6));
+}
+
+TEST_CASE("a whole number is all of a text, and fits its type", "[base][units]") {
+  CHECK(whole_number<std::int64_t>("-12") == -12);
+  CHECK(whole_number<std::uint16_t>("65535") == 65535);
+  CHECK_FALSE(whole_number<std::uint16_t>("65536"));
+  CHECK_FALSE(whole_number<std::uint64_t>("-1"));
+  for (const char* text : {"", " 1", "1 ", "+1", "1.0", "1e3", "0x10", "9223372036854775808"}) {
+    CAPTURE(text);
+    CHECK_FALSE(whole_number<std::int64_t>(text));
+  }
 }
 
 TEST_CASE("bytes are rounded up to whole pages", "[base][units]") {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "sim/app/commands.hpp"
 #include "sim/app/scenario_flags.hpp"
 #include "sim/app/serving/serve_search.hpp"
 #include "sim/base/table.hpp"
+#include "sim/base/units.hpp"
 #include "sim/model/load.hpp"
 
 namespace orrery {
@@ -16,12 +16,11 @@ namespace {
 constexpr std::size_t kShown = 12;
 
 double number_option(const std::string& flag, const std::string& value, double least, double most) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || !(number >= least && number <= most))
+  const std::optional<double> number = parse_number(value);
+  if (!number || *number < least || *number > most)
     throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)),
                     fmt::format("give a number from {:g} to {:g}", least, most)};
-  return number;
+  return *number;
 }
 
 /// "ttft=500ms,tpot=30ms".

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "sim/app/speculation_study.hpp"
 #include "sim/app/wiring.hpp"
 #include "sim/base/table.hpp"
+#include "sim/base/whole_number.hpp"
 
 namespace orrery {
 namespace {
@@ -30,11 +30,10 @@ struct SpeculationRow {
 };
 
 std::int64_t batch_size(std::string_view text) {
-  std::int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc{} || end != text.data() + text.size() || n < 1 || n > 65536)
+  const auto n = whole_number<std::int64_t>(text);
+  if (!n || *n < 1 || *n > 65536)
     throw UserError{fmt::format("'{}' is no batch size", text), "give one like 8, several like 1,8,64, or 1..64"};
-  return n;
+  return *n;
 }
 
 /// "1..64": powers of two between them and both ends; "1,8,24": these.

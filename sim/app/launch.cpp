@@ -4,22 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/whole_number.hpp"
 
 namespace orrery {
 namespace {
 
 constexpr std::string_view kHint = "legal: auto, under srun or mpirun; or I/N, process I of N, counted from 0";
-
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return n;
-}
 
 std::string variable(const Environment& e, std::initializer_list<const char*> names) {
   for (const char* name : names)
@@ -33,7 +26,7 @@ struct Turn {
 };
 std::optional<Turn> turn_of(std::string_view process, std::string_view processes) {
   constexpr std::int64_t kMost = 1 << 20;
-  const auto i = whole_number(process), n = whole_number(processes);
+  const auto i = whole_number<std::int64_t>(process), n = whole_number<std::int64_t>(processes);
   if (!i || !n || *i < 0 || *i >= *n || *n > kMost) return std::nullopt;
   return Turn{static_cast<int>(*i), static_cast<int>(*n)};
 }
@@ -43,8 +36,8 @@ std::string place_of_slurm(const Environment& e) {
   constexpr std::int64_t kFirst = 20'000, kPorts = 20'000, kStride = 31;
   const std::string host = first_host(variable(e, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}));
   if (host.empty()) return {};
-  const std::int64_t job = whole_number(variable(e, {"SLURM_JOB_ID", "SLURM_JOBID"})).value_or(0),
-                     step = whole_number(variable(e, {"SLURM_STEP_ID", "SLURM_STEPID"})).value_or(0);
+  const std::int64_t job = whole_number<std::int64_t>(variable(e, {"SLURM_JOB_ID", "SLURM_JOBID"})).value_or(0),
+                     step = whole_number<std::int64_t>(variable(e, {"SLURM_STEP_ID", "SLURM_STEPID"})).value_or(0);
   return fmt::format("{}:{}", host,
                      kFirst + (kStride * std::max<std::int64_t>(0, job) + std::max<std::int64_t>(0, step)) % kPorts);
 }

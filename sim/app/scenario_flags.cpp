@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "sim/app/wiring.hpp"
+#include "sim/base/whole_number.hpp"
 
 namespace orrery {
 
@@ -66,12 +66,11 @@ Scenario ScenarioFlags::load(const std::string& name, const AppContext& context)
 }
 
 std::int64_t integer_option(const std::string& flag, const std::string& value, std::int64_t least) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || number < least)
+  const auto number = whole_number<std::int64_t>(value);
+  if (!number || *number < least)
     throw UserError{fmt::format("option {} is {}", flag, in_quotes(value)),
                     fmt::format("give an integer of at least {}", least)};
-  return number;
+  return *number;
 }
 
 double percent_option(const std::string& flag, const std::string& value, double least, double most) {

@@ -2,9 +2,9 @@
 // `--set path=value`: one change of a document.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <variant>
 
+#include "sim/base/whole_number.hpp"
 #include "sim/base/yaml.hpp"
 
 namespace orrery {
@@ -42,10 +42,9 @@ std::vector<Step> parse_steps(std::string_view path, const Origin& origin) {
   while (i < path.size()) {
     if (path[i] == '[') {
       const std::size_t close = std::min(path.find(']', i), path.size());
-      std::size_t index = 0;
-      const auto [stop, error] = std::from_chars(path.data() + i + 1, path.data() + close, index);
-      if (close == path.size() || error != std::errc{} || stop != path.data() + close) refuse();
-      steps.emplace_back(index);
+      const auto index = whole_number<std::size_t>(std::string_view{path}.substr(i + 1, close - i - 1));
+      if (close == path.size() || !index) refuse();
+      steps.emplace_back(*index);
       i = close + 1;
       if (i < path.size() && path[i] != '.' && path[i] != '[') refuse();
     } else {

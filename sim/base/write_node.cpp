@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "sim/base/whole_number.hpp"
 #include "sim/base/yaml.hpp"
 
 namespace orrery {
@@ -163,13 +163,10 @@ void append_block(const Node& node, std::size_t indent, std::string& out) {
 void append_json_scalar(const Node& node, std::string& out) {
   const std::string& text = node.scalar;
   if (node.quoted) return append_json_string(text, out);
-  std::int64_t integer = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, integer);
   if (text == "true" || text == "false")
     out += text;
-  else if (error == std::errc{} && stop == end)
-    out += std::to_string(integer);
+  else if (const auto integer = whole_number<std::int64_t>(text))
+    out += std::to_string(*integer);
   else if (const auto number = parse_number(text))
     out += fmt::format("{}", *number == 0 ? 0.0 : *number);
   else

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
+#include "sim/base/units.hpp"
+#include "sim/base/whole_number.hpp"
 
 namespace orrery {
 namespace {
@@ -30,15 +30,7 @@ std::string shown(const Node& node) {
   return node.quoted ? fmt::format("\"{}\"", text) : text;
 }
 
-template <class Number>
-std::optional<Number> parse_number(const Node& node) {
-  if (node.kind != Node::Kind::Scalar || node.quoted) return std::nullopt;
-  Number value{};
-  const char* end = node.scalar.data() + node.scalar.size();
-  const auto [stop, error] = std::from_chars(node.scalar.data(), end, value);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
+bool is_bare(const Node& node) { return node.kind == Node::Kind::Scalar && !node.quoted; }
 
 }  // namespace
 
@@ -61,7 +53,7 @@ void ConfigReader::problem(std::string_view keys, std::string message, std::stri
 
 std::optional<std::int64_t> ConfigReader::whole_number(const Node& node, std::string_view keys, std::int64_t low,
                                                        std::int64_t high) {
-  const auto value = parse_number<std::int64_t>(node);
+  const auto value = is_bare(node) ? orrery::whole_number<std::int64_t>(node.scalar) : std::nullopt;
   if (value && *value >= low && *value <= high) return value;
   problems_.push_back(at(node, fmt::format("{} must be a whole number from {} to {}, not {}", first_spelling(keys), low,
                                            high, shown(node))));
@@ -106,8 +98,8 @@ std::vector<std::int64_t> ConfigReader::integers(std::string_view keys, std::vec
 double ConfigReader::real(std::string_view keys, double fallback, double low, double high) {
   const Node* node = find(keys);
   if (!node) return fallback;
-  const auto value = parse_number<double>(*node);
-  if (value && std::isfinite(*value) && *value >= low && *value <= high) return *value;
+  const auto value = is_bare(*node) ? parse_number(node->scalar) : std::nullopt;
+  if (value && *value >= low && *value <= high) return *value;
   problem(keys,
           fmt::format("{} must be a number from {} to {}, not {}", first_spelling(keys), low, high, shown(*node)));
   return fallback;
@@ -116,8 +108,7 @@ double ConfigReader::real(std::string_view keys, double fallback, double low, do
 bool ConfigReader::boolean(std::string_view keys, bool fallback) {
   const Node* node = find(keys);
   if (!node) return fallback;
-  if (node->kind == Node::Kind::Scalar && !node->quoted && (node->scalar == "true" || node->scalar == "false"))
-    return node->scalar == "true";
+  if (is_bare(*node) && (node->scalar == "true" || node->scalar == "false")) return node->scalar == "true";
   problem(keys, fmt::format("{} must be true or false, not {}", first_spelling(keys), shown(*node)));
   return fallback;
 }

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "sim/base/whole_number.hpp"
 #include "sim/model/safetensors.hpp"
 
 #include "sim/base/yaml.hpp"
@@ -86,13 +86,11 @@ class HeaderReader {
     std::vector<std::uint64_t> out;
     if (list.kind != Node::Kind::List) fail(fmt::format("tensor '{}' needs lists as shape and data_offsets", tensor));
     for (const Node& item : list.items) {
-      const char* end = item.scalar.data() + item.scalar.size();
-      std::uint64_t value = 0;
-      const auto [stop, error] = std::from_chars(item.scalar.data(), end, value);
-      const bool is_number = item.kind == Node::Kind::Scalar && !item.quoted && error == std::errc{} && stop == end;
-      if (!is_number || value > static_cast<std::uint64_t>(kMaxElements))
+      const auto value = whole_number<std::uint64_t>(item.scalar);
+      const bool is_bare = item.kind == Node::Kind::Scalar && !item.quoted;
+      if (!is_bare || !value || *value > static_cast<std::uint64_t>(kMaxElements))
         fail(fmt::format("tensor '{}' has '{}' where a whole number up to 2^53 should stand", tensor, item.scalar));
-      out.push_back(value);
+      out.push_back(*value);
     }
     return out;
   }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "sim/base/whole_number.hpp"
 #include "sim/model/bpe_tokenizer.hpp"
 
 namespace orrery {
@@ -40,12 +41,10 @@ bool flag_of(const Node& map, std::string_view key, bool fallback) {
 }
 
 TokenId id_at(const Node& node) {
-  TokenId id = -1;
-  const char* end = node.scalar.data() + node.scalar.size();
-  const auto [stop, error] = std::from_chars(node.scalar.data(), end, id);
-  if (node.kind != Node::Kind::Scalar || node.quoted || error != std::errc{} || stop != end || id < 0 || id > kMaxId)
+  const auto id = whole_number<TokenId>(node.scalar);
+  if (node.kind != Node::Kind::Scalar || node.quoted || !id || *id < 0 || *id > kMaxId)
     fail(node, fmt::format("a token id must be a whole number from 0 to {}, not '{}'", kMaxId, node.scalar));
-  return id;
+  return *id;
 }
 
 /// The parts of a `Sequence`, or the one part itself.

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "sim/base/error.hpp"
+#include "sim/base/whole_number.hpp"
 #include "sim/timeline/columns.hpp"
 #include "sim/timeline/lanes.hpp"
 
@@ -47,11 +47,9 @@ void TraceBuilder::fail(std::string_view what) const {
 }
 
 std::int64_t TraceBuilder::number(std::string_view text) const {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size())
-    fail(fmt::format("{} is no whole number", in_quotes(text)));
-  return value;
+  const auto value = whole_number<std::int64_t>(text);
+  if (!value) fail(fmt::format("{} is no whole number", in_quotes(text)));
+  return *value;
 }
 
 void TraceBuilder::add_plan(std::uint32_t index) {

@@ -2,12 +2,12 @@
 // Requests from a file, line by line: as much of it is read as is asked for.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <fstream>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/units.hpp"
 #include "sim/program/serving/request.hpp"
 
 namespace orrery {
@@ -199,11 +199,9 @@ class TracedRequests final : public RequestSource {
 
   double number(const Field& f) const {
     const std::string& text = cell(f);
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-      refuse(fmt::format("{} {} is no number", f.what, in_quotes(text)), "write plain numbers");
-    return value;
+    const std::optional<double> value = parse_number(text);
+    if (!value) refuse(fmt::format("{} {} is no number", f.what, in_quotes(text)), "write plain numbers");
+    return *value;
   }
 
   std::int64_t length(const Field& f) const {
