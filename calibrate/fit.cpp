@@ -267,7 +267,7 @@ std::vector<Residual> known_errors(const LawForm& form, std::span<const double> 
   for (const Point* p : points) {
     const LawInput input{p->work, p->bindings, p->ranks};
     const double doubt = cache_doubt(form, coefficients, input, caches);
-    out.push_back({0, p->seconds.median, p->weight, doubt, share_beyond_caches(form, coefficients, input, caches)});
+    out.push_back({0, p->seconds.median, p->weight, doubt, law_time(form, coefficients, input, caches).beyond});
   }
   return out;
 }
@@ -318,7 +318,7 @@ std::vector<Residual> errors_at(const LawForm& form, const LawFit& law, const st
   std::vector<Residual> out = known_errors(form, coefficients, points, caches);
   for (std::size_t i = 0; i < points.size(); ++i) {
     const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
-    out[i].value = std::log(out[i].seconds / law_seconds(form, coefficients, input, caches));
+    out[i].value = std::log(out[i].seconds / law_time(form, coefficients, input, caches).seconds);
     out[i].weight = 1;
     out[i].known = std::hypot(out[i].known, points[i]->seconds.median_error / points[i]->seconds.median, drift);
   }

@@ -122,33 +122,25 @@ FeatureRow features_of(const LawForm& form, const LawInput& input, const Caches&
   return form.values({input.work, input.bindings, input.ranks, v.crowd}, v.caches);
 }
 
-double law_seconds(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
-                   const Caches& caches) {
+HostLawTime law_time(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                     const Caches& caches) {
   const FeatureRow row = features_of(form, input, caches);
-  double seconds = 0;
-  for (std::size_t i = 0; i < form.features.size(); ++i) seconds += coefficients[i] * row[i];
-  return seconds;
-}
-
-double share_beyond_caches(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
-                           const Caches& caches) {
-  const FeatureRow row = features_of(form, input, caches);
-  double beyond = 0, all = 0;
+  double seconds = 0, beyond = 0;
   for (std::size_t i = 0; i < form.features.size(); ++i) {
-    const double seconds = coefficients[i] * row[i];
-    all += seconds;
-    if (form.features[i].is_beyond_caches()) beyond += seconds;
+    const double part = coefficients[i] * row[i];
+    seconds += part;
+    if (form.features[i].is_beyond_caches()) beyond += part;
   }
-  return all > 0 ? beyond / all : 0;
+  return {seconds, seconds > 0 ? beyond / seconds : 0};
 }
 
 double cache_doubt(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
                    const Caches& caches) {
   constexpr double kThird = 4.0 / 3;
-  const double less = law_seconds(form, coefficients, input,
-                                  {caches.l2, kThird * caches.l3, caches.cores, caches.foreign}),
-               more = law_seconds(form, coefficients, input,
-                                  {caches.l2, 1 / kThird * caches.l3, caches.cores, caches.foreign});
+  const auto with = [&](double of_it) {
+    return law_time(form, coefficients, input, {caches.l2, of_it * caches.l3, caches.cores, caches.foreign}).seconds;
+  };
+  const double less = with(kThird), more = with(1 / kThird);
   return less > 0 && more > 0 ? std::abs(std::log(more / less)) / 2 : 0;
 }
 

@@ -84,13 +84,13 @@ CoreView core_view(const Bindings& bindings, const Caches& caches);
 /// The features of an op as its core sees it.
 FeatureRow features_of(const LawForm& form, const LawInput& input, const Caches& caches);
 
-/// Σ coefficient · feature.
-double law_seconds(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
-                   const Caches& caches);
-
-/// The part of it that goes to what has left a cache: how long that takes is also up to whoever else uses the memory.
-double share_beyond_caches(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
-                           const Caches& caches);
+/// Σ coefficient · feature, and the part of it that goes to what has left a cache: how long that takes is also up to
+/// whoever else uses the memory.
+struct HostLawTime {
+  double seconds = 0, beyond = 0;
+};
+HostLawTime law_time(const LawForm& form, std::span<const double> coefficients, const LawInput& input,
+                     const Caches& caches);
 
 /// How far that may be off because nobody knows how much of the last cache there is for this program at another time:
 /// half of ln of the ratio under a capacity a third larger and a third smaller.

@@ -145,15 +145,13 @@ OpCost HostModel::apply(const Law& law, const LawInput& input, const Scales& sca
     scaled[i] = law.coefficients[i] * scale_of(f, *law.form, scales) * (f.on == Spends::Math ? lanes(input.work) : 1.0);
   }
   OpCost c;
-  const double alone = law_seconds(*law.form, scaled, input, caches_);
-  const double seconds = alone * slowdown(input.bindings.ranks_of_node);
+  const HostLawTime alone = law_time(*law.form, scaled, input, caches_);
+  const double seconds = alone.seconds * slowdown(input.bindings.ranks_of_node);
   const double outside = distance(law, input);
   c.duration = Seconds{seconds};
   c.deviation = static_cast<float>(seconds > 0 ? std::hypot(law.deviation, law.floor / seconds) : law.deviation);
-  const double beyond = share_beyond_caches(*law.form, scaled, input, caches_),
-               doubt = cache_doubt(*law.form, scaled, input, caches_);
   c.bias = static_cast<float>(std::hypot(law.bias, kWidening * outside));
-  c.memory = static_cast<float>(std::hypot(law.memory * beyond, doubt));
+  c.memory = static_cast<float>(std::hypot(law.memory * alone.beyond, cache_doubt(*law.form, scaled, input, caches_)));
   c.sensitivity = static_cast<float>(law.sensitivity.of(share_lost(input, caches_, CacheLevel::Second)));
   c.calibrated = law.fitted && outside == 0 && is_f32(input.work) && host_.provenance.status == FitStatus::Fitted;
   c.demand(Resource::CpuCores, 1);
