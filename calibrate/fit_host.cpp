@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kCacheShares[] = {1, 0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.18};  // of the last cache
 
+constexpr double kGradual = 2, kSteep = 8;  // how it loses what is beyond it
 constexpr BytesPerSecond kForeignRates[] = {1.0_GBps, 4.0_GBps, 16.0_GBps, 32.0_GBps};
 constexpr std::size_t kNearby = 2;  // larger shares that are tried again while others pass data through
 
@@ -183,39 +184,50 @@ void renew_doubts(HeldOut& held_out, const HostParameters& parameters, const Mea
   }
 }
 
-/// Finds the capacity of the last cache under which steps that are left out and the cache sweep are predicted best, and
-/// the rate at which others pass data through it. Steps alone tell little: few of them are about as large. Other
-/// programs and other tenants of a processor keep part of a shared cache, so what the hardware reports is an upper
-/// bound; and they go on while an op computes for long, which leaves less of what the ops before it wrote.
+/// Finds the capacity of the last cache under which steps that are left out and the cache sweep are predicted best, how
+/// steeply it loses what is beyond, and the rate at which others pass data through it. Steps alone tell little: few of
+/// them are about as large. Other programs and other tenants of a processor keep part of a shared cache, so what the
+/// hardware reports is an upper bound; and they go on while an op computes for long, which leaves less of what the ops
+/// before it wrote.
 class CacheSearch {
  public:
   CacheSearch(HostParameters& parameters, const Measurements& measured)
       : parameters_{parameters}, measured_{measured}, reported_{parameters.l3} {}
 
   void run() {
-    for (std::size_t i = 0; i < std::size(kCacheShares); ++i) attempt(i, BytesPerSecond{0});
-    const std::size_t alone = share_;
+    for (std::size_t i = 0; i < std::size(kCacheShares); ++i) attempt({i, kGradual, {}});
+    const std::size_t gradual = best_.share;
+    for (std::size_t i = below(gradual); i <= std::min(gradual + kNearby, std::size(kCacheShares) - 1); ++i)
+      attempt({i, kSteep, {}});
+    const Found alone = best_;
     for (const BytesPerSecond foreign : kForeignRates)
-      for (std::size_t i = alone >= kNearby ? alone - kNearby : 0; i <= alone; ++i) attempt(i, foreign);
+      for (std::size_t i = below(alone.share); i <= alone.share; ++i) attempt({i, alone.steepness, foreign});
+    parameters_ = with(best_);
   }
 
  private:
-  void attempt(std::size_t share, BytesPerSecond foreign) {
-    HostParameters tried = parameters_;
-    tried.l3 = std::max(kCacheShares[share] * reported_, tried.l2);
-    tried.foreign = foreign;
-    const double error = mean_miss(tried, measured_);
-    if (error >= least_) return;
-    least_ = error;
-    share_ = share;
-    parameters_.l3 = tried.l3, parameters_.foreign = foreign;
+  struct Found {
+    std::size_t share = 0;
+    double steepness = kGradual;
+    BytesPerSecond foreign;
+  };
+  static std::size_t below(std::size_t share) { return share >= kNearby ? share - kNearby : 0; }
+  HostParameters with(const Found& f) const {
+    HostParameters out = parameters_;
+    out.l3 = std::max(kCacheShares[f.share] * reported_, out.l2);
+    out.l3_steepness = f.steepness, out.foreign = f.foreign;
+    return out;
+  }
+  void attempt(const Found& f) {
+    const double error = mean_miss(with(f), measured_);
+    if (error < least_) least_ = error, best_ = f;
   }
 
   HostParameters& parameters_;
   const Measurements& measured_;
   Bytes reported_;
   double least_ = std::numeric_limits<double>::infinity();
-  std::size_t share_ = 0;
+  Found best_;
 };
 
 /// How long a step of several ranks takes that have nothing to tell each other: all cores work, in turns where there

@@ -138,7 +138,9 @@ double cache_doubt(const LawForm& form, std::span<const double> coefficients, co
                    const Caches& caches) {
   constexpr double kThird = 4.0 / 3;
   const auto with = [&](double of_it) {
-    return law_time(form, coefficients, input, {caches.l2, of_it * caches.l3, caches.cores, caches.foreign}).seconds;
+    Caches other = caches;
+    other.l3 = of_it * caches.l3;
+    return law_time(form, coefficients, input, other).seconds;
   };
   const double less = with(kThird), more = with(1 / kThird);
   return less > 0 && more > 0 ? std::abs(std::log(more / less)) / 2 : 0;
@@ -196,8 +198,9 @@ double spill(Bytes size, Bytes cache) {
 
 double evicted(Bytes distance, const Caches& caches, CacheLevel level) {
   const double times = distance / capacity(caches, level);
-  const double x = std::pow(times, level == CacheLevel::Second ? 8 : times < 1 ? 4 : 2);
-  return x / (1 + x);
+  const double power = level == CacheLevel::Second ? 8 : times < 1 ? std::max(4.0, caches.steepness) : caches.steepness;
+  const double x = std::pow(times, power);
+  return std::isfinite(x) ? x / (1 + x) : 1;
 }
 
 std::size_t slot_of(const Work& work) {

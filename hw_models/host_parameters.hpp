@@ -57,6 +57,7 @@ struct LawFit {
 struct HostParameters {
   Provenance provenance;
   Bytes l2, l3;
+  double l3_steepness = 2;
   BytesPerSecond foreign;
   std::int64_t cores = 1;
   BytesPerSecond memory_bandwidth;
@@ -72,13 +73,20 @@ struct HostParameters {
   std::map<std::string, LawFit> laws;
   CommunicationParameters communication;
 
-  Caches caches() const { return {l2, l3, cores, peak > FlopsPerSecond{0} ? (foreign / peak).base() : 0.0}; }
+  Caches caches() const {
+    return {l2, l3, cores, peak > FlopsPerSecond{0} ? (foreign / peak).base() : 0.0, l3_steepness};
+  }
 
   template <class V>
   void visit(V& v) {
     v.required("provenance", provenance, "where the numbers come from");
     v.required("l2", l2, "second-level cache of a core", more_than(Bytes{0}));
     v.required("l3", l3, "last-level cache", more_than(Bytes{0}));
+    v.field(
+        "l3_steepness", l3_steepness,
+        "how steeply the last-level cache loses what passes beyond its capacity: of x times as much it keeps 1 / (1 "
+        "+ x^steepness)",
+        between(1, 16));
     v.field("foreign", foreign, "rate at which other programs and tenants pass data through the last-level cache",
             at_least(BytesPerSecond{0}));
     v.field("cores", cores, "cores that share the last-level cache", at_least(1));

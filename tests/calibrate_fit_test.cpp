@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "calibrate/fit.hpp"
+#include "calibrate/fit_host.hpp"
 #include "calibrate/statistics.hpp"
 #include "calibrate/step_check.hpp"
 
@@ -157,6 +158,41 @@ TEST_CASE("intervals of a law fitted to noise of known size hold nine of ten new
         std::abs(std::log(p.seconds.median / c.duration.base())) <= kNinetyPercent * std::hypot(c.deviation, c.bias);
   }
   CHECK(covered / 2000.0 == Approx(0.90).margin(0.05));
+}
+
+TEST_CASE("what of the last cache there really is, and how steeply it loses what is beyond, is found", "[calibrate]") {
+  // Of 256 MiB a program has 64. Steps of one-row products pass over 2 to 300 MB; times are those of a law, with 1 %
+  // of noise: an element of B takes 0.05 ns, and 0.15 more from memory.
+  const double steepness = GENERATE(2.0, 8.0);
+  CAPTURE(steepness);
+  const Caches truth{.l2 = 2.0_MiB, .l3 = 64.0_MiB, .cores = 2, .steepness = steepness};
+  const LawForm& form = few_rows_form();
+  std::vector<double> coefficients;
+  for (const Feature& f : form.features)
+    coefficients.push_back(f.name == "stream_b" ? 50e-6 : f.name == "b_cold_2" ? 37.5e-6 : f.name == "call" ? 1e-6 : 0);
+  Random r{6};
+  const auto side = [&] { return static_cast<std::int64_t>(256 + 32 * r.below(24)); };
+  Measurements measured;
+  for (double bytes = 2e6; bytes < 300e6; bytes *= 1.15) {
+    MeasuredPlan plan;
+    for (int i = 0; i < 8; ++i) {
+      Bindings b;
+      b.working_set = bytes;
+      const Gemm work{.m = 1, .n = side(), .k = side(), .transpose_b = true};
+      const double seconds = law_time(form, coefficients, {work, b}, truth).seconds * std::exp(0.01 * r.normal());
+      plan.points.push_back({.work = work, .bindings = b, .seconds = {.median = seconds, .count = 1}});
+      plan.seconds.median += seconds;
+    }
+    measured.plans.push_back(std::move(plan));
+  }
+  measured.sweep = measured.steps = {0, measured.plans.size()};
+  measured.sensitivity.slots.resize(kNumSlots);
+  measured.pairs = measured.plans.size();
+  measured.plans.emplace_back();  // no messages
+  HostParameters host{.l2 = truth.l2, .l3 = 256.0_MiB, .cores = 2, .peak = 100.0_GFLOPps};
+  fit_host(host, measured);
+  CHECK(host.l3_steepness == steepness);
+  CHECK(host.l3 / truth.l3 == Approx(1).margin(0.25));
 }
 
 TEST_CASE("steps that err more than single ops explain make their errors shared", "[calibrate]") {

@@ -193,6 +193,13 @@ TEST_CASE("a step keeps all or nothing in a cache of its own, and in a shared on
   CHECK(of(CacheLevel::Last) == std::array{1.0 / 17, 0.5, 4.0 / 5});
 }
 
+TEST_CASE("a last cache may lose what is too large as steeply as one of a core", "[hw_models]") {
+  const Caches caches{.l2 = 1.0_MiB, .l3 = 16.0_MiB, .steepness = 8};
+  CHECK(evicted(8.0_MiB, caches, CacheLevel::Last) == 1.0 / 257);
+  CHECK(evicted(32.0_MiB, caches, CacheLevel::Last) == 256.0 / 257);
+  CHECK(evicted(Bytes{1e300}, caches, CacheLevel::Last) == 1);  // x⁸ has no number
+}
+
 TEST_CASE("weights that the last cache may or may not hold make a prediction doubtful", "[hw_models]") {
   std::string text = kHost;
   text +=
