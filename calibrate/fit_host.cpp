@@ -14,10 +14,9 @@ namespace orrery {
 namespace {
 
 constexpr double kCacheShares[] = {1, 0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.18};  // of the last cache
-
-constexpr double kGradual = 2, kSteep = 8;  // how it loses what is beyond it
+constexpr double kGradual = 2, kSteep = 8;                                                // of its edge
 constexpr BytesPerSecond kForeignRates[] = {1.0_GBps, 4.0_GBps, 16.0_GBps, 32.0_GBps};
-constexpr std::size_t kNearby = 2;  // larger shares that are tried again while others pass data through
+constexpr std::size_t kNearby = 2;  // so many shares off the best are tried again: steep, and while others pass data
 
 constexpr double kLeastOfMessage = 0.05;  // of a core
 constexpr double kLongOp = 2e-2;          // seconds

@@ -15,8 +15,8 @@
 // 0.02 and 39.59 − 36.76 − 0.06. The nodes with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what
 // is used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
 // (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits
-// is taken, for smaller networks on A100 of 32 too. So do chunks of what these scripts have on A100, 256 and 384 Mi
-// elements, beside those of the search, as its process_logs.py takes the best of all logs. The log of pull request 269
+// is taken, for smaller networks on A100 of 32 too. Chunks of A100 are those of the search or of these scripts, 256 and
+// 384 Mi elements, whichever is faster, as its process_logs.py takes the best of all logs. The log of pull request 269
 // is of such a run: 23,886 MB are 31 chunks of 384 Mi, and 715 GiB of the host are used, which is 25 bytes for each
 // element of the 76 chunks of 20 billion; where that is more than the host has, sweeps did not come to an end. TFLOPS
 // count 8 per parameter and token. Assumed: links and memory rates of the vendors' data sheets, two GPUs behind each
