@@ -259,15 +259,16 @@ double weight_of_length(double seconds) {
   return std::clamp(std::pow(seconds / kUsualOp, 0.25), kLeast, kMost);
 }
 
-/// What there is to know of the errors of points but for themselves. That visits differ is no such thing: so does what
-/// a prediction is compared with.
-std::vector<Residual> known_errors(const LawForm& form, std::span<const double> coefficients,
-                                   const std::vector<const Point*>& points, const Caches& caches) {
+/// What a law is off by at each point, and what is known of that. That visits differ is no such thing: so does what a
+/// prediction is compared with.
+std::vector<Residual> errors_of(const LawForm& form, std::span<const double> coefficients,
+                                const std::vector<const Point*>& points, const Caches& caches) {
   std::vector<Residual> out;
   for (const Point* p : points) {
     const LawInput input{p->work, p->bindings, p->ranks};
-    const double doubt = cache_doubt(form, coefficients, input, caches);
-    out.push_back({0, p->seconds.median, p->weight, doubt, law_time(form, coefficients, input, caches).beyond});
+    const HostLawTime law = law_time(form, coefficients, input, caches);
+    out.push_back({std::log(p->seconds.median / law.seconds), p->seconds.median, p->weight,
+                   cache_doubt(form, coefficients, input, caches), law.beyond});
   }
   return out;
 }
@@ -293,7 +294,7 @@ LawFit fit_law(const LawForm& form, const std::vector<const Point*>& points, con
   for (std::size_t i = 0; i < form.features.size(); ++i)
     if (result.coefficients[i] > 0)
       fit.coefficients[std::string{form.features[i].name}] = Seconds{result.coefficients[i]};
-  std::vector<Residual> residuals = known_errors(form, result.coefficients, points, caches);
+  std::vector<Residual> residuals = errors_of(form, result.coefficients, points, caches);
   Weighted noise, sizes;
   for (std::size_t i = 0; i < points.size(); ++i) {
     residuals[i].value = result.residuals[i];
@@ -315,10 +316,8 @@ std::vector<Residual> errors_at(const LawForm& form, const LawFit& law, const st
     const auto c = law.coefficients.find(std::string{f.name});
     coefficients.push_back(c != law.coefficients.end() ? c->second.base() : 0);
   }
-  std::vector<Residual> out = known_errors(form, coefficients, points, caches);
+  std::vector<Residual> out = errors_of(form, coefficients, points, caches);
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const LawInput input{points[i]->work, points[i]->bindings, points[i]->ranks};
-    out[i].value = std::log(out[i].seconds / law_time(form, coefficients, input, caches).seconds);
     out[i].weight = 1;
     out[i].known = std::hypot(out[i].known, points[i]->seconds.median_error / points[i]->seconds.median, drift);
   }

@@ -199,8 +199,7 @@ double spill(Bytes size, Bytes cache) {
 double evicted(Bytes distance, const Caches& caches, CacheLevel level) {
   const double times = distance / capacity(caches, level);
   const double power = level == CacheLevel::Second ? 8 : times < 1 ? std::max(4.0, caches.steepness) : caches.steepness;
-  const double x = std::pow(times, power);
-  return std::isfinite(x) ? x / (1 + x) : 1;
+  return 1 / (1 + std::pow(times, -power));  // 0 of nothing, 1 of what has no number
 }
 
 std::size_t slot_of(const Work& work) {

@@ -195,7 +195,7 @@ class Memory final : public Command {
   std::string refused_line(const Subject& subject, std::size_t choice, const AllocationReplay& replay) const {
     const AllocationTrace::Event& e = subject.trace.events[replay.refused.front()];
     return fmt::format("  {} first had no room for {} of {}, after {}\n", choices_[choice].name, bytes(e.bytes),
-                       subject.trace.labels[e.label], to_text(Seconds{double(e.at_ps) * 1e-12}));
+                       subject.trace.labels[e.label], to_text(SimTime{e.at_ps} - SimTime{}));
   }
 
   std::string recorded_lines(const MemorySnapshot& r) const {
