@@ -6,35 +6,33 @@
 // in pull request 269 counts); 1,024 tokens; every block runs again to its end, as torch.utils.checkpoint does; 0.8 of
 // each memory is used; chunks have the size that its search takes, with what layers leave empty of them, and during
 // updates 16 bytes of a device per element of a chunk stay free (memtracer.py). Moments have no memory before the first
-// update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. Chunks are sent around one by one:
-// before the first use in a pass and, as gradients, behind the last one, while nothing is computed (client.py,
-// `with_mem_saving_comm`, which its scripts set). What PyTorch's allocator takes, which its benchmarks empty before
-// each step, has to fit into what nvidia-smi shows of a device (40,536 and 32,510 MiB then), less what PyTorch does not
-// have of it (context, kernels, NCCL): its messages of 2021 and 2022 when memory was short tell that, for V100 31.75 −
-// 30.46 − 0.09 GiB (total, reserved, free) on one GPU and 31.75 − 30.40 − 0.00 on several, for A100 39.59 − 37.53 −
-// 0.02 and 39.59 − 36.76 − 0.06. The nodes with A100 have 1007 GiB: logs of pull requests 248, 249 and 269 print what
-// is used, and what part of all that is. Batches are not given but those of sweeps, 32, 16 and 8 per GPU on V100
-// (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): of these the best that fits
-// is taken, for smaller networks on A100 of 32 too. Chunks of A100 are those of the search or of these scripts, 256 and
-// 384 Mi elements, whichever is faster, as its process_logs.py takes the best of all logs. The log of pull request 269
-// is of such a run: 23,886 MB are 31 chunks of 384 Mi, and 715 GiB of the host are used, which is 25 bytes for each
-// element of the 76 chunks of 20 billion; where that is more than the host has, sweeps did not come to an end. TFLOPS
-// count 8 per parameter and token. Assumed: links and memory rates of the vendors' data sheets, two GPUs behind each
-// PCIe switch, one 200 Gb/s card for each A100; attention op by op as BertSelfAttention has it (transformers 4;
-// examples/ps_modeling_bert.py is a copy of it), dropped as BertConfig says (0.1), and with masks of a byte for each
-// number that may be dropped, as PyTorch ran it then; ranks that update on one host together as its author measured on
-// A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks have owners, who
-// bring them up and broadcast them one after another, as there. The buffer that master copies come back through stays
-// on the device beside what chunks may have (ops/fp16_cpu_adam.py), as without the memory cache, which the sweeps of
-// A100 ran with and without, and those of V100 did not know. Several ranks keep no chunk of room free where the
-// reference keeps one: here gradients lie beside the gathered chunk until they are summed, there in its place. Bars of
-// one, two and four V100 have labels of two decimals and end with 12 billion, where release 0.3 ended (its README;
-// 0.4.0 had 13 on one, pull request 218); those of eight have whole numbers and go on to the 18 of 0.4.3. The former
-// are taken for runs of 0.3: its tracer looks at memory when weights are asked for, and keeps 1.5 and 2 times what it
-// saw free of chunks (patrickstar/manager/manager.py, `available_chunk_mem`); chunks of all ranks are gathered at once,
-// as memory-saving communication came with 0.4.3, and sizes of chunks are swept, of those that the search of 0.4.5
-// tries, as it has none (CHANGE_LOG.md). Calibrated, on the rows of each machine that say so (the host's rate of V100
-// as it was when those of 0.3 were not told apart): the rate of products, and that of copies and updates on the host.
+// update (chunk_list.py, `new_chunk`), so that this is when all chunks have to fit. Chunks are sent around one by one,
+// before the first use in a pass and, as gradients, behind the last one (client.py, `with_mem_saving_comm`, which its
+// scripts set). What PyTorch's allocator takes, which its benchmarks empty before each step, has to fit into what
+// nvidia-smi shows of a device (40,536 and 32,510 MiB then), less what PyTorch does not have of it (context, kernels,
+// NCCL): its messages of 2021 and 2022 when memory was short tell that. The nodes with A100 have 1007 GiB: logs of pull
+// requests 248, 249 and 269 print what is used, and what part of all that is. Batches are those of sweeps, 32, 16 and 8
+// per GPU on V100 (benchmark_yard_v2.sh), 16, 8 and 4 on A100 from 20 billion on (run_a100_benchmark_*.sh): the best
+// that fits is taken, for smaller networks on A100 of 32 too. Chunks of A100 are those of the search or of these
+// scripts, 256 and 384 Mi elements, whichever is faster, as its process_logs.py takes the best of all logs. Where 25
+// bytes of the host for each element of all chunks are more than it has, sweeps did not come to an end: so many are
+// used in the log of pull request 269 (715 GiB of 20 billion). TFLOPS count 8 per parameter and token. Assumed: links
+// and memory rates of the vendors' data sheets, two GPUs behind each PCIe switch, one 200 Gb/s card for each A100;
+// attention op by op as BertSelfAttention has it (transformers 4), dropped as BertConfig says (0.1), and with masks of
+// a byte for each number that may be dropped, as PyTorch ran it then; ranks that update on one host together as its
+// author measured on A100 for Elixir (hpcaitech/Elixir, profile/): n reach 1 + 0.32·ln n times what one does. Chunks
+// have owners, who bring them up and broadcast them one after another, as there. The buffer that master copies come
+// back through stays on the device beside what chunks may have (ops/fp16_cpu_adam.py), as without the memory cache,
+// which the sweeps of A100 ran with and without, and those of V100 did not know. Several ranks keep no chunk of room
+// free, as gradients lie beside the gathered chunk here until they are summed, there in its place. Bars of one, two and
+// four V100 have labels of two decimals and end with 12 billion, where release 0.3 ended (its README); those of eight
+// have whole numbers and go on to the 18 of 0.4.3. The former are taken for runs of 0.3: its tracer looks at memory
+// when weights are asked for, and keeps 1.5 and 2 times what it saw free of chunks (patrickstar/manager/manager.py,
+// `available_chunk_mem`); chunks of all ranks are gathered at once, as memory-saving communication came with 0.4.3, and
+// sizes of chunks are swept, as the search came with 0.4.5 (CHANGE_LOG.md): 32, 48, 64 and 128 Mi elements in
+// run_benchmark.sh and run_benchmark_large.sh, and the next of these steps where nothing fits in those, as 12 billion
+// do on one and two. Calibrated, on the rows of each machine that say so (the host's rate of V100 as it was when those
+// of 0.3 were not told apart): the rate of products, and that of copies and updates on the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,23 +98,28 @@ bool holds(std::int64_t elements, const std::vector<std::int64_t>& layers) {
   return elements >= *std::max_element(layers.begin(), layers.end());
 }
 
-/// Elements of chunks that the reference's search (CS_SEARCH of run_transformers.sh) tries, 312, 280, … 88 Mi, as far
-/// as they hold all layers, most first; where none does, the next size of the same steps that does.
-std::vector<std::int64_t> chunk_sizes(const std::vector<std::int64_t>& layers) {
+/// Elements of the chunk that the reference's search (CS_SEARCH of run_transformers.sh) takes: of 312, 280, … 88 Mi, as
+/// far as they hold all layers, the one that leaves least empty, the largest where equal; where none does, the next
+/// size of the same steps that does.
+std::int64_t searched_chunk(const std::vector<std::int64_t>& layers) {
   constexpr std::int64_t kLeast = 88 * kMi, kStep = 32 * kMi;
   std::int64_t n = 312 * kMi;
   while (!holds(n, layers)) n += kStep;
-  std::vector<std::int64_t> out{n};
-  while (n - kStep >= kLeast && holds(n - kStep, layers)) out.push_back(n -= kStep);
-  return out;
+  std::int64_t best = n;
+  for (; n >= kLeast && holds(n, layers); n -= kStep)
+    if (n * chunks_taken(layers, n) < best * chunks_taken(layers, best)) best = n;
+  return best;
 }
 
-/// The one of them that leaves least empty, which the search takes; the largest where equal.
-std::int64_t searched_chunk(const std::vector<std::int64_t>& layers) {
-  const std::vector<std::int64_t> sizes = chunk_sizes(layers);
-  return *std::min_element(sizes.begin(), sizes.end(), [&](std::int64_t a, std::int64_t b) {
-    return a * chunks_taken(layers, a) < b * chunks_taken(layers, b);
-  });
+/// Elements of chunks of the first release, which has no search yet: those that its benchmarks sweep
+/// (run_benchmark.sh, run_benchmark_large.sh), and the next of the same steps where nothing fits in these.
+std::vector<std::vector<std::int64_t>> first_chunks(const std::vector<std::int64_t>& layers) {
+  std::vector<std::vector<std::int64_t>> out(1);
+  for (const std::int64_t n : {32, 48, 64, 128})
+    if (holds(n * kMi, layers)) out[0].push_back(n * kMi);
+  for (const std::int64_t n : {192, 256, 320})
+    if (holds(n * kMi, layers)) out.push_back({n * kMi});
+  return out;
 }
 
 /// Part of the host's memory rate that updates of so many ranks of a node reach together.
@@ -217,43 +220,48 @@ class Machines {
  public:
   Machines(const Reproducer& r, const Inputs& in) : r_{r}, in_{in} {}
 
-  /// TFLOPS of all GPUs, with the batch that gives most.
+  /// TFLOPS of all GPUs, with the batch and the size of chunks that give most; 0 where nothing fits.
   double best_speed(const Site& site, std::int64_t gpus, const GptSize& size) const {
-    double best = 0;
+    std::vector<std::int64_t> batches;
     for (const std::int64_t batch : site.batches)
-      if (batch <= in_.most_samples && (batch <= 16 || size.billions < 20))
-        for (const std::int64_t chunk : chunks(site, gpus, size))
-          best = std::max(best, speed(site, gpus, size, batch, chunk).value_or(0));
-    return best;
+      if (batch <= in_.most_samples && (batch <= 16 || size.billions < 20)) batches.push_back(batch);
+    return best_speed(site, gpus, size, batches);
   }
 
   /// Billions of parameters of the largest size that fits with the smallest batch; memory grows with the size.
   double largest(const Site& site, std::int64_t gpus) const {
-    const auto fits = [&](const GptSize& size) {
-      const std::vector<std::int64_t> sizes = chunks(site, gpus, size);
-      return std::any_of(sizes.begin(), sizes.end(), [&](std::int64_t chunk) {
-        return speed(site, gpus, size, site.batches.back(), chunk).has_value();
-      });
-    };
+    const auto fits = [&](const GptSize& size) { return best_speed(site, gpus, size, {site.batches.back()}) > 0; };
     const GptSize* bad = std::partition_point(std::begin(kSizes), std::end(kSizes), fits);
     return bad == std::begin(kSizes) ? 0 : (bad - 1)->billions;
   }
 
  private:
+  double best_speed(const Site& site, std::int64_t gpus, const GptSize& size,
+                    const std::vector<std::int64_t>& batches) const {
+    double best = 0;
+    for (const std::vector<std::int64_t>& sizes : chunks(site, gpus, size)) {
+      if (best > 0) break;
+      for (const std::int64_t batch : batches)
+        for (const std::int64_t chunk : sizes) best = std::max(best, speed(site, gpus, size, batch, chunk).value_or(0));
+    }
+    return best;
+  }
+
   bool is_first_release(const Site& site, std::int64_t gpus) const {
     return in_.releases && gpus <= site.first_release;
   }
 
-  /// Sizes that are tried, as elements of a chunk; 0: what leaves no gaps. The first release has no search yet.
-  std::vector<std::int64_t> chunks(const Site& site, std::int64_t gpus, const GptSize& size) const {
-    if (!in_.searched) return {0};
+  /// Sizes that are tried, as elements of a chunk, those of a list only where nothing fits in those before; 0: what
+  /// leaves no gaps.
+  std::vector<std::vector<std::int64_t>> chunks(const Site& site, std::int64_t gpus, const GptSize& size) const {
+    if (!in_.searched) return {{0}};
     const std::vector<std::int64_t> layers = layers_of(size);
-    if (is_first_release(site, gpus)) return chunk_sizes(layers);
+    if (is_first_release(site, gpus)) return first_chunks(layers);
     std::vector<std::int64_t> sizes{searched_chunk(layers)};
     if (in_.swept)
       for (const std::int64_t n : site.swept)
         if (holds(n, layers) && kSweptHost * double(n * chunks_taken(layers, n)) <= site.host_bytes) sizes.push_back(n);
-    return sizes;
+    return {sizes};
   }
 
   /// Nothing where so many samples on each GPU do not fit.
