@@ -20,7 +20,8 @@ struct Sensitivity {
   double of(const Point& p) const;
 };
 
-/// Times without what disturbed them, where they grow with this power of it: see Sensitivity.
+/// Times without what disturbed them, where they grow with this power of it: see Sensitivity. With a power above 1, of
+/// what feels more than the fixed work tells, the quiet ones alone, or the less disturbed half.
 std::vector<Observed> undisturbed(std::vector<Observed> samples, double exponent);
 /// The times of one op of this work as they are on a core that nobody else uses, by what its executions tell of how
 /// much it feels.

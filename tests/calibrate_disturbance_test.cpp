@@ -70,6 +70,27 @@ TEST_CASE("products that stream weights are corrected for no more than a core do
   CHECK(plan.points[1].seconds.median > 1.1e-3);
 }
 
+TEST_CASE("what feels more of neighbours than the fixed work does is told by the quieter half", "[calibrate]") {
+  // Whoever shares the core takes 10 to 30 % of the fixed work and 30 % of products at once.
+  Random r{5};
+  MeasuredPlan plan;
+  for (int i = 0; i < 20; ++i) {
+    Point p{.work = Gemm{.m = 64, .n = 64, .k = 64 + i}};
+    p.samples.emplace_back();
+    for (std::uint32_t visit = 0; visit < 60; ++visit) {
+      const double slowed = visit % 5 < 2 ? 0.1 + 0.2 * r.uniform() : 0.01 * r.uniform();
+      const double factor = slowed > 0.05 ? 1.3 * (1 + slowed) : 1 + slowed;
+      p.samples[0].push_back({1e-3 * factor * std::exp(0.02 * r.normal()), slowed, visit});
+    }
+    plan.points.push_back(p);
+  }
+  plan.totals = plan.points[0].samples[0];
+  const Sensitivity s = sensitivity_of(std::span{&plan, 1}, kCaches);
+  CHECK(s.of(plan.points[0]) > 1.5);
+  summarise(plan, s);
+  for (const Point& p : plan.points) CHECK(p.seconds.median == Approx(1e-3).epsilon(0.015));
+}
+
 TEST_CASE("what an op feels goes with how much of what it moves has left the core's caches", "[calibrate]") {
   // Of every second pass the step before has left nothing in the caches.
   Random r{4};
