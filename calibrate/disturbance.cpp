@@ -9,13 +9,13 @@
 namespace orrery {
 namespace {
 
-// Products feel 1.2 to 1.4 times what the fixed work does, what waits for the core's caches up to twice (Zen 3 and 4).
+// Products feel 1.4 times what the fixed work does (Emerald Rapids), what waits for the core's caches up to twice.
 // Products that stream weights feel no more of a core than that: they seem to, as neighbours who slow the core use the
 // memory too, but so do others who do not.
 constexpr double kMostOfCore = 2, kMostOfStreams = 1;
-// What feels more than the fixed work does is no power of it: of the fixed work a thread of somebody else's on the same
-// core takes 10 to 25 %, of products a third to a half at once (Emerald Rapids; 0.30, 0.35, 0.43 and 0.47 of ln of
-// their time where it takes 10, 14, 22 and 26 % longer), while 5 % of another clock are 5 % of both.
+// What feels more than the fixed work does is no power of it: while somebody else's thread uses the same core, products
+// lose a third at once and little more the more the fixed work loses (Emerald Rapids: 0.35, 0.40, 0.45 and 0.48 of ln
+// of their time where it takes 16, 23, 31 and 38 % longer), while 9 % of another clock are 7 to 10 % of both.
 constexpr double kAsMuchAsTheWork = 1;
 constexpr double kOfSlot = 0.2;        // Σ x² that the exponent by its slot counts for beside what an op tells itself
 constexpr double kMostStep = 0.7;      // of ln of a time from the middle one: beyond, something else happened
@@ -44,7 +44,8 @@ Sums sums_of(std::span<const Observed> samples) {
   const auto y = [&](const Observed& o) {
     return o.value > 0 ? std::clamp(std::log(o.value / middle), -kMostStep, kMostStep) : 0;
   };
-  for (const Observed& o : samples) mean_x += x(o) / double(samples.size()), mean_y += y(o) / double(samples.size());
+  const auto n = double(samples.size());
+  for (const Observed& o : samples) mean_x += x(o) / n, mean_y += y(o) / n;
   for (const Observed& o : samples) {
     s.xy += (x(o) - mean_x) * (y(o) - mean_y);
     s.xx += (x(o) - mean_x) * (x(o) - mean_x);

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kFirstLook{300};
 // Units of wide vectors fall asleep: a Cascade Lake that did nothing of 512 bits for 0.7 ms (its copies of memory do
 // not) takes 2.8 times as long for the fixed work for 22 µs, then stops for 10, then takes 1.4 times as long until 65
 // µs are over. Licences of its clock: T. Downs, "Gathering Intel on Intel AVX-512 Transitions", 2020.
-constexpr double kAsleep = 1.2;            // times a quiet core
+constexpr double kAsleep = 1.1;            // times a quiet core
 constexpr std::int64_t kWaking = 120'000;  // nanoseconds
 
 /// What was said of a quiet core; 0: nothing.

@@ -13,7 +13,7 @@ struct CoreSample {
   float seconds = 0;
 };
 
-/// One more sample, of the calling thread: 12 µs; 130 µs where somebody else works on the same core, or where its
+/// One more sample, of the calling thread: 14 µs; 130 µs where somebody else works on the same core, or where its
 /// units of wide vectors had fallen asleep: they are awake behind it.
 CoreSample sample_core(std::uint32_t instance);
 

@@ -85,7 +85,7 @@ struct HostOptions {
   std::int64_t ranks_per_node = 1;    // of hierarchical collectives
   AllocatorOptions allocator = {};    // of the device tier
   Pace pace = {};                     // left out: ops take the time that they take
-  bool watch_cores = false;           // for Executor::disturbed; costs 12 µs every 4 ms
+  bool watch_cores = false;           // for Executor::disturbed; costs 14 µs every 4 ms
 };
 
 /// CPU threads. Plans in f32 or f64; one thread per rank and stream in use. Throws MissingError on a computer whose
