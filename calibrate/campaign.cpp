@@ -52,7 +52,7 @@ DriftProbe::DriftProbe(Of of)
 
 // The product first: behind a pass the clock is 5 to 8 % lower for a while (Emerald Rapids).
 void DriftProbe::sample() {
-  const std::size_t sample = taken();
+  const std::size_t sample = taken();  // before the product, which it counts by
   product_->run(1, kProbeProducts);
   if (!passes_.empty()) passes_[sample % kPasses]->run(0, 1);
 }
